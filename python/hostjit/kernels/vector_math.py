@@ -2,8 +2,8 @@
 """The mathematical functions that kernels call by name.
 
 A kernel declares the scalar form, for example `declare float @hostjit_exp_f32(float)`. The core
-defines it (libm has each under the same name) and attaches Sleef's vector forms from libtorch_cpu, so that LLVM's vectoriser may use
-them. `csrc/codegen/vector_math.h` holds the same list.
+defines it (libm has each under the same name) and attaches Sleef's vector forms from libtorch_cpu,
+so that LLVM's vectoriser may use them. `csrc/codegen/vector_math.h` holds the same list.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def define_symbols() -> None:
 
 
 def target_machine() -> llvm.TargetMachine:
-    """A target machine for the host. An engine owns, and in the end deletes, the one it is given."""
+    """A new target machine for the host; an engine takes ownership of the one it is given."""
     define_symbols()
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()

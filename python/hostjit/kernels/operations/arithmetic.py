@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from hostjit.kernels.dtypes import FLOATS, INTEGERS, DType
-from hostjit.kernels.operation import Value, operation
+from hostjit.kernels.operation import Value, apply, operation
 
 NUMBERS = FLOATS + INTEGERS
 ALL = (*NUMBERS, DType.BOOL)
@@ -98,7 +98,9 @@ def div_floor(x: Value, y: Value) -> Value:
         modulus = _integer_divide(x, y, "rem")
         return _signs_differ(modulus, y).where(quotient - 1, quotient)
     modulus = x.math("fmod", y)
-    quotient = (x - modulus) / y
+    # Sleef's fmod gives NaN where the quotient overflows.
+    overflows = apply("isinf", x / y) & apply("isfinite", x)
+    quotient = overflows.where(x, x - modulus) / y
     quotient = _signs_differ(modulus, y).where(quotient - 1.0, quotient)
     floor = quotient.intrinsic("floor")
     floor = (quotient - floor > 0.5).where(floor + 1.0, floor)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from hostjit.kernels.dtypes import FLOATS
@@ -15,6 +16,22 @@ def _call(name: str) -> Callable[..., Value]:
         return x.math(name, *others)
 
     return emit
+
+
+# Beyond this the square root in asinh and acosh is the operand itself; Sleef overflows there.
+_LARGE = 1e18
+
+
+@operation("T>T", FLOATS)
+def asinh(x: Value) -> Value:
+    magnitude = x.intrinsic("fabs")
+    large = (magnitude.math("log") + math.log(2.0)).intrinsic("copysign", x)
+    return (magnitude > _LARGE).where(large, x.math("asinh"))
+
+
+@operation("T>T", FLOATS)
+def acosh(x: Value) -> Value:
+    return (x > _LARGE).where(x.math("log") + math.log(2.0), x.math("acosh"))
 
 
 for _function in VECTOR_MATH.values():
