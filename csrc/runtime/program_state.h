@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/abi.h"
+
+namespace hostjit {
+
+class AtenCallSite;
+
+// The shared state of one compiled program: its layout, constants, ATen call sites and a pool of
+// frames. Thread-safe. Outlives every frame taken from it.
+class ProgramState {
+ public:
+  // `init` runs once on each new frame (hoisted constants); may be null. `evaluator` is what
+  // evaluator_main reads through Frame::program; may be null.
+  ProgramState(FrameLayout layout, MainFunction init, const void* evaluator);
+  ~ProgramState();
+  ProgramState(const ProgramState&) = delete;
+  ProgramState& operator=(const ProgramState&) = delete;
+
+  const FrameLayout& layout() const { return layout_; }
+  const void* evaluator() const { return evaluator_; }
+
+  // An idle frame or a new one. One atomic exchange when uncontended. Throws what init raised.
+  Frame* take();
+  void give_back(Frame* frame) noexcept;
+
+  // Rethrows and clears the error that a failed call recorded with `frame`; the text of an
+  // at::Error or std exception is unchanged. Use node_note for the place.
+  [[noreturn]] static void rethrow(Frame* frame);
+  // "in Host IR node 'aten_call aten::sum' (model.py:12)".
+  static std::string node_note(const Frame* frame);
+
+  // For externs and the evaluator.
+  static void record_error(Frame* frame, std::exception_ptr error) noexcept;
+  const AtenCallSite& aten_call(int64_t index) const { return *call_sites_[index]; }
+
+ private:
+  // See program_state.cpp; give the private members what the implementation needs.
+  FrameLayout layout_;
+  MainFunction init_;
+  const void* evaluator_;
+  std::vector<std::unique_ptr<AtenCallSite>> call_sites_;
+  std::atomic<Frame*> idle_{nullptr};
+  std::mutex mutex_;
+  std::vector<Frame*> more_idle_;  // guarded by mutex_
+};
+
+}  // namespace hostjit
