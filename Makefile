@@ -28,7 +28,8 @@ cxx_sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all demo test test-cpp test-python sanitize bench lint tidy format clean distclean help check
+.NOTPARALLEL:
+.PHONY: all demo test test-cpp test-python sanitize bench lint tidy format clean distclean help
 
 all: $(VENV)/installed $(BUILD)/configured
 	@$(cmake) --build $(BUILD) --parallel $(HOSTJIT_JOBS) --target _C tools
@@ -81,25 +82,6 @@ distclean: clean
 help:
 	@echo 'all demo test test-cpp test-python sanitize bench lint tidy format clean distclean'
 
-# --- What the machine must have ---------------------------------------------------------------
-
-check:
-	@command -v $(PYTHON) >/dev/null || { echo 'hostjit needs Python 3.11 or newer, and there is no \
-	$(PYTHON). Install one, or run: make PYTHON=/path/to/python3' >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "hostjit needs Python \
-	3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version). Run: make PYTHON=/path/to/python3.11" >&2; \
-	exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo '$(PYTHON) has no venv module. Install \
-	it (Debian and Ubuntu: apt install python3-venv).' >&2; exit 1; }
-	@$(PYTHON) -c 'import os, sys, sysconfig; \
-	sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || { echo \
-	'$(PYTHON) has no C headers (Python.h). Install them (Debian and Ubuntu: apt install python3-dev).' \
-	>&2; exit 1; }
-	@printf '#include <concepts>\n#include <span>\ntemplate <std::integral T> T f(T x) { return x; }\n\
-	int main() { return f(0); }\n' | $(CXX) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || { echo \
-	'hostjit needs a C++20 compiler, and $(CXX) is none. Install g++ 11 or newer (Debian and Ubuntu: \
-	apt install g++), or run: make CXX=/path/to/compiler' >&2; exit 1; }
-
 # --- The virtual environment, one stamp per step ----------------------------------------------
 
 # A torch that $(PYTHON) can import is made visible inside, wherever it lives.
@@ -117,7 +99,8 @@ else:
 endef
 export find_torch
 
-$(VENV)/created: | check
+$(VENV)/created:
+	@sh cmake/check_machine.sh "$(PYTHON)" "$(CXX)"
 	@echo 'Creating $(VENV)'
 	@$(PYTHON) -m venv --clear $(VENV)
 	@site=$$($(PYTHON) -c "$$find_torch") && if [ -n "$$site" ]; then echo "Using the torch in $$site"; \
@@ -128,9 +111,9 @@ $(VENV)/created: | check
 
 $(VENV)/torch: $(VENV)/created
 	@$(python) -c 'import torch' 2>/dev/null || { echo 'Installing $(TORCH)'; $(pip) install $(TORCH) numpy; } \
-	  || { echo "pip found no $(TORCH) for $$($(python) --version) on $$(uname -m), or could not reach \
-	the package index. Use a Python that it has a wheel for, or one where torch 2.11 to 2.13 is installed: \
-	make distclean, then make PYTHON=/path/to/python3" >&2; exit 1; }
+	  || { echo "hostjit: pip found no $(TORCH) for $$($(python) --version) on $$(uname -m) (its reason is" \
+	  "above). Use a Python that has a wheel, or one where torch 2.11 to 2.13 is installed:" \
+	  "make distclean, then make PYTHON=/path/to/python3" >&2; exit 1; }
 	@touch $@
 
 # The tools are installed here even when the parent environment has them, so that versions are these.
