@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,6 @@ from hostjit.capture.outputs import (
     CannotRebuildError,
     GraphOutput,
     Output,
-    infer_output_spec,
     map_outputs,
 )
 from hostjit.capture.program import (
@@ -65,8 +65,14 @@ def capture(
     _refuse_autograd(traced)
     graph = _trace(traced)
     inputs = _bind_inputs(traced, graph, leaves)
-    guards = Guards.derive(traced, inputs, args, kwargs)
-    output_spec, reason = _find_output_spec(traced, args, kwargs, leaves)
+    guards = Guards(traced, args, kwargs)
+    route = BytecodeRoute(traced)
+    output_spec, reason = None, "; ".join(traced.side_effects)
+    if not reason:
+        try:
+            output_spec = route.infer_outputs(args, kwargs, leaves)
+        except CannotRebuildError as error:
+            reason = f"returns {error}"
     program = CapturedProgram(
         name=_name_of(target),
         graph_module=graph.graph_module,
@@ -78,14 +84,15 @@ def capture(
         requires_disjoint_inputs=bool(graph.mutated),
         needs_bytecode=output_spec is None,
         bytecode_reason=reason,
-        bytecode=BytecodeRoute(traced),
+        bytecode=route,
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=_is_random(graph.graph_module.graph),
+        _dynamo_positions=tuple(range(len(inputs))),
+        _dynamo_output_spec=output_spec,
     )
     if output_spec is not None:
         _drop_unused(program, output_spec)
-    guards.remember_outputs(output_spec)
     return program
 
 
@@ -138,42 +145,9 @@ def _bind_inputs(
 def _with_bound_leaves(
     spec: ArgumentSpec, leaves: Sequence[torch.Tensor], guards: Guards
 ) -> ArgumentSpec:
-    import dataclasses
-
     outside = {id(tensor) for tensor in guards.bound_tensors}
     pairs = tuple((i, leaf) for i, leaf in enumerate(leaves) if id(leaf) in outside)
     return dataclasses.replace(spec, bound_leaves=pairs)
-
-
-def _find_output_spec(
-    traced: DynamoCapture,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    leaves: Sequence[torch.Tensor],
-) -> tuple[Output | None, str]:
-    if traced.side_effects:
-        return None, "; ".join(traced.side_effects)
-    try:
-        return infer_outputs(traced, args, kwargs, leaves), ""
-    except CannotRebuildError as error:
-        return None, f"returns {error}"
-
-
-def infer_outputs(
-    traced: DynamoCapture,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    leaves: Sequence[torch.Tensor],
-) -> Output:
-    """Run the rebuilt bytecode with stand-ins; see `outputs.infer_output_spec`."""
-    count = 0
-    if traced.graph_module is not None:
-        count = len(traced.graph_module.graph.output_node().args[0])  # type: ignore[arg-type]
-
-    def run(outputs: Sequence[torch.Tensor]) -> Any:
-        return traced.bind(lambda *_: tuple(outputs), live_globals=False)(*args, **kwargs)
-
-    return infer_output_spec(run, count, leaves)
 
 
 def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
@@ -206,6 +180,7 @@ def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
     program.dynamo_input_count = sum(
         positions[node] < program.dynamo_input_count for node in used
     )
+    program._dynamo_positions = tuple(positions[node] for node in used)
     program.graph_module.recompile()
 
 

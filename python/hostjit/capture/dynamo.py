@@ -15,6 +15,7 @@ import functools
 import inspect
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -72,6 +73,7 @@ class DynamoCapture:
         output: Dynamo's own record (guards, sources, scopes).
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
         traced_code: the code objects that were inlined.
+        installed_globals: names that Dynamo itself put among the user's globals.
     """
 
     entry: types.FunctionType
@@ -85,6 +87,7 @@ class DynamoCapture:
     output: Any
     guard_manager: Any
     traced_code: list[types.CodeType]
+    installed_globals: frozenset[str]
 
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
@@ -114,10 +117,15 @@ class DynamoCapture:
         namespace = self.entry.__globals__
         if not live_globals:
             namespace = dict(namespace)
-        if self.backend_name is not None:
-            namespace[self.backend_name] = compiled
+        name = self.backend_name
+        if name is not None:
+            namespace[name] = compiled
         closure = self.entry.__closure__
-        return types.FunctionType(self.bytecode, namespace, "hostjit_entry", None, closure)
+        function = types.FunctionType(self.bytecode, namespace, "hostjit_entry", None, closure)
+        function.__dict__["hostjit_capture"] = self
+        if live_globals and name is not None:
+            weakref.finalize(self, _remove_names, namespace, [name]).atexit = False
+        return function
 
 
 def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DynamoCapture:
@@ -141,11 +149,12 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
         except Exception as error:
             raise translate_failure(error) from error
         finally:
-            for name in set(namespace) - before:
+            installed = set(namespace) - before
+            for name in installed:
                 if name.startswith("__compiled_fn"):
                     del namespace[name]
     backend = captured.backend_input
-    return DynamoCapture(
+    capture = DynamoCapture(
         entry=entry,
         target=target,
         graph_module=None if backend is None else backend.graph_module,
@@ -157,7 +166,16 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
         output=output.output_graph,
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),
+        installed_globals=frozenset(installed) | frozenset(output.import_sources),
     )
+    own = [name for name in installed if name.startswith("__builtins_dict__")]
+    weakref.finalize(capture, _remove_names, namespace, own).atexit = False
+    return capture
+
+
+def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        namespace.pop(name, None)
 
 
 def _make_entry(target: Any) -> types.FunctionType:

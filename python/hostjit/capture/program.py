@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit.capture.arguments import ArgumentSpec, TensorFacts, tensor_leaves
-from hostjit.capture.outputs import Output, rebuild_output
+from hostjit.capture.outputs import (
+    CannotRebuildError,
+    Output,
+    infer_output_spec,
+    rebuild_output,
+    same_output_spec,
+)
 
 if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture
@@ -65,6 +71,22 @@ class BytecodeRoute:
         """
         return self._capture.bind(compiled, live_globals=True)
 
+    def infer_outputs(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[torch.Tensor]
+    ) -> Output:
+        """Run the bytecode with stand-ins; see `outputs.infer_output_spec`."""
+        count = 0
+        if self._capture.graph_module is not None:
+            results = self._capture.graph_module.graph.output_node().args[0]
+            assert isinstance(results, (tuple, list))
+            count = len(results)
+
+        def run(outputs: Sequence[torch.Tensor]) -> Any:
+            function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
+            return function(*args, **kwargs)
+
+        return infer_output_spec(run, count, leaves)
+
 
 @dataclasses.dataclass
 class CapturedProgram:
@@ -109,11 +131,44 @@ class CapturedProgram:
     dynamo_input_count: int
     depends_on_storage_offset: bool
     random: bool
+    _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
+    _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 
     @property
     def graph(self) -> torch.fx.Graph:
         """The graph of `graph_module`."""
         return self.graph_module.graph
+
+    def revalidate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Decide whether the program is still valid for a call, after a watch has failed.
+
+        The arguments must match `argument_spec`, and the global state must be that of capture.
+
+        Returns True when it is; then `guards.watches` and `inputs` are new (a replaced parameter
+        is bound anew) and have to be taken over. False: capture again.
+        """
+        if not self.guards.check(args, kwargs):
+            return False
+        live = self.guards.refresh(args, kwargs)
+        if live is None:
+            return False
+        inputs = list(self.inputs)
+        for index, position in enumerate(self._dynamo_positions):
+            binding = inputs[index]
+            if not isinstance(binding, BoundTensor) or binding.is_constant:
+                continue
+            if TensorFacts.of(live[position]) != binding.facts:
+                return False
+            inputs[index] = dataclasses.replace(binding, tensor=live[position])
+        if self._dynamo_output_spec is not None:
+            try:
+                spec = self.bytecode.infer_outputs(args, kwargs, tensor_leaves(args, kwargs))
+            except CannotRebuildError:
+                return False
+            if not same_output_spec(spec, self._dynamo_output_spec):
+                return False
+        self.inputs = tuple(inputs)
+        return True
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the captured program with PyTorch's operators: the reference meaning of it.
