@@ -16,6 +16,7 @@ from pathlib import Path
 import machine
 import torch
 from measure import Timed, interleave
+from names import names_of
 from peers import PEERS, Peer, Prepared
 from report import Row, summary, table, write_json
 from workloads import WORKLOADS, Workload
@@ -135,20 +136,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round here")
     parser.add_argument("--markdown", action="store_true", help="print tables for a page")
     return parser.parse_args()
-
-
-def names_of(known: dict[str, Peer] | dict[str, Workload]):  # type: ignore[no-untyped-def]
-    """Return a parser of comma-separated names; "all" is every one."""
-
-    def parse_names(text: str) -> list[str]:
-        names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(
-                f"unknown: {', '.join(unknown)}; there are: {', '.join(known)}"
-            )
-        return names
-
-    return parse_names
 
 
 if __name__ == "__main__":

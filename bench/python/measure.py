@@ -63,7 +63,7 @@ class Timed:
 
 
 def interleave(candidates: Sequence[Timed], rounds: int) -> list[Timing]:
-    """Time one batch of every candidate in every round, each round in the reverse order of the last.
+    """Time one batch of every candidate in every round, in alternating order.
 
     A change of the machine's speed then meets all candidates alike, and ratios within one run mean
     something where numbers of two runs do not.

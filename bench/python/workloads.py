@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models that the benchmarks call, each as a PyTorch module and as a formula for other arrays."""
+"""The models of the benchmarks, each as a PyTorch module and as a formula for other arrays."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,7 +91,8 @@ class LayerNormMlp(nn.Module):
         self.down = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.down(functional.gelu(self.up(self.norm(x))))
+        update: Tensor = self.down(functional.gelu(self.up(self.norm(x))))
+        return x + update
 
 
 def layer_norm_mlp_formula(ops: Ops, parameters: Mapping[str, Any], x: Any) -> Any:

@@ -5,8 +5,9 @@ import tempfile
 from pathlib import Path
 
 import torch
-from peers.peer import Peer, Prepared
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class AotInductor(Peer):

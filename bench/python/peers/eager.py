@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch without a compiler: the reference of all results."""
 
-from peers.peer import Peer, Prepared
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class Eager(Peer):

@@ -2,17 +2,18 @@
 """hostjit, with each of its two runtimes."""
 
 import importlib
-from typing import Any
+from typing import Any, ClassVar
+
+from workloads import Workload
 
 from peers.peer import Peer, Prepared
-from workloads import Workload
 
 
 class HostJit(Peer):
     name = "hostjit"
     description = "hostjit.compile(module)(*tensors)"
     requires = ("hostjit",)
-    arguments: dict[str, Any] = {}
+    arguments: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         hostjit: Any = importlib.import_module("hostjit")
@@ -22,4 +23,4 @@ class HostJit(Peer):
 class HostJitEvaluator(HostJit):
     name = "hostjit_evaluator"
     description = "hostjit.compile(module, runtime='evaluator')(*tensors)"
-    arguments = {"runtime": "evaluator"}
+    arguments: ClassVar[dict[str, Any]] = {"runtime": "evaluator"}

@@ -5,10 +5,11 @@ import importlib
 import os
 from typing import Any
 
-import torch
-from peers.peer import Peer, Prepared
+import torch.utils.dlpack
 from torch import Tensor
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class Jax(Peer):
@@ -23,13 +24,10 @@ class Jax(Peer):
             return workload.formula(ops, parameters, *inputs)
 
         compiled = jax.jit(function)
-        match len(workload.inputs()):
-            case 1:
-                call = lambda x: compiled(parameters, x).block_until_ready()  # noqa: E731
-            case 3:
-                call = lambda a, b, c: compiled(parameters, a, b, c).block_until_ready()  # noqa: E731
-            case _:
-                call = lambda *inputs: compiled(parameters, *inputs).block_until_ready()  # noqa: E731
+
+        def call(*inputs: Any) -> Any:
+            return compiled(parameters, *inputs).block_until_ready()
+
         return Prepared(call, from_torch, to_torch)
 
 
@@ -43,13 +41,10 @@ class JaxConstants(Peer):
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         jax, ops, parameters = load(workload)
         compiled = jax.jit(lambda *inputs: workload.formula(ops, parameters, *inputs))
-        match len(workload.inputs()):
-            case 1:
-                call = lambda x: compiled(x).block_until_ready()  # noqa: E731
-            case 3:
-                call = lambda a, b, c: compiled(a, b, c).block_until_ready()  # noqa: E731
-            case _:
-                call = lambda *inputs: compiled(*inputs).block_until_ready()  # noqa: E731
+
+        def call(*inputs: Any) -> Any:
+            return compiled(*inputs).block_until_ready()
+
         return Prepared(call, from_torch, to_torch)
 
 
@@ -81,4 +76,4 @@ def from_torch(tensor: Tensor) -> Any:
 
 
 def to_torch(array: Any) -> Tensor:
-    return torch.from_dlpack(array).clone()
+    return torch.utils.dlpack.from_dlpack(array).clone()

@@ -2,15 +2,17 @@
 """ONNX Runtime on the CPU."""
 
 import importlib
-import io
 import logging
+import tempfile
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
-from peers.peer import Peer, Prepared
 from torch import Tensor
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class OnnxRuntime(Peer):
@@ -69,20 +71,20 @@ def load(workload: Workload, threads: int) -> tuple[Any, list[str]]:
     """Export the module and return a session with the names of its inputs."""
     onnxruntime: Any = importlib.import_module("onnxruntime")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    model = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             workload.module(), workload.inputs(), dynamo=True, verbose=False
         )
     assert program is not None
-    program.save(model)
+    with tempfile.TemporaryDirectory(prefix="hostjit-bench-") as folder:
+        path = Path(folder) / "model.onnx"
+        program.save(path)
+        model = path.read_bytes()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.getvalue(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     return session, [argument.name for argument in session.get_inputs()]
 
 

@@ -2,12 +2,14 @@
 """OpenVINO on the CPU."""
 
 import importlib
+import sys
 from typing import Any
 
 import torch
-from peers.peer import Peer, Prepared
 from torch import Tensor
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class OpenVino(Peer):
@@ -16,6 +18,8 @@ class OpenVino(Peer):
     requires = ("openvino",)
 
     def prepare(self, workload: Workload, threads: int) -> Prepared:
+        # Without its telemetry, which forks and reports every conversion.
+        sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
         openvino: Any = importlib.import_module("openvino")
         inputs = workload.inputs()
         model = openvino.convert_model(

@@ -3,18 +3,26 @@
 
 import importlib
 import os
+import shutil
 from typing import Any
 
 import torch
-from peers.peer import Peer, Prepared
 from torch import Tensor
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class Tinygrad(Peer):
     name = "tinygrad"
     description = "TinyJit(function that captured its parameters)(*tensors), then synchronize"
     requires = ("tinygrad",)
+
+    def unavailable(self) -> str | None:
+        """Return why not; its CPU device compiles with clang, or with what CC names."""
+        compiler = os.environ.get("CC", "clang")
+        missing = None if shutil.which(compiler) else f"no {compiler} (CC names another one)"
+        return super().unavailable() or missing
 
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         os.environ.setdefault("DEV", "CPU")

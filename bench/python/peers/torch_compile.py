@@ -2,34 +2,36 @@
 """torch.compile with its default backend, Inductor."""
 
 import types
+from typing import Any, ClassVar
 
 import torch
-from peers.peer import Peer, Prepared
 from torch import nn
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class TorchCompile(Peer):
     name = "compile"
     description = "torch.compile(module)(*tensors)"
-    options: dict[str, bool] | None = None
+    options: ClassVar[dict[str, Any]] = {}
 
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         module = with_own_code(workload.module())
-        options = dict(self.options) if self.options else None
+        options = dict(self.options) or None
         return Prepared(torch.compile(module, dynamic=False, options=options))
 
 
 class TorchCompileCppWrapper(TorchCompile):
     name = "compile_cpp_wrapper"
     description = "torch.compile(module, options={'cpp_wrapper': True})(*tensors)"
-    options = {"cpp_wrapper": True}
+    options: ClassVar[dict[str, Any]] = {"cpp_wrapper": True}
 
 
 class TorchCompileFreezing(TorchCompile):
     name = "compile_freezing"
     description = "torch.compile(module, options={'freezing': True})(*tensors)"
-    options = {"freezing": True}
+    options: ClassVar[dict[str, Any]] = {"freezing": True}
 
 
 def with_own_code(module: nn.Module) -> nn.Module:

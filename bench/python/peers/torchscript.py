@@ -4,8 +4,9 @@
 import warnings
 
 import torch
-from peers.peer import Peer, Prepared
 from workloads import Workload
+
+from peers.peer import Peer, Prepared
 
 
 class TorchScript(Peer):
@@ -15,5 +16,5 @@ class TorchScript(Peer):
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            traced = torch.jit.trace(workload.module(), workload.inputs())
+            traced = torch.jit.trace(workload.module(), workload.inputs())  # type: ignore[no-untyped-call]
             return Prepared(torch.jit.freeze(traced))
