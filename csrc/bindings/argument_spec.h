@@ -18,9 +18,10 @@ using Leaves = c10::SmallVector<PyObject*, 16>;
 
 // What one argument has to look like, recursively. Built from an example value:
 //   torch.Tensor, Parameter       the exact type and a TensorGuard; becomes a leaf
-//   None, bool, int, float, str   the same type and value (floats by their bits)
+//   int, str, bytes, device, ...  the same type and an equal value
+//   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
-//   anything else                 the same object
+//   anything else                 the same object: None, bool, modules, dtypes
 class ArgumentNode {
  public:
   explicit ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves);
@@ -29,13 +30,14 @@ class ArgumentNode {
   bool match(PyObject* value, Leaves& leaves) const;
 
  private:
-  enum class Kind { kTensor, kIdentity, kEqual, kFloat, kTuple, kList, kDict };
+  enum class Kind { kTensor, kIdentity, kEqual, kFloat, kComplex, kTuple, kList, kDict };
   bool match_children(PyObject* const* values, Leaves& leaves) const;
 
   Kind kind_;
   PyRef expected_;      // the object, the value, or the tuple of keys of a dict
   PyRef type_;          // exact type of the value
-  uint64_t bits_ = 0;   // of a float
+  uint64_t bits_ = 0;   // of a float, or of the real part of a complex
+  uint64_t imaginary_bits_ = 0;
   std::unique_ptr<TensorGuard> guard_;
   std::vector<ArgumentNode> children_;
 };

@@ -26,6 +26,9 @@ class CompiledProgram {
   const std::vector<PassTiming>& pass_timings() const { return pass_timings_; }
 
   MainFunction jit_main() const { return jit_main_; }
+  // True when some node goes through the dispatcher and may warn.
+  bool calls_aten() const { return !module_->layout().aten_calls.empty(); }
+
   MainFunction evaluator_main() const { return &hostjit::evaluator_main; }
 
  private:
