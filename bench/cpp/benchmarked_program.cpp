@@ -5,7 +5,6 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 
-#include <string>
 #include <vector>
 
 #include "evaluator/evaluator.h"
@@ -69,9 +68,7 @@ struct BenchmarkedProgram::State {
     inputs[0] = frame;
     const MainFunction main = runtime == Runtime::kJit ? module->main() : &evaluator_main;
     if (main(/*cache_id=*/0, inputs.data() + 1, outputs.data()) != 0) [[unlikely]] {
-      const std::string note = ProgramState::node_note(frame);
-      state.give_back(frame);
-      throw_error(note);
+      ProgramState::rethrow(frame);
     }
     state.give_back(frame);
   }
