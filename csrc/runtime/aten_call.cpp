@@ -68,8 +68,7 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
   }
   for (size_t i = 0; i < schema.size(); ++i) {
     try {
-      arguments_.push_back(
-          make_argument(spec.arguments[i], schema[i].real_type(), schema[i].N()));
+      arguments_.push_back(make_argument(spec.arguments[i], schema[i].real_type(), schema[i].N()));
     } catch (const LiteralMismatch&) {
       fail(concat("argument '", schema[i].name(), "' is ", to_string(spec.arguments[i]),
                   ", expected ", schema[i].real_type()->str()));
@@ -147,8 +146,7 @@ void AtenCallSite::check_result(size_t index, at::Tensor& result) const {
     message << "result " << index << ' ' << has() << ", expected " << expects();
     fail(message.str());
   };
-  require(
-      result.defined(), [] { return "is no tensor"; }, [] { return "a tensor"; });
+  require(result.defined(), [] { return "is no tensor"; }, [] { return "a tensor"; });
   require(
       result.scalar_type() == to_torch(expected.dtype),
       [&] {

@@ -141,8 +141,7 @@ IValue to_ivalue(const Literal& literal, const c10::Type& type, std::optional<in
     case TypeKind::ScalarTypeType: return to_torch(dtype_from_string(word_of(literal, "dtype")));
     case TypeKind::DeviceObjType: return to_torch(device_from_string(word_of(literal, "device")));
     case TypeKind::LayoutType: return symbol_value(literal, "layout", kLayouts);
-    case TypeKind::MemoryFormatType:
-      return symbol_value(literal, "memory_format", kMemoryFormats);
+    case TypeKind::MemoryFormatType: return symbol_value(literal, "memory_format", kMemoryFormats);
     default: throw LiteralMismatch();
   }
 }
