@@ -9,6 +9,8 @@
 #include "bindings/specialization.h"
 #include "ir/printer.h"
 #include "passes/memory_plan_report.h"
+#include "runtime/torch_types.h"
+#include "support/knobs.h"
 
 namespace py = pybind11;
 
@@ -22,35 +24,10 @@ RuntimeChoice runtime_from_python(const std::optional<std::string>& name) {
   throw_error(concat("unknown runtime '", *name, "', expected 'jit' or 'evaluator'"));
 }
 
-// Watches as (kind, ...) tuples, see the docstring of Specialization.
-WatchList watches_from_python(const py::sequence& entries) {
-  WatchList watches;
-  for (const py::handle entry : entries) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(entry);
-    const auto kind = parts[0].cast<std::string>();
-    const auto part = [&](size_t i) { return py::object(parts[i]).ptr(); };
-    if (kind == "dict_version") {
-      watches.add_dict_version(part(1));
-    } else if (kind == "type_version") {
-      watches.add_type_version(part(1));
-    } else if (kind == "dict_item") {
-      watches.add_dict_item(part(1), part(2), parts.size() > 3 ? part(3) : nullptr);
-    } else if (kind == "cell") {
-      watches.add_cell(part(1), parts.size() > 2 ? part(2) : nullptr);
-    } else if (kind == "items") {
-      watches.add_items(part(1), part(2));
-    } else {
-      throw_error(concat("unknown watch '", kind,
-                         "', expected dict_version, type_version, dict_item, cell or items"));
-    }
-  }
-  return watches;
-}
-
 std::shared_ptr<Specialization> make_specialization(
     const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
-    const py::object& recheck, bool always_recheck, std::vector<int64_t> mutated,
+    const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime) {
   Specialization::Options options;
   options.args = args.ptr();
@@ -58,33 +35,63 @@ std::shared_ptr<Specialization> make_specialization(
   options.program = std::move(program);
   options.bindings = bindings.ptr();
   options.output = output.ptr();
-  options.watches = watches_from_python(watches);
-  options.recheck = recheck.ptr();
-  options.always_recheck = always_recheck;
+  options.watches = watches.ptr();
+  options.revalidate = revalidate.ptr();
+  options.always_revalidate = always_revalidate;
   options.mutated = std::move(mutated);
   options.route = route.ptr();
   options.runtime = runtime_from_python(runtime);
   return std::make_shared<Specialization>(options);
 }
 
+bool fits(const TensorType& type, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !type.is_static() ||
+      tensor.scalar_type() != to_torch(type.dtype) || tensor.device() != to_torch(type.device) ||
+      tensor.sizes() != at::IntArrayRef(type.sizes())) {
+    return false;
+  }
+  return tensor.strides() == at::IntArrayRef(type.static_strides()) ||
+         (type.is_contiguous() && tensor.is_contiguous());
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::string text = concat("a ", tensor.scalar_type(), " tensor of sizes ", tensor.sizes());
+  if (tensor.layout() == at::kStrided) {
+    text += concat(" and strides ", tensor.strides());
+  } else {
+    text += concat(" and layout ", tensor.layout());
+  }
+  return text + concat(" on ", tensor.device());
+}
+
+// Throws Error that names the input, what was expected and what was found.
+void check_inputs(const Program& program, const py::sequence& arguments) {
+  HOSTJIT_CHECK(arguments.size() == program.inputs().size(), "program '", program.name(),
+                "' takes ", program.inputs().size(), " inputs, got ", arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Value& input = *program.inputs()[i];
+    const py::object argument = arguments[i];
+    const auto expect = [&](bool condition, const std::string& found) {
+      HOSTJIT_CHECK(condition, "program '", program.name(), "': input %", input.name(), " is ",
+                    found, ", expected ", to_string(input.type()));
+    };
+    const std::string kind = concat("a ", Py_TYPE(argument.ptr())->tp_name);
+    if (input.is_tensor()) {
+      expect(THPVariable_Check(argument.ptr()), kind);
+      const at::Tensor& tensor = THPVariable_Unpack(argument.ptr());
+      expect(fits(input.tensor_type(), tensor), describe(tensor));
+    } else if (std::holds_alternative<F64Type>(input.type())) {
+      expect(PyFloat_Check(argument.ptr()) || PyLong_Check(argument.ptr()), kind);
+    } else if (std::holds_alternative<BoolType>(input.type())) {
+      expect(PyBool_Check(argument.ptr()), kind);
+    } else {
+      expect(PyLong_Check(argument.ptr()), kind);
+    }
+  }
+}
+
 void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
-  if (const auto* type = std::get_if<TensorType>(&input.type())) {
-    HOSTJIT_CHECK(THPVariable_Check(argument.ptr()), "input %", input.name(), " is a ",
-                  Py_TYPE(argument.ptr())->tp_name, ", expected ", to_string(input.type()));
-    const at::Tensor& tensor = THPVariable_Unpack(argument.ptr());
-    const bool fits =
-        tensor.layout() == at::kStrided && type->is_static() &&
-        toString(tensor.scalar_type()) != nullptr &&
-        tensor.sizes() == at::IntArrayRef(type->sizes()) &&
-        (tensor.strides() == at::IntArrayRef(type->static_strides()) ||
-         (type->is_contiguous() && tensor.is_contiguous()));
-    HOSTJIT_CHECK(fits, "input %", input.name(), " is a ", tensor.layout(), " tensor of sizes ",
-                  tensor.sizes(), " and strides ", tensor.layout() == at::kStrided ? tensor.strides() : at::IntArrayRef{},
-                  ", expected ", to_string(input.type()));
-    HOSTJIT_CHECK(tensor.scalar_type() == to_scalar_type(type->dtype) &&
-                      tensor.device() == to_torch(type->device),
-                  "input %", input.name(), " is ", tensor.scalar_type(), " on ", tensor.device(),
-                  ", expected ", to_string(input.type()));
+  if (input.is_tensor()) {
     call.add_tensor(argument.ptr());
   } else if (std::holds_alternative<F64Type>(input.type())) {
     call.add_f64(argument.cast<double>());
@@ -97,8 +104,7 @@ void add_input(ProgramCall& call, const Value& input, const py::handle& argument
 py::object run_program(CompiledProgram& program, const py::sequence& arguments,
                        const std::optional<std::string>& runtime) {
   const std::vector<Value*>& inputs = program.program().inputs();
-  HOSTJIT_CHECK(arguments.size() == inputs.size(), "program '", program.program().name(), "' takes ",
-                inputs.size(), " inputs, got ", arguments.size());
+  check_inputs(program.program(), arguments);
   const RuntimeChoice choice = runtime_from_python(runtime);
   const bool evaluator = choice == RuntimeChoice::kEvaluator ||
                          (choice == RuntimeChoice::kKnob && !host_ir_jit_enabled());
@@ -123,6 +129,10 @@ void bind_call_path(py::module_& module) {
              return std::make_shared<CompiledProgram>(program.clone());
            }),
            py::arg("program"))
+      .def("check", [](const CompiledProgram& p, const py::sequence& arguments) {
+             check_inputs(p.program(), arguments);
+           },
+           py::arg("arguments"), "Raises hostjit.Error unless these inputs fit the program's types.")
       .def("run", &run_program, py::arg("arguments"), py::arg("runtime") = py::none(),
            "Runs on a list of tensors and scalars; returns the list of outputs.")
       .def_property_readonly("program",
@@ -139,7 +149,7 @@ void bind_call_path(py::module_& module) {
       .def("timings", [](const CompiledProgram& p) {
         py::dict timings;
         for (const PassTiming& pass : p.pass_timings()) {
-          timings[py::str("pass " + pass.name)] = pass.microseconds / 1e3;
+          timings[py::str(concat("pass ", pass.name))] = pass.microseconds / 1e3;
         }
         timings["emit"] = p.module().timings().emit;
         timings["optimize"] = p.module().timings().optimize;
@@ -150,14 +160,17 @@ void bind_call_path(py::module_& module) {
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",
       "A compiled program with everything that has to hold for it to answer a call.\n\n"
-      "watches: ('dict_version', dict), ('type_version', type), ('dict_item', dict, key[, value]),\n"
-      "('cell', cell[, value]), ('items', sequence, tuple). output: nested tuples\n"
-      "('output', i), ('argument', leaf), ('object', value), ('tuple' | 'list', nodes),\n"
-      "('dict', keys, nodes), ('call', callable, nodes).")
+      "watches: see WatchList in the core; ('dict', dict, owner), ('dict_items', dict, owner, keys,\n"
+      "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
+      "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
+      "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
+      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', i),\n"
+      "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
+      "('call', callable, nodes).")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
-           py::arg("watches") = py::tuple(), py::arg("recheck") = py::none(),
-           py::arg("always_recheck") = false, py::arg("mutated") = std::vector<int64_t>{},
+           py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
+           py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none())
       .def_property_readonly("program", &Specialization::program);
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();

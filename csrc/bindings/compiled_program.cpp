@@ -7,10 +7,17 @@ namespace hostjit {
 
 CompiledProgram::CompiledProgram(Program program)
     : program_(std::move(program)),
-      pass_timings_(run_default_pipeline(program_)),
+      pass_timings_(run_pipeline(program_)),
       module_(CompiledModule::compile(program_)),
-      evaluator_(std::make_unique<Evaluator>(program_, module_->packed_kernels())),
-      state_(std::make_unique<ProgramState>(module_->layout(), module_->init(), evaluator_.get())),
+      state_(std::make_unique<ProgramState>(module_->layout(), module_->init())),
       jit_main_(module_->main()) {}
+
+MainFunction CompiledProgram::evaluator_main() {
+  std::call_once(evaluator_made_, [this] {
+    evaluator_ = std::make_unique<Evaluator>(program_, module_->packed_kernels());
+    state_->set_evaluator(evaluator_.get());
+  });
+  return &hostjit::evaluator_main;
+}
 
 }  // namespace hostjit

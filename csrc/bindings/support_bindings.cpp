@@ -33,7 +33,7 @@ void bind_support(py::module_& module) {
   module.def("profile_ranges", [] { return is_enabled(Knob::kProfileRanges); });
   module.def("capture_dump_enabled", [] { return is_enabled(Knob::kDumpCapture); });
   module.def("dump_capture", [](const std::string& program, const std::string& text) {
-    dump(Knob::kDumpCapture, program, text);
+    dump({Knob::kDumpCapture, program, "captured", "py"}, text);
   });
   module.def(
       "push_knobs",
