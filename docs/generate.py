@@ -38,23 +38,24 @@ INTRODUCTION = """\
 
 {example}
 
-A program has typed inputs, ops in the order in which they run, and outputs. `init {{ ... }}` before them
-holds ops that run once per frame. Kernels follow the program.
+A program has typed inputs, ops in the order in which they run, and outputs. `init {{ ... }}`
+before them holds ops that run once per frame. Kernels follow the program.
 
-An op that writes memory names it in a field (`out`, `outputs`): only `allocate`, `constant`, `view` and
-`aten_call` make tensors. `loc("...")` is the line of the model that the op comes from. A field that has
-its default is not printed.
+An op that writes memory names it in a field (`out`, `outputs`): only `allocate`, `constant`,
+`view` and `aten_call` make tensors. `loc("...")` is the line of the model that the op comes
+from. A field that has its default is not printed.
 
-**Types.** `tensor<dtype, [sizes], strides=[...], device>`, where strides count elements and are left out
-when contiguous; `index` (a 64-bit integer), `f64`, `bool`, `stream`, `event`.
+**Types.** `tensor<dtype, [sizes], strides=[...], device>`, where strides count elements and are
+left out when contiguous; `index` (a 64-bit integer), `f64`, `bool`, `stream`, `event`.
 
 **Dtypes.** {dtypes}.
 
-**Literals.** `none`, `true`, `7`, `1.5`, `"sum"`, `complex(1.0, -2.0)`, `dtype(f32)`, `device(cpu)`,
-`layout(strided)`, `memory_format(channels_last)`, `$0` (an operand of the op), and lists of literals.
+**Literals.** `none`, `true`, `7`, `1.5`, `"sum"`, `complex(1.0, -2.0)`, `dtype(f32)`,
+`device(cpu)`, `layout(strided)`, `memory_format(channels_last)`, `$0` (an operand of the op),
+and lists of literals.
 
-**Memory**, in the tables below: what the op does to the memory of an operand, or where the memory of a
-result comes from. The passes go by nothing else.
+**Memory**, in the tables below: what the op does to the memory of an operand, or where the
+memory of a result comes from. The passes go by nothing else.
 
 # Ops
 
