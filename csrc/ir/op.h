@@ -55,4 +55,11 @@ struct Op {
   std::string_view name() const { return info().name; }
 };
 
+// The payload of a new op by its name in the text form, with the defaults of its fields. Throws
+// Error that lists the valid names.
+OpVariant make_payload(std::string_view name);
+
+// "launch_kernel 'k0' (model.py:12)": how messages name an op.
+std::string describe(const Op& op);
+
 }  // namespace hostjit

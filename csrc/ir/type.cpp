@@ -2,6 +2,7 @@
 #include "ir/type.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "support/check.h"
 
@@ -56,7 +57,9 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
   int64_t stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[i], 1), &stride)) {
+      stride = std::numeric_limits<int64_t>::max();
+    }
   }
   return strides;
 }
@@ -64,18 +67,39 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
 TensorType TensorType::make(DType dtype, std::vector<Dim> dims,
                             std::optional<std::vector<Dim>> strides, Device device) {
   TensorType type{dtype, std::move(dims), {}, device};
-  for (const Dim& dim : type.dims) {
-    HOSTJIT_CHECK(dim.value >= 0, "tensor type: size ", dim.value, " is negative");
-  }
   if (strides) {
-    HOSTJIT_CHECK(strides->size() == type.dims.size(), "tensor type: ", strides->size(),
-                  " strides for ", type.dims.size(), " dims");
     type.strides = std::move(*strides);
   } else if (all_constant(type.dims)) {
     const std::vector<int64_t> computed = contiguous_strides(constants(type.dims));
     type.strides.assign(computed.begin(), computed.end());
   }
+  type.check();
   return type;
+}
+
+void TensorType::check() const {
+  for (const Dim& dim : dims) {
+    HOSTJIT_CHECK(dim.value >= 0, "tensor type: size ", dim.value, " is negative");
+  }
+  if (strides.empty() && !all_constant(dims)) return;
+  HOSTJIT_CHECK(strides.size() == dims.size(), "tensor type: ", strides.size(), " strides for ",
+                dims.size(), " dims");
+  int64_t elements = 1;
+  int64_t last = 0;
+  bool overflow = false;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    HOSTJIT_CHECK(strides[i].value >= 0, "tensor type: stride ", strides[i].value, " is negative");
+    const int64_t size = std::max<int64_t>(dims[i].value, 1);
+    int64_t step = 0;
+    overflow |= __builtin_mul_overflow(elements, size, &elements);
+    overflow |= __builtin_mul_overflow(size - 1, strides[i].value, &step);
+    overflow |= __builtin_add_overflow(last, step, &last);
+  }
+  // Room for a size of 16 bytes per element and for rounding up to an alignment.
+  constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max() / 32;
+  HOSTJIT_CHECK(!overflow && elements <= kMostElements && last < kMostElements,
+                "tensor type: sizes ", to_string(dims), " with strides ", to_string(strides),
+                " are too large");
 }
 
 bool TensorType::is_static() const {

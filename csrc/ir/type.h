@@ -39,6 +39,10 @@ struct TensorType {
                          std::optional<std::vector<Dim>> strides = std::nullopt,
                          Device device = {});
 
+  // Throws Error unless sizes and strides are of one rank, not negative, and small enough that
+  // no size in bytes overflows. `make` has done so.
+  void check() const;
+
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   bool is_static() const;
   bool is_contiguous() const;

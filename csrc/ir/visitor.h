@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -34,9 +35,8 @@ decltype(auto) visit_op(OpRef& op, Visitor&& visitor) {
 //   results(name, values, kind)              any number
 template <class OpRef, class Visitor>
 void visit_fields(OpRef& op, Visitor& visitor) {
-  visit_op(op, [&](auto& payload) {
-    std::remove_cvref_t<decltype(payload)>::fields(payload, visitor);
-  });
+  visit_op(
+      op, [&](auto& payload) { std::remove_cvref_t<decltype(payload)>::fields(payload, visitor); });
 }
 
 // A field visitor that sees operands only: calls `f(Value*&, Access)`, null ones left out.
@@ -53,6 +53,25 @@ struct OperandFields {
     for (auto& value : values) {
       if (value) f(value, access);
     }
+  }
+  void attribute(std::string_view, auto&, const auto&) {}
+  void result(std::string_view, auto&, ResultKind) {}
+  void results(std::string_view, auto&, ResultKind) {}
+};
+
+// A field visitor that sees operands with their names: calls `f(name, value, access)`, where an
+// element of a list is "inputs[0]". A null value is shown only when the operand is required.
+template <class F>
+struct NamedOperandFields {
+  F f;
+  void operand(std::string_view name, auto& value, Access access) {
+    f(std::string(name), value, access);
+  }
+  void optional_operand(std::string_view name, auto& value, Access access) {
+    if (value) f(std::string(name), value, access);
+  }
+  void operands(std::string_view name, auto& values, Access access) {
+    for (size_t i = 0; i < values.size(); ++i) f(concat(name, "[", i, "]"), values[i], access);
   }
   void attribute(std::string_view, auto&, const auto&) {}
   void result(std::string_view, auto&, ResultKind) {}
@@ -80,6 +99,12 @@ struct ResultFields {
 template <class OpRef, class F>
 void for_each_operand(OpRef& op, F f) {
   OperandFields<F> fields{std::move(f)};
+  visit_fields(op, fields);
+}
+
+template <class OpRef, class F>
+void for_each_named_operand(OpRef& op, F f) {
+  NamedOperandFields<F> fields{std::move(f)};
   visit_fields(op, fields);
 }
 
