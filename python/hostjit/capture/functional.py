@@ -275,6 +275,13 @@ def _check_targets(traced: torch.fx.GraphModule) -> None:
     for node in traced.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
+        if _is_symbolic(node.meta.get("val")):
+            raise CaptureError(
+                CaptureFailure.DATA_DEPENDENT,
+                f"{node.target} gives a number or a size that depends on the values of a tensor",
+                where=source_location(node),
+                hint="keep it in a tensor, or run this function eagerly",
+            )
         target = node.target
         if isinstance(target, torch._ops.OpOverload) or getattr(target, "__name__", "") == (
             "getitem"
@@ -286,6 +293,16 @@ def _check_targets(traced: torch.fx.GraphModule) -> None:
             where=source_location(node),
             hint="write it with tensor operators, or run this function eagerly",
         )
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(_is_symbolic(item) for item in value)
+    return isinstance(value, torch.Tensor) and any(
+        isinstance(number, torch.SymInt) for number in (*value.size(), *value.stride())
+    )
 
 
 def _check_aliasing(traced: torch.fx.GraphModule, storages: Sequence[int | None]) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from hostjit.capture.arguments import ObjectArgument, describe_arguments, walk_arguments
-from hostjit.capture.behaviour import Behaviour
+from hostjit.capture.behaviour import GLOBAL_HOOKS, Behaviour
 from hostjit.capture.dynamo import DynamoCapture
 from hostjit.capture.sources import SourceWalker, UnresolvedError
 from hostjit.capture.watches import Watch, WatchList
@@ -35,18 +35,13 @@ _BY_PATH = frozenset(
         *("NOT_NONE_MATCH", "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"),
         *("MODULE_MATCH", "CONSTANT_SUBCLASS_MATCH", "TYPE_MATCH", "NN_MODULE"),
         *("SEQUENCE_LENGTH", "SET_CONTAINS", "SET_NOT_CONTAINS", "WEAKREF_ALIVE"),
-        *("TENSOR_MATCH", "DUPLICATE_INPUT"),
+        # Forward hooks are watched for every module; those of backward change no result.
+        *("TENSOR_MATCH", "DUPLICATE_INPUT", "EMPTY_NN_MODULE_HOOKS_DICT"),
     }
 )
-_WHOLE_DICT = frozenset(
-    {"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK", "EMPTY_NN_MODULE_HOOKS_DICT"}
-)
+_WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
 _ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
 _ATTRIBUTE = frozenset({"HASATTR", "NOT_PRESENT_IN_GENERIC_DICT"})
-
-_GLOBAL_HOOKS = tuple(name for name in vars(torch_module) if name.startswith("_global_")) + (
-    "_has_global_hooks",
-)
 
 
 class Guards:
@@ -103,7 +98,7 @@ class Guards:
             if source is not None:
                 self._visit(source, walker)
         self._add_functions(walker)
-        for name in _GLOBAL_HOOKS:
+        for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
             self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
             if isinstance(hooks, dict):

@@ -83,7 +83,10 @@ class BytecodeRoute:
 
         def run(outputs: Sequence[torch.Tensor]) -> Any:
             function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
         return infer_output_spec(run, count, leaves)
 

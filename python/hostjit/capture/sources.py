@@ -22,13 +22,10 @@ from hostjit.capture.watches import MISSING, WatchList
 
 __all__ = ["SourceWalker", "instance_dict"]
 
-# Everything that a module's call can read: its state, and the hooks that it would run.
-MODULE_HOOKS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+# The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
+# how these are called, or matter to backward.
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# Where `Module.__getattr__` looks, in its order.
 _MODULE_STATE = ("_parameters", "_buffers", "_modules")
 
 _TRANSPARENT = frozenset(
@@ -84,7 +81,7 @@ class SourceWalker:
     """Resolves sources for one call, adding watches to a list.
 
     Attributes:
-        modules: every nn.Module met on a path, by id.
+        modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
     """
 
@@ -102,7 +99,7 @@ class SourceWalker:
         self.argument_objects = argument_objects
         self._watches = watches
         self._cache: dict[Any, tuple[Any, bool]] = {}
-        self.modules: dict[int, tuple[torch.nn.Module, str]] = {}
+        self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
 
     def resolve(self, source: Any) -> tuple[Any, bool]:
@@ -185,6 +182,7 @@ class SourceWalker:
         if isinstance(base, (dict, types.MappingProxyType)):
             if isinstance(base, dict):
                 if not covered:
+                    self._note_state_dict(source.base, index)
                     self._note_dict_class(base, source.base.name)
                     self._watches.dict_item(base, index, source.base.name)
                 return dict.__getitem__(base, index)
@@ -196,6 +194,13 @@ class SourceWalker:
         if not isinstance(base, tuple) and not covered:
             self._watches.cannot_watch(f"{source.name} (item of a {type(base).__qualname__})")
         return base[index]
+
+    def _note_state_dict(self, source: Any, member: Any) -> None:
+        """An item of `module._modules` is an attribute that nothing must hide."""
+        if getattr(source, "member", None) in _MODULE_STATE and isinstance(member, str):
+            module, _ = self.resolve(source.base)
+            if isinstance(module, torch.nn.Module):
+                self._module_lookup(module, member, source.base.name)
 
     def _note_dict_class(self, value: dict[Any, Any], path: str) -> None:
         if type(value) not in (dict, collections.OrderedDict):
@@ -219,28 +224,24 @@ class SourceWalker:
             self._watches.object_type(value, path)
 
     def note_module(self, module: torch.nn.Module, path: str) -> None:
-        """Watch everything that calling a module reads from the module itself."""
+        """Watch the class and the hooks of a module; what it reads has guards of its own."""
         self.note_type(module, path, covered=False)
         if id(module) in self.modules:
             return
-        self.modules[id(module)] = (module, path)
-        state = instance_dict(module)
-        assert state is not None
-        self._watches.dict_version(state, path, owner=module)
-        for name in (*_MODULE_STATE, *MODULE_HOOKS):
-            found = state.get(name)
-            if isinstance(found, dict):
-                self._watches.dict_version(found, f"{path}.{name}")
+        self.modules[id(module)] = module
+        state = vars(module)
+        for name in FORWARD_HOOKS:
+            self._watches.dict_item(state, name, path, owner=module)
+            if isinstance(state.get(name), dict):
+                self._watches.dict_version(state[name], f"{path}.{name}")
 
     def attribute(self, base: Any, member: str, source: Any, covered: bool = False) -> Any:
         """Read an attribute as the interpreter would, watching what decides the answer."""
-        path = source.name
+        path = source.base.name if hasattr(source, "base") else source.name
         if covered:
             # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
             if not isinstance(base, tuple):
-                self._watches.cannot_watch(f"{path} (attribute of an argument)")
-        elif isinstance(base, torch.nn.Module):
-            self.note_module(base, path)
+                self._watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
         elif isinstance(base, types.ModuleType):
             self._watches.dict_item(vars(base), member, base.__name__)
         elif isinstance(base, type):
@@ -266,24 +267,43 @@ class SourceWalker:
 
     def _object_attribute(self, base: Any, member: str, path: str) -> None:
         kind = type(base)
-        self.note_type(base, path, covered=False)
+        if isinstance(base, torch.nn.Module):
+            self.note_module(base, path)
+        else:
+            self.note_type(base, path, covered=False)
         if member in ("__dict__", "__class__"):
             return
         if kind.__getattribute__ is not object.__getattribute__:
-            self._watches.cannot_watch(f"{path} (its class defines __getattribute__)")
+            self._watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
             return
         found = _class_attribute(kind, member)
         state = instance_dict(base)
         if found is not MISSING and hasattr(type(found), "__set__"):
-            self._watches.cannot_watch(f"{path} (a property or slot)")
+            self._watches.cannot_watch(f"{path}.{member} (a property or slot)")
             return
         if state is None:
             if found is MISSING:
-                self._watches.cannot_watch(f"{path} (attribute of a {kind.__qualname__})")
+                self._watches.cannot_watch(f"{path}.{member} (of a {kind.__qualname__})")
             return
         self._watches.dict_item(state, member, path, owner=base)
-        if found is MISSING and member not in state and hasattr(kind, "__getattr__"):
-            self._watches.cannot_watch(f"{path} (its class defines __getattr__)")
+        if found is not MISSING or member in state or not hasattr(kind, "__getattr__"):
+            return
+        if _class_attribute(kind, "__getattr__") is torch.nn.Module.__getattr__:
+            self._module_lookup(base, member, path)
+        else:
+            self._watches.cannot_watch(f"{path}.{member} (the class defines __getattr__)")
+
+    def _module_lookup(self, module: torch.nn.Module, member: str, path: str) -> None:
+        """Watch what `Module.__getattr__` would find, up to the dict that answers."""
+        state = vars(module)
+        self._watches.dict_item(state, member, path, owner=module)
+        for name in _MODULE_STATE:
+            entries = state.get(name)
+            self._watches.dict_item(state, name, path, owner=module)
+            if isinstance(entries, dict):
+                self._watches.dict_item(entries, member, f"{path}.{name}")
+                if member in entries:
+                    return
 
 
 _FIXED_TYPES: tuple[Any, ...] = (
