@@ -38,8 +38,9 @@ struct BenchmarkedProgram::State {
       : program(planned(text)),
         module(CompiledModule::compile(program)),
         evaluator(program, module->packed_kernels()),
-        state(module->layout(), module->init(), &evaluator),
+        state(module->layout(), module->init()),
         outputs(program.outputs().size()) {
+    state.set_evaluator(&evaluator);
     reset_inputs();
   }
 

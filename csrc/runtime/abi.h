@@ -60,6 +60,7 @@ enum class SlotKind : uint8_t {
   kArena,     // header at `offset` bytes of the arena
   kConstant,  // header at `offset` bytes of FrameLayout::constants
   kCall,      // made and released by a call
+  kFrame,     // made by init, released with the frame
 };
 
 struct SlotSpec {
