@@ -16,6 +16,8 @@
 namespace hostjit {
 namespace {
 
+constexpr const char* kKernelAttribute = "hostjit-kernel";
+
 std::string type_text(const llvm::Type& type) {
   std::string text;
   llvm::raw_string_ostream out(text);
@@ -89,6 +91,8 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
 
 }  // namespace
 
+bool is_kernel(const llvm::Function& function) { return function.hasFnAttribute(kKernelAttribute); }
+
 KernelLinker::KernelLinker(const Program& program, llvm::Module& module)
     : program_(program), module_(module) {}
 
@@ -132,6 +136,9 @@ llvm::Function* KernelLinker::link(const Kernel& kernel) {
   HOSTJIT_ICHECK(function, "kernel '", kernel.name, "' was linked but is not there");
   function->setLinkage(llvm::GlobalValue::InternalLinkage);
   function->setDoesNotThrow();
+  function->addFnAttr(kKernelAttribute);
+  function->removeFnAttr(llvm::Attribute::AlwaysInline);
+  function->addFnAttr(llvm::Attribute::NoInline);
   return function;
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jit/host_target.h"
 
-#include <llvm/Analysis/TargetTransformInfo.h>
 #include <llvm/ExecutionEngine/Orc/JITTargetMachineBuilder.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 
+#include "codegen/kernel_linker.h"
 #include "jit/llvm_check.h"
 #include "jit/process_symbols.h"
 
@@ -24,6 +25,37 @@ std::unique_ptr<llvm::TargetMachine> make_machine() {
   builder.setCodeModel(llvm::CodeModel::Small);
   builder.setCodeGenOptLevel(llvm::CodeGenOptLevel::Default);
   return HOSTJIT_LLVM_CHECK(builder.createTargetMachine(), "making a target machine");
+}
+
+// Optimised kernels longer than this are called; the call is nothing beside their work.
+constexpr unsigned kMostInlinedInstructions = 400;
+// When inlining made main longer by so much, the launches that follow are calls: instruction
+// selection takes time that grows faster than a block does.
+constexpr unsigned kMostInlinedInTotal = 2000;
+
+// Makes one function of what inlining brought together: loads of what was just stored, repeated
+// address arithmetic.
+constexpr const char* kInlinePipeline =
+    "always-inline,function(early-cse<memssa>,instcombine<no-verify-fixpoint>,dse,simplifycfg),"
+    "globaldce";
+
+// Returns whether there are any.
+bool mark_launches_to_inline(llvm::Module& module) {
+  unsigned total = 0;
+  for (llvm::Function& caller : module) {
+    for (llvm::Instruction& instruction : llvm::instructions(caller)) {
+      auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
+      llvm::Function* kernel = call ? call->getCalledFunction() : nullptr;
+      if (!kernel || kernel->isDeclaration() || !is_kernel(*kernel)) continue;
+      const unsigned length = kernel->getInstructionCount();
+      const bool is_short = length <= kMostInlinedInstructions || kernel->hasOneUse();
+      if (!is_short || total + length > kMostInlinedInTotal) continue;
+      total += length;
+      kernel->removeFnAttr(llvm::Attribute::NoInline);
+      call->addFnAttr(llvm::Attribute::AlwaysInline);
+    }
+  }
+  return total > 0;
 }
 
 // Instruction sets with Sleef functions, the widest first.
@@ -63,6 +95,11 @@ void HostTarget::optimize(llvm::Module& module) {
   builder.registerLoopAnalyses(loop_analyses);
   builder.crossRegisterProxies(loop_analyses, function_analyses, scc_analyses, module_analyses);
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, module_analyses);
+  if (mark_launches_to_inline(module)) {
+    llvm::ModulePassManager passes;
+    HOSTJIT_LLVM_CHECK(builder.parsePassPipeline(passes, kInlinePipeline), "making a pipeline");
+    passes.run(module, module_analyses);
+  }
   define_scalar_math(module, options_.vector_math);
 }
 

@@ -22,7 +22,8 @@ class HostTarget {
   const CodegenOptions& codegen_options() const { return options_; }
   llvm::TargetMachine& machine() { return *machine_; }
 
-  // The O2 pipeline, and then the definitions of scalar math that is still called.
+  // O2, with kernels by themselves: one that is launched often is vectorised once, and inlined
+  // afterwards. Then defines the scalar math that is still called.
   void optimize(llvm::Module& module);
   // A relocatable object.
   llvm::SmallVector<char, 0> emit_object(llvm::Module& module);

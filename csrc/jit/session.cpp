@@ -6,6 +6,7 @@
 #include <llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>
 #endif
 #include <llvm/ExecutionEngine/Orc/Debugging/DebuggerSupport.h>
+#include <llvm/ExecutionEngine/Orc/TargetProcess/JITLoaderGDB.h>
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/raw_ostream.h>
 
@@ -33,6 +34,17 @@ class NoCompiler : public llvm::orc::IRCompileLayer::IRCompiler {
   }
 };
 
+// LLJIT looks up what tells GDB about code by name; hostjit exports no symbol of LLVM.
+llvm::Expected<llvm::orc::JITDylibSP> make_debugger_library(llvm::orc::LLJIT& jit) {
+  llvm::orc::JITDylib& library = jit.getExecutionSession().createBareJITDylib("debugger");
+  llvm::orc::SymbolMap symbols;
+  symbols[jit.mangleAndIntern("llvm_orc_registerJITLoaderGDBAllocAction")] = {
+      llvm::orc::ExecutorAddr::fromPtr(&llvm_orc_registerJITLoaderGDBAllocAction),
+      llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+  if (auto error = library.define(llvm::orc::absoluteSymbols(std::move(symbols)))) return error;
+  return &library;
+}
+
 std::unique_ptr<llvm::orc::LLJIT> make_jit(const llvm::TargetMachine& machine) {
   llvm::orc::LLJITBuilder builder;
   builder.setJITTargetMachineBuilder(llvm::orc::JITTargetMachineBuilder(machine.getTargetTriple()));
@@ -40,6 +52,7 @@ std::unique_ptr<llvm::orc::LLJIT> make_jit(const llvm::TargetMachine& machine) {
   // No static constructors in generated code: a platform would compile support code per library.
   builder.setPlatformSetUp(llvm::orc::setUpInactivePlatform);
   builder.setLinkProcessSymbolsByDefault(false);
+  builder.setProcessSymbolsJITDylibSetup(make_debugger_library);
   builder.setCompileFunctionCreator([](llvm::orc::JITTargetMachineBuilder) {
     return std::make_unique<NoCompiler>();
   });

@@ -140,6 +140,24 @@ TEST(AtenCall, ScalarOperands) {
   expect_call("aten::leaky_relu", {operand(0), operand(1)}, {-x}, {at::leaky_relu(-x, 2)}, {2});
 }
 
+TEST(AtenCall, FloatingPointOperands) {
+  const std::vector<SlotSpec> slots = {call_slot(spec(DType::kF32, {3}, {1}))};
+  AtenCallSpec spec{"aten::add.Tensor",
+                    {operand(0), operand(1), operand(2)},
+                    {true, false, false},
+                    {0},
+                    {false, true, true}};
+  at::Tensor x = at::arange(3, at::kFloat);
+  double scalars[] = {0.5, 2.0};
+  void* operands[] = {&x, &scalars[0], &scalars[1]};
+  const AtenCallSite site(spec, slots);
+  site.call(operands,
+            [&](int64_t, const at::Tensor& result) { EXPECT_TRUE(at::equal(result, x + 1)); });
+  spec = {"aten::select.int", {operand(0), lit(0), operand(1)}, {true, false}, {0}, {false, true}};
+  EXPECT_EQ(error_of([&] { AtenCallSite(spec, slots); }),
+            "aten_call 'aten::select.int': argument 'index' is $1, expected SymInt");
+}
+
 TEST(AtenCall, RandomNumbersComeFromTheDefaultGenerator) {
   const std::vector<Literal> arguments = {list({lit(2), lit(3)}), symbol("dtype", "f32"), none,
                                           symbol("device", "cpu"), lit(false)};

@@ -24,6 +24,7 @@ FrameLayout small_layout() {
       {SlotKind::kArena, 64, spec(DType::kF32, {3, 2}, {1, 3})},
       {SlotKind::kConstant, 0, spec(DType::kF32, {2}, {1})},
       call_slot(spec(DType::kI64, {4}, {1})),
+      {SlotKind::kFrame, 0, spec(DType::kI64, {4}, {1})},
   };
   layout.nodes = {{"aten_call aten::sum", "model.py:12"}, {"matmul", ""}};
   return layout;
@@ -90,18 +91,20 @@ TEST(ProgramState, NeverLendsAFrameTwice) {
   EXPECT_LE(frames.size(), static_cast<size_t>(kThreads));
 }
 
-int32_t fill_slot_3(int64_t, void* const* inputs, void**) {
+int32_t fill_slot_4(int64_t, void* const* inputs, void**) {
   auto* frame = static_cast<Frame*>(inputs[-1]);
-  if (hostjit_allocate(frame, 3) != 0) return 1;
-  static_cast<at::Tensor*>(frame->slots)[3].fill_(7);
+  if (hostjit_allocate(frame, 4) != 0) return 1;
+  static_cast<at::Tensor*>(frame->slots)[4].fill_(7);
   return 0;
 }
 
 TEST(ProgramState, CleanupKeepsWhatInitMade) {
-  OneFrame frame(small_layout(), &fill_slot_3);
+  OneFrame frame(small_layout(), &fill_slot_4);
+  ASSERT_EQ(hostjit_allocate(frame.get(), 3), 0);
   hostjit_cleanup(frame.get());
-  ASSERT_TRUE(frame.slot(3).defined());
-  EXPECT_EQ(frame.slot(3).sum().item<int64_t>(), 28);
+  EXPECT_FALSE(frame.slot(3).defined());
+  ASSERT_TRUE(frame.slot(4).defined());
+  EXPECT_EQ(frame.slot(4).sum().item<int64_t>(), 28);
 }
 
 int32_t failing_init(int64_t, void* const* inputs, void**) {
