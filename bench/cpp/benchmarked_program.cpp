@@ -3,8 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/arange.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
 
+#include <cmath>
 #include <vector>
 
 #include "evaluator/evaluator.h"
@@ -27,8 +30,12 @@ Program planned(std::string_view text) {
 at::Tensor example(const TensorType& type) {
   HOSTJIT_CHECK(type.dtype == DType::kF32 && type.is_contiguous(),
                 "benchmarks take contiguous f32 inputs, found ", to_string(Type(type)));
-  return ((at::arange(type.num_elements(), at::kFloat) * 0.618034f).frac() * 2 - 1)
-      .reshape(type.sizes());
+  at::Tensor tensor = at::empty(type.sizes(), at::kFloat);
+  float* elements = tensor.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < type.num_elements(); ++i) {
+    elements[i] = std::fmod(static_cast<float>(i) * 0.618034f, 1.0f) * 2 - 1;
+  }
+  return tensor;
 }
 
 }  // namespace
@@ -84,7 +91,7 @@ struct BenchmarkedProgram::State {
                 static_cast<c10::TensorImpl*>(outputs[i]))));
       } else {
         const auto value = reinterpret_cast<intptr_t>(outputs[i]);
-        taken.push_back(at::arange(value, value + 1));
+        taken.push_back(at::scalar_tensor(value, at::kLong));
       }
     }
     return taken;
