@@ -7,6 +7,8 @@
 #include <bit>
 #include <string>
 
+#include "support/check.h"
+
 namespace hostjit {
 namespace {
 
@@ -58,6 +60,9 @@ ProgramCall::~ProgramCall() {
 void ProgramCall::add_tensor(PyObject* tensor) {
   at::Tensor& value = reinterpret_cast<THPVariable*>(tensor)->cdata;
   c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+  HOSTJIT_CHECK(impl->data() != nullptr || impl->numel() == 0, "input %",
+                program_.program().inputs()[tensors_.size()]->name(), " of sizes ", impl->sizes(),
+                " has no memory: its storage was resized");
   tensors_.push_back({const_cast<void*>(impl->data()), impl->sizes().data(),
                       impl->strides().data(), &value});
   inputs_.push_back(&tensors_.back());
@@ -73,7 +78,7 @@ void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value
 bool ProgramCall::run(MainFunction main) {
   const size_t num_outputs = program_.program().outputs().size();
   c10::SmallVector<void*, 8> raw;
-  raw.resize(num_outputs, nullptr);
+  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
   void* const* inputs = inputs_.data() + 1;
   const int32_t status = program_.calls_aten() ? call_with_warnings(main, inputs, raw.data())
                                                : main(/*cache_id=*/0, inputs, raw.data());
