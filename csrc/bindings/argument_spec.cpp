@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/argument_spec.h"
 
+#include <torch/csrc/Device.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -13,6 +14,27 @@ namespace {
 bool is_plain_tuple(PyObject* value) {
   return PyTuple_CheckExact(value) || THPSize_Check(value) ||
          (PyTuple_Check(value) && PyObject_HasAttrString(value, "_fields"));
+}
+
+// Values of which callers make a new object for every call.
+bool compares_by_value(PyObject* value) {
+  return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBytes_CheckExact(value) ||
+         PyRange_Check(value) || PySlice_Check(value) || THPDevice_Check(value);
+}
+
+// The keys of a dict that PyDict_Next visits in iteration order: an OrderedDict whose items were
+// moved is none of them.
+bool iterates_as_stored(PyObject* dict) {
+  if (PyDict_CheckExact(dict)) return true;
+  if (!PyODict_CheckExact(dict)) return false;
+  const PyRef keys = PyRef::steal(PySequence_List(dict));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  for (Py_ssize_t i = 0; keys && PyDict_Next(dict, &position, &key, &value); ++i) {
+    if (key != PyList_GET_ITEM(keys.get(), i)) return false;
+  }
+  return static_cast<bool>(keys);
 }
 
 // Equality of exact ints, bools' kin and strings; never raises for those.
@@ -39,11 +61,15 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
     guard_ = std::make_unique<TensorGuard>(THPVariable_Unpack(example));
     leaves.push_back(example);
     expected_ = PyRef();
-  } else if (PyLong_CheckExact(example) || PyUnicode_CheckExact(example)) {
+  } else if (compares_by_value(example)) {
     kind_ = Kind::kEqual;
   } else if (PyFloat_CheckExact(example)) {
     kind_ = Kind::kFloat;
     bits_ = std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(example));
+  } else if (PyComplex_CheckExact(example)) {
+    kind_ = Kind::kComplex;
+    bits_ = std::bit_cast<uint64_t>(PyComplex_RealAsDouble(example));
+    imaginary_bits_ = std::bit_cast<uint64_t>(PyComplex_ImagAsDouble(example));
   } else if (is_plain_tuple(example)) {
     kind_ = Kind::kTuple;
     add_children(&PyTuple_GET_ITEM(example, 0), PyTuple_GET_SIZE(example));
@@ -54,7 +80,7 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
       items.push_back(PyList_GET_ITEM(example, i));
     }
     add_children(items.data(), static_cast<Py_ssize_t>(items.size()));
-  } else if (PyDict_CheckExact(example)) {
+  } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
     PyObject* key = nullptr;
     PyObject* value = nullptr;
@@ -88,6 +114,9 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       return equal(value, expected_.get());
     case Kind::kFloat:
       return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
+    case Kind::kComplex:
+      return std::bit_cast<uint64_t>(PyComplex_RealAsDouble(value)) == bits_ &&
+             std::bit_cast<uint64_t>(PyComplex_ImagAsDouble(value)) == imaginary_bits_;
     case Kind::kTuple:
       return PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(children_.size()) &&
              match_children(&PyTuple_GET_ITEM(value, 0), leaves);
@@ -98,7 +127,10 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       }
       return true;
     case Kind::kDict: {
-      if (PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      if (PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size()) ||
+          !iterates_as_stored(value)) {
+        return false;
+      }
       PyObject* key = nullptr;
       PyObject* item = nullptr;
       Py_ssize_t position = 0;
@@ -112,6 +144,23 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       break;
   }
   return false;
+}
+
+int ArgumentNode::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(expected_.get());
+  Py_VISIT(type_.get());
+  for (const ArgumentNode& child : children_) {
+    if (const int status = child.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+int ArgumentSpec::traverse(visitproc visit, void* arg) const {
+  for (const PyRef& name : names_) Py_VISIT(name.get());
+  for (const ArgumentNode& node : nodes_) {
+    if (const int status = node.traverse(visit, arg)) return status;
+  }
+  return 0;
 }
 
 ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)

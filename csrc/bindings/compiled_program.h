@@ -2,7 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <string>
+#include <mutex>
 #include <vector>
 
 #include "evaluator/evaluator.h"
@@ -26,12 +26,17 @@ class CompiledProgram {
   const std::vector<PassTiming>& pass_timings() const { return pass_timings_; }
 
   MainFunction jit_main() const { return jit_main_; }
-  MainFunction evaluator_main() const { return &hostjit::evaluator_main; }
+  // True when some node goes through the dispatcher and may warn.
+  bool calls_aten() const { return !module_->layout().aten_calls.empty(); }
+
+  // The evaluator is made when it is first asked for.
+  MainFunction evaluator_main();
 
  private:
   Program program_;
   std::vector<PassTiming> pass_timings_;
   std::unique_ptr<CompiledModule> module_;
+  std::once_flag evaluator_made_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<ProgramState> state_;
   MainFunction jit_main_ = nullptr;

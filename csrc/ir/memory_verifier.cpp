@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ir/effects.h"
+#include "ir/verification_error.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -30,9 +31,9 @@ class MemoryVerifier {
   void run() {
     for (const Value* input : program_.inputs()) add_memory(input, nullptr, ResultKind::kOwned);
     in_init_ = true;
-    for (const auto& op : program_.init()) visit(*op);
+    for (const auto& op : program_.init()) verify_about(*op, [&] { visit(*op); });
     in_init_ = false;
-    for (const auto& op : program_.body()) visit(*op);
+    for (const auto& op : program_.body()) verify_about(*op, [&] { visit(*op); });
     for (size_t i = 0; i < program_.outputs().size(); ++i) visit_output(i);
     verify_plan();
   }
@@ -83,7 +84,8 @@ class MemoryVerifier {
       // What init made serves the calls that follow, so the body only reads it.
       memory.last = memory.in_init && !in_init_ ? kForever : position_;
       const bool read_only = memory.kind == ResultKind::kConstant || (memory.in_init && !in_init_);
-      if (writes(access) || access == Access::kFree) {
+      // A Deallocate ends the life of the value's own memory, not of what it may share.
+      if (writes(access) || (access == Access::kFree && memory.value == value)) {
         require(!read_only,
                 memory.kind == ResultKind::kConstant ? "memory of a constant" : "memory of init",
                 "memory that may change");
@@ -123,44 +125,48 @@ class MemoryVerifier {
     return allocate ? allocate->offset : -1;
   }
 
-  // Walks the planned memory in the order of its first use and keeps what is live, by offset.
-  void verify_plan() const {
-    struct Live {
-      const Memory* memory;
-      int64_t end;  // bytes
-    };
-    std::map<int64_t, Live> live;               // by offset
-    std::multimap<int64_t, int64_t> last_uses;  // position -> offset
-    const ArenaPlan& arena = program_.arena();
+  void verify_plan() {
     for (const Memory& memory : memories_) {
-      const int64_t offset = planned_offset(memory);
-      if (offset < 0) continue;
-      const int64_t bytes = memory.value->tensor_type().extent_in_bytes();
-      const auto require = [&](bool condition, const std::string& expected) {
-        HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " has ",
-                      bytes, " bytes at offset ", offset, ", expected ", expected);
-      };
-      require(bytes <= arena.bytes && offset <= arena.bytes - bytes,
-              concat("to lie in the arena of ", arena.bytes, " bytes"));
-      require(offset % arena.alignment == 0,
-              concat("an offset that is a multiple of ", arena.alignment));
-      while (!last_uses.empty() && last_uses.begin()->first < memory.first) {
-        live.erase(last_uses.begin()->second);
-        last_uses.erase(last_uses.begin());
-      }
-      if (bytes == 0) continue;
-      const auto after = live.lower_bound(offset);
-      const auto require_apart = [&](int64_t other_offset, const Live& other) {
-        require(offset + bytes <= other_offset || other.end <= offset,
-                concat("memory apart from %", other.memory->value->name(), ", which is live with ",
-                       other.end - other_offset, " bytes at offset ", other_offset));
-      };
-      if (after != live.end()) require_apart(after->first, after->second);
-      if (after != live.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
-      live.emplace(offset, Live{&memory, offset + bytes});
-      last_uses.emplace(memory.last, offset);
+      if (planned_offset(memory) < 0) continue;
+      verify_about(*memory.producer, [&] { verify_placement(memory); });
     }
   }
+
+  // Called in the order of first uses: keeps what is live by offset, and requires that `memory`
+  // lies in the arena and apart from it.
+  void verify_placement(const Memory& memory) {
+    const ArenaPlan& arena = program_.arena();
+    const int64_t offset = planned_offset(memory);
+    const int64_t bytes = memory.value->tensor_type().extent_in_bytes();
+    const auto require = [&](bool condition, const std::string& expected) {
+      HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " has ",
+                    bytes, " bytes at offset ", offset, ", expected ", expected);
+    };
+    require(bytes <= arena.bytes && offset <= arena.bytes - bytes,
+            concat("to lie in the arena of ", arena.bytes, " bytes"));
+    require(offset % arena.alignment == 0,
+            concat("an offset that is a multiple of ", arena.alignment));
+    if (bytes == 0) return;
+    while (!last_uses_.empty() && last_uses_.begin()->first < memory.first) {
+      live_.erase(last_uses_.begin()->second);
+      last_uses_.erase(last_uses_.begin());
+    }
+    const auto require_apart = [&](int64_t other_offset, const Placed& other) {
+      require(offset + bytes <= other_offset || other.end <= offset,
+              concat("memory apart from %", other.memory->value->name(), ", which is live with ",
+                     other.end - other_offset, " bytes at offset ", other_offset));
+    };
+    const auto after = live_.lower_bound(offset);
+    if (after != live_.end()) require_apart(after->first, after->second);
+    if (after != live_.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
+    live_.emplace(offset, Placed{&memory, offset + bytes});
+    last_uses_.emplace(memory.last, offset);
+  }
+
+  struct Placed {
+    const Memory* memory;
+    int64_t end;  // bytes into the arena
+  };
 
   const Program& program_;
   bool in_init_ = false;
@@ -168,6 +174,8 @@ class MemoryVerifier {
   std::vector<Memory> memories_;  // in the order of position
   // Positions in memories_ of what a value may share; its own memory, if it has any, comes first.
   std::unordered_map<const Value*, std::vector<size_t>> roots_;
+  std::map<int64_t, Placed> live_;             // by offset
+  std::multimap<int64_t, int64_t> last_uses_;  // position to offset
 };
 
 }  // namespace

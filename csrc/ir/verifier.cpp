@@ -5,6 +5,7 @@
 
 #include "ir/effects.h"
 #include "ir/memory_verifier.h"
+#include "ir/verification_error.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -55,9 +56,9 @@ class ProgramVerifier {
   void run() {
     verify_arena();
     for (const Value* input : program_.inputs()) define_input(input);
-    for (const auto& op : program_.init()) verify_init_op(*op);
+    for (const auto& op : program_.init()) verify_about(*op, [&] { verify_init_op(*op); });
     for (const Value* input : program_.inputs()) defined_.insert(input);
-    for (const auto& op : program_.body()) verify_next_op(*op);
+    for (const auto& op : program_.body()) verify_about(*op, [&] { verify_next_op(*op); });
     HOSTJIT_CHECK(open_ranges_ == 0, in_program(), open_ranges_,
                   " range_push without a range_pop, expected one for each");
     for (size_t i = 0; i < program_.outputs().size(); ++i) {

@@ -49,13 +49,15 @@ const std::vector<Value*>& AliasAnalysis::roots(const Value* value) const {
   return found == roots_.end() ? none : found->second;
 }
 
+bool AliasAnalysis::share_root(const Value* a, const Value* b) const {
+  return std::ranges::find_first_of(roots(a), roots(b)) != roots(a).end();
+}
+
 bool AliasAnalysis::may_alias(const Value* a, const Value* b) const {
-  for (const Value* root_a : roots(a)) {
-    for (const Value* root_b : roots(b)) {
-      if (root_a == root_b || (is_input(root_a) && is_input(root_b))) return true;
-    }
-  }
-  return false;
+  const auto from_input = [&](const Value* value) {
+    return std::ranges::any_of(roots(value), [&](const Value* root) { return is_input(root); });
+  };
+  return share_root(a, b) || (from_input(a) && from_input(b));
 }
 
 }  // namespace hostjit

@@ -26,7 +26,10 @@ class AliasAnalysis {
   // True when an output may refer to the memory of `root`.
   bool escapes(const Value* root) const { return escaping_.contains(root); }
 
-  // Two inputs may share memory, whatever their names.
+  // True when both may refer to the same root.
+  bool share_root(const Value* a, const Value* b) const;
+
+  // Like share_root; and two inputs may share memory, whatever their names.
   bool may_alias(const Value* a, const Value* b) const;
 
  private:

@@ -8,13 +8,36 @@
 #include <utility>
 #include <vector>
 
+#include "ir/effects.h"
+#include "passes/alias_analysis.h"
+
 namespace hostjit {
 namespace {
+
+// Values that share memory with another operand of an op that writes one of the two.
+std::unordered_set<const Value*> written_under_two_names(const Program& program) {
+  const AliasAnalysis aliases(program);
+  std::unordered_set<const Value*> values;
+  for (const Region* region : {&program.init(), &program.body()}) {
+    for (const auto& op : *region) {
+      const std::vector<OperandUse> uses = operand_uses(*op);
+      for (size_t i = 0; i < uses.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+          if (!writes(uses[i].access) && !writes(uses[j].access)) continue;
+          if (!aliases.share_root(uses[i].value, uses[j].value)) continue;
+          values.insert({uses[i].value, uses[j].value});
+        }
+      }
+    }
+  }
+  return values;
+}
 
 class ViewCanonicaliser {
  public:
   explicit ViewCanonicaliser(Program& program)
       : program_(program),
+        pinned_(written_under_two_names(program)),
         inputs_(program.inputs().begin(), program.inputs().end()),
         outputs_(program.outputs().begin(), program.outputs().end()) {}
 
@@ -61,10 +84,12 @@ class ViewCanonicaliser {
   }
 
   bool may_replace(const Value* result, const Value* equal) const {
+    if (pinned_.contains(result)) return false;
     return !outputs_.contains(result) || (!outputs_.contains(equal) && !inputs_.contains(equal));
   }
 
   Program& program_;
+  std::unordered_set<const Value*> pinned_;
   std::unordered_set<const Value*> inputs_;
   std::unordered_set<const Value*> outputs_;
   std::unordered_map<Value*, Value*> replacement_;

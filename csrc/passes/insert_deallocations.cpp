@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <memory>
+#include <ranges>
 #include <unordered_map>
 #include <vector>
 
@@ -42,7 +43,8 @@ void insert_deallocations(Program& program) {
     const auto found = dying.find(position->get());
     if (found == dying.end()) continue;
     const std::string location = (*position)->location;
-    for (Value* buffer : found->second) {
+    // An ATen result goes before the buffer that it may alias, which was made earlier.
+    for (Value* buffer : found->second | std::views::reverse) {
       auto op = std::make_unique<Op>(Op{Deallocate{.buffer = buffer}, location});
       position = body.insert(std::next(position), std::move(op));
     }

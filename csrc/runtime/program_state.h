@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "runtime/abi.h"
@@ -12,6 +13,7 @@
 namespace hostjit {
 
 class AtenCallSite;
+struct FrameStorage;
 
 // The shared state of one compiled program: its layout, constants, ATen call sites and a pool of
 // frames. Thread-safe. Outlives every frame taken from it.
@@ -19,13 +21,15 @@ class ProgramState {
  public:
   // `init` runs once on each new frame (hoisted constants); may be null. `evaluator` is what
   // evaluator_main reads through Frame::program; may be null.
-  ProgramState(FrameLayout layout, MainFunction init, const void* evaluator);
+  ProgramState(FrameLayout layout, MainFunction init, const void* evaluator = nullptr);
   ~ProgramState();
   ProgramState(const ProgramState&) = delete;
   ProgramState& operator=(const ProgramState&) = delete;
 
   const FrameLayout& layout() const { return layout_; }
   const void* evaluator() const { return evaluator_; }
+  // Before the first call of evaluator_main.
+  void set_evaluator(const void* evaluator) { evaluator_ = evaluator; }
 
   // An idle frame or a new one. One atomic exchange when uncontended. Throws what init raised.
   Frame* take();
@@ -42,14 +46,21 @@ class ProgramState {
   const AtenCallSite& aten_call(int64_t index) const { return *call_sites_[index]; }
 
  private:
-  // See program_state.cpp; give the private members what the implementation needs.
+  struct AlignedConstants;
+
+  std::unique_ptr<FrameStorage> make_frame();
+
   FrameLayout layout_;
   MainFunction init_;
   const void* evaluator_;
+  std::unique_ptr<AlignedConstants> constants_;  // outlives frames_, which point into it
   std::vector<std::unique_ptr<AtenCallSite>> call_sites_;
   std::atomic<Frame*> idle_{nullptr};
   std::mutex mutex_;
-  std::vector<Frame*> more_idle_;  // guarded by mutex_
+  // Guarded by mutex_: every frame ever made, and the idle ones besides idle_. The capacity of
+  // more_idle_ covers all frames, so that give_back never allocates.
+  std::vector<std::unique_ptr<FrameStorage>> frames_;
+  std::vector<Frame*> more_idle_;
 };
 
 }  // namespace hostjit
