@@ -146,6 +146,23 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   return false;
 }
 
+int ArgumentNode::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(expected_.get());
+  Py_VISIT(type_.get());
+  for (const ArgumentNode& child : children_) {
+    if (const int status = child.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+int ArgumentSpec::traverse(visitproc visit, void* arg) const {
+  for (const PyRef& name : names_) Py_VISIT(name.get());
+  for (const ArgumentNode& node : nodes_) {
+    if (const int status = node.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
 ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
     : num_positional_(PyTuple_GET_SIZE(args)) {
   for (Py_ssize_t i = 0; i < num_positional_; ++i) {

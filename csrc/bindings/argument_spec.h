@@ -29,6 +29,9 @@ class ArgumentNode {
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.
   bool match(PyObject* value, Leaves& leaves) const;
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
  private:
   enum class Kind { kTensor, kIdentity, kEqual, kFloat, kComplex, kTuple, kList, kDict };
   bool match_children(PyObject* const* values, Leaves& leaves) const;
@@ -50,6 +53,9 @@ class ArgumentSpec {
 
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
 
   // The example's tensor leaves; only valid while its arguments live.
   const std::vector<PyObject*>& example_leaves() const { return example_leaves_; }

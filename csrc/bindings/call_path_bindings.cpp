@@ -24,35 +24,10 @@ RuntimeChoice runtime_from_python(const std::optional<std::string>& name) {
   throw_error(concat("unknown runtime '", *name, "', expected 'jit' or 'evaluator'"));
 }
 
-// Watches as (kind, ...) tuples, see the docstring of Specialization.
-WatchList watches_from_python(const py::sequence& entries) {
-  WatchList watches;
-  for (const py::handle entry : entries) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(entry);
-    const auto kind = parts[0].cast<std::string>();
-    const auto part = [&](size_t i) { return py::object(parts[i]).ptr(); };
-    if (kind == "dict_version") {
-      watches.add_dict_version(part(1));
-    } else if (kind == "type_version") {
-      watches.add_type_version(part(1));
-    } else if (kind == "dict_item") {
-      watches.add_dict_item(part(1), part(2), parts.size() > 3 ? part(3) : nullptr);
-    } else if (kind == "cell") {
-      watches.add_cell(part(1), parts.size() > 2 ? part(2) : nullptr);
-    } else if (kind == "items") {
-      watches.add_items(part(1), part(2));
-    } else {
-      throw_error(concat("unknown watch '", kind,
-                         "', expected dict_version, type_version, dict_item, cell or items"));
-    }
-  }
-  return watches;
-}
-
 std::shared_ptr<Specialization> make_specialization(
     const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
-    const py::object& recheck, bool always_recheck, std::vector<int64_t> mutated,
+    const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime) {
   Specialization::Options options;
   options.args = args.ptr();
@@ -60,9 +35,9 @@ std::shared_ptr<Specialization> make_specialization(
   options.program = std::move(program);
   options.bindings = bindings.ptr();
   options.output = output.ptr();
-  options.watches = watches_from_python(watches);
-  options.recheck = recheck.ptr();
-  options.always_recheck = always_recheck;
+  options.watches = watches.ptr();
+  options.revalidate = revalidate.ptr();
+  options.always_revalidate = always_revalidate;
   options.mutated = std::move(mutated);
   options.route = route.ptr();
   options.runtime = runtime_from_python(runtime);
@@ -185,14 +160,17 @@ void bind_call_path(py::module_& module) {
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",
       "A compiled program with everything that has to hold for it to answer a call.\n\n"
-      "watches: ('dict_version', dict), ('type_version', type), ('dict_item', dict, key[, value]),\n"
-      "('cell', cell[, value]), ('items', sequence, tuple). output: nested tuples\n"
-      "('output', i), ('argument', leaf), ('object', value), ('tuple' | 'list', nodes),\n"
-      "('dict', keys, nodes), ('call', callable, nodes).")
+      "watches: see WatchList in the core; ('dict', dict, owner), ('dict_items', dict, owner, keys,\n"
+      "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
+      "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
+      "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
+      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', i),\n"
+      "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
+      "('call', callable, nodes).")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
-           py::arg("watches") = py::tuple(), py::arg("recheck") = py::none(),
-           py::arg("always_recheck") = false, py::arg("mutated") = std::vector<int64_t>{},
+           py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
+           py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none())
       .def_property_readonly("program", &Specialization::program);
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();

@@ -5,6 +5,7 @@
 #include <structmember.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -119,20 +120,26 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(as_compiled(object)->function);
   Py_VISIT(as_compiled(object)->owner);
   Py_VISIT(Py_TYPE(object));
+  for (const auto& specialization : *as_compiled(object)->specializations) {
+    // References of a specialization that someone else holds too are not this object's alone.
+    if (specialization.use_count() > 1) continue;
+    if (const int status = specialization->traverse(visit, arg)) return status;
+  }
   return 0;
 }
 
 int clear(PyObject* object) {
   Py_CLEAR(as_compiled(object)->function);
   Py_CLEAR(as_compiled(object)->owner);
+  as_compiled(object)->specializations->clear();
   return 0;
 }
 
 void deallocate(PyObject* object) {
   PyObject_GC_UnTrack(object);
   if (as_compiled(object)->weak_references != nullptr) PyObject_ClearWeakRefs(object);
-  delete as_compiled(object)->specializations;
   clear(object);
+  delete as_compiled(object)->specializations;
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);

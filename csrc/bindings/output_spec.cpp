@@ -48,6 +48,14 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
   }
 }
 
+int OutputSpec::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(object_.get());
+  for (const OutputSpec& child : children_) {
+    if (const int status = child.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
 PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) const {
   const auto count = static_cast<Py_ssize_t>(children_.size());
   switch (kind_) {

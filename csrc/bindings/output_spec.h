@@ -24,6 +24,9 @@ class OutputSpec {
   // A new reference, or null with a Python error set. Consumes no reference of `outputs`.
   PyObject* build(PyObject* const* outputs, PyObject* const* leaves) const;
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
  private:
   enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall };
 

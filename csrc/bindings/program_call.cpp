@@ -72,7 +72,8 @@ void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value
 
 bool ProgramCall::run(MainFunction main) {
   const size_t num_outputs = program_.program().outputs().size();
-  c10::SmallVector<void*, 8> raw(num_outputs, nullptr);
+  c10::SmallVector<void*, 8> raw;
+  raw.resize(num_outputs, nullptr);
   void* const* inputs = inputs_.data() + 1;
   const int32_t status = program_.calls_aten() ? call_with_warnings(main, inputs, raw.data())
                                                : main(/*cache_id=*/0, inputs, raw.data());

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/specialization.h"
 
+#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string>
 
 #include "bindings/program_call.h"
 #include "support/check.h"
 #include "support/knobs.h"
+
+namespace py = pybind11;
 
 namespace hostjit {
 namespace {
@@ -40,6 +46,42 @@ const c10::StorageImpl* storage_of(PyObject* tensor) {
   return value.has_storage() ? value.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+// Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
+WatchList watches_from_python(PyObject* entries) {
+  WatchList watches;
+  for (const py::handle entry : py::reinterpret_borrow<py::object>(entries)) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(entry);
+    const auto kind = parts[0].cast<std::string>();
+    const auto part = [&](size_t i) { return py::object(parts[i]).ptr(); };
+    const auto optional = [&](size_t i) { return part(i) == Py_None ? nullptr : part(i); };
+    if (kind == "dict") {
+      watches.add_dict(part(1), optional(2));
+    } else if (kind == "dict_items") {
+      watches.add_dict_items(part(1), optional(2), part(3), part(4), part(5));
+    } else if (kind == "cell") {
+      PyObject* contents = part(2);
+      watches.add_cell(part(1), PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
+    } else if (kind == "list") {
+      watches.add_list(part(1), part(2));
+    } else if (kind == "set") {
+      watches.add_set(part(1), part(2));
+    } else if (kind == "type") {
+      watches.add_type(part(1));
+    } else if (kind == "object_type") {
+      watches.add_object_type(part(1), part(2));
+    } else if (kind == "function") {
+      watches.add_function(part(1), part(2), part(3), part(4));
+    } else if (kind == "tensor") {
+      watches.add_tensor(part(1));
+    } else {
+      throw_error(concat("unknown watch '", kind,
+                         "', expected dict, dict_items, cell, list, set, type, object_type, "
+                         "function or tensor"));
+    }
+  }
+  return watches;
+}
+
 std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) {
   std::vector<Py_ssize_t> same_as(leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {
@@ -53,16 +95,17 @@ std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) 
 Specialization::Specialization(const Options& options)
     : state_(GlobalState::current()),
       arguments_(options.args, options.kwargs),
+      num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
       bindings_(make_bindings(options.bindings,
                               program_ ? program_->program().inputs().size() : 0,
-                              arguments_.example_leaves().size())),
+                              num_leaves_)),
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
-              static_cast<Py_ssize_t>(arguments_.example_leaves().size())),
-      watches_(options.watches),
-      recheck_(options.recheck == Py_None ? PyRef() : PyRef::share(options.recheck)),
-      always_recheck_(options.always_recheck),
+              static_cast<Py_ssize_t>(num_leaves_)),
+      watches_(watches_from_python(options.watches)),
+      revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
+      always_revalidate_(options.always_revalidate),
       mutated_(options.mutated),
       same_as_(first_occurrences(arguments_.example_leaves())),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
@@ -95,8 +138,8 @@ bool Specialization::aliasing_holds(const Leaves& leaves) const {
   return true;
 }
 
-bool Specialization::recheck(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) const {
-  if (!recheck_) return false;
+bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!revalidate_) return false;
   const PyRef args = PyRef::steal(PyTuple_New(nargs));
   const PyRef kwargs = PyRef::steal(PyDict_New());
   for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
@@ -104,23 +147,27 @@ bool Specialization::recheck(PyObject* const* values, Py_ssize_t nargs, PyObject
   for (Py_ssize_t i = 0; i < num_names; ++i) {
     PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), values[nargs + i]);
   }
-  const PyRef result = PyRef::steal(
-      PyObject_CallFunctionObjArgs(recheck_.get(), args.get(), kwargs.get(), nullptr));
-  const bool holds = result && PyObject_IsTrue(result.get()) == 1;
-  if (PyErr_Occurred()) PyErr_Clear();
-  return holds;
+  const PyRef found = PyRef::steal(
+      PyObject_CallFunctionObjArgs(revalidate_.get(), args.get(), kwargs.get(), nullptr));
+  if (!found) PyErr_Clear();
+  if (!found || found.get() == Py_None) return false;
+  try {
+    const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
+    WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
+    bindings_ = make_bindings(py::object(renewed[1]).ptr(), bindings_.size(), num_leaves_);
+    watches_ = std::move(watches);
+  } catch (const std::exception&) {
+    return false;  // what cannot be watched cannot be trusted
+  }
+  return true;
 }
 
 bool Specialization::match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
                            PyObject* kwnames, Leaves& leaves) {
   leaves.clear();
-  if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves) ||
-      !watches_.facts_hold()) {
-    return false;
-  }
-  if (always_recheck_ || !watches_.versions_hold()) [[unlikely]] {
-    if (!recheck(values, nargs, kwnames)) return false;
-    watches_.refresh_versions();
+  if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
+  if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
+    if (!revalidate(values, nargs, kwnames)) return false;
   }
   for (const InputBinding& binding : bindings_) {
     if (binding.guard && !binding.guard->matches(THPVariable_Unpack(binding.tensor.get()))) {
@@ -128,6 +175,16 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     }
   }
   return aliasing_holds(leaves);
+}
+
+int Specialization::traverse(visitproc visit, void* arg) const {
+  if (const int status = arguments_.traverse(visit, arg)) return status;
+  if (const int status = output_.traverse(visit, arg)) return status;
+  if (const int status = watches_.traverse(visit, arg)) return status;
+  for (const InputBinding& binding : bindings_) Py_VISIT(binding.tensor.get());
+  Py_VISIT(revalidate_.get());
+  Py_VISIT(route_.get());
+  return 0;
 }
 
 PyObject* Specialization::run(const Leaves& leaves) {

@@ -35,9 +35,10 @@ class Specialization {
     std::shared_ptr<CompiledProgram> program;
     PyObject* bindings = nullptr;   // list of int (leaf) or Tensor, one per program input
     PyObject* output = nullptr;     // see OutputSpec
-    WatchList watches;
-    PyObject* recheck = nullptr;    // callable(args, kwargs) -> bool, or None
-    bool always_recheck = false;
+    PyObject* watches = nullptr;    // tuples, see watches_from_python
+    // callable(args, kwargs) -> (watches, bindings) or None: looks again after a watch failed.
+    PyObject* revalidate = nullptr;
+    bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;   // program inputs that the program writes
     PyObject* route = nullptr;      // callable that answers the call in Python, or None
     RuntimeChoice runtime = RuntimeChoice::kKnob;
@@ -46,8 +47,8 @@ class Specialization {
   // Throws Error when bindings, output or example do not fit the program.
   explicit Specialization(const Options& options);
 
-  // True when this specialization may answer the call; fills `leaves`. Cheap unless a watched
-  // version moved. May run Python (the recheck), never raises.
+  // True when this specialization may answer the call; fills `leaves`. Cheap unless a watch
+  // failed. May run Python (revalidate), never raises.
   bool match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
              PyObject* kwnames, Leaves& leaves);
 
@@ -58,22 +59,26 @@ class Specialization {
   // The Python callable that answers calls instead of run(), or null.
   PyObject* route() const { return route_.get(); }
 
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
   const std::shared_ptr<CompiledProgram>& program() const { return program_; }
 
  private:
   // Same-object and shared-storage relations of the tensors that the capture relied on.
   bool aliasing_holds(const Leaves& leaves) const;
   PyObject* input(size_t i, const Leaves& leaves) const;
-  bool recheck(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) const;
+  bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
 
   GlobalState state_;
   ArgumentSpec arguments_;
+  size_t num_leaves_;
   std::shared_ptr<CompiledProgram> program_;
   std::vector<InputBinding> bindings_;
   OutputSpec output_;
   WatchList watches_;
-  PyRef recheck_;
-  bool always_recheck_;
+  PyRef revalidate_;
+  bool always_revalidate_;
   std::vector<int64_t> mutated_;
   // same_as_[i] < i: leaf i of the example was that leaf; i itself: no earlier leaf.
   std::vector<Py_ssize_t> same_as_;

@@ -60,7 +60,7 @@ void bind_support(py::module_& module) {
     return rows;
   });
   module.def("knob_reference_page", &knob_reference_page);
-  module.def("op_reference_page", &op_reference_page);
+  module.def("op_reference_page", &op_reference);
 }
 
 }  // namespace hostjit

@@ -60,6 +60,7 @@ enum class SlotKind : uint8_t {
   kArena,     // header at `offset` bytes of the arena
   kConstant,  // header at `offset` bytes of FrameLayout::constants
   kCall,      // made and released by a call
+  kFrame,     // made by init, released with the frame
 };
 
 struct SlotSpec {
@@ -76,6 +77,8 @@ struct AtenCallSpec {
   // Types of the operands: true for a tensor (at::Tensor*), false for a scalar (int64_t*).
   std::vector<bool> operand_is_tensor;
   std::vector<int64_t> result_slots;
+  // True for a scalar that is an f64 (double*); empty when none is.
+  std::vector<bool> operand_is_f64 = {};
 };
 
 // For messages: the op and the user's "file:line" (or empty).

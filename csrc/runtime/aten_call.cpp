@@ -58,6 +58,7 @@ void append_results(const c10::IValue& value, std::vector<at::Tensor>& results) 
 AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>& slots)
     : target_(spec.target),
       operand_is_tensor_(spec.operand_is_tensor),
+      operand_is_f64_(spec.operand_is_f64),
       result_slots_(spec.result_slots),
       slots_(slots),
       op_(find_operator(spec.target)) {
@@ -68,8 +69,7 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
   }
   for (size_t i = 0; i < schema.size(); ++i) {
     try {
-      arguments_.push_back(
-          make_argument(spec.arguments[i], schema[i].real_type(), schema[i].N()));
+      arguments_.push_back(make_argument(spec.arguments[i], schema[i].real_type(), schema[i].N()));
     } catch (const LiteralMismatch&) {
       fail(concat("argument '", schema[i].name(), "' is ", to_string(spec.arguments[i]),
                   ", expected ", schema[i].real_type()->str()));
@@ -99,7 +99,9 @@ AtenCallSite::Argument AtenCallSite::make_argument(const Literal& literal, const
     }
     const bool wants_tensor = inner.kind() == c10::TypeKind::TensorType;
     if (operand_is_tensor_[operand->index] && !wants_tensor) throw LiteralMismatch();
-    if (!operand_is_tensor_[operand->index]) scalar_to_ivalue(0, *type);  // checks the type
+    if (!operand_is_tensor_[operand->index]) {  // only checks the type
+      scalar_to_ivalue(is_f64(operand->index) ? at::Scalar(0.0) : at::Scalar(int64_t{0}), *type);
+    }
     argument.operand = operand->index;
     return argument;
   }
@@ -121,7 +123,12 @@ c10::IValue AtenCallSite::value_of(const Argument& argument, void* const* operan
   if (argument.operand < 0) return argument.constant;
   const void* operand = operands[argument.operand];
   if (operand_is_tensor_[argument.operand]) return *static_cast<const at::Tensor*>(operand);
-  return scalar_to_ivalue(*static_cast<const int64_t*>(operand), *argument.type);
+  return scalar_to_ivalue(scalar(argument.operand, operands), *argument.type);
+}
+
+at::Scalar AtenCallSite::scalar(int64_t operand, void* const* operands) const {
+  if (is_f64(operand)) return *static_cast<const double*>(operands[operand]);
+  return *static_cast<const int64_t*>(operands[operand]);
 }
 
 std::vector<at::Tensor> AtenCallSite::run(void* const* operands) const {
@@ -147,8 +154,7 @@ void AtenCallSite::check_result(size_t index, at::Tensor& result) const {
     message << "result " << index << ' ' << has() << ", expected " << expects();
     fail(message.str());
   };
-  require(
-      result.defined(), [] { return "is no tensor"; }, [] { return "a tensor"; });
+  require(result.defined(), [] { return "is no tensor"; }, [] { return "a tensor"; });
   require(
       result.scalar_type() == to_torch(expected.dtype),
       [&] {

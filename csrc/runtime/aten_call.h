@@ -19,9 +19,9 @@ class AtenCallSite {
   // Throws Error that names the operator, the argument, the expected type and the literal.
   AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>& slots);
 
-  // operands[i] is an at::Tensor* or an int64_t*. Calls `store(slot, tensor)` for each result that
-  // is kept, in order. A list of tensors counts as that many results. Throws what the operator
-  // throws, and Error for a result of another dtype, device, size or stride than its slot.
+  // operands[i] is an at::Tensor*, an int64_t* or a double*. Calls `store(slot, tensor)` for each
+  // result that is kept, in order. A list of tensors counts as that many results. Throws what the
+  // operator throws, and Error for a result of another dtype, device, size or stride than its slot.
   template <class Store>
   void call(void* const* operands, Store store) const {
     std::vector<at::Tensor> results = run(operands);
@@ -44,6 +44,10 @@ class AtenCallSite {
   Argument make_argument(const Literal& literal, const c10::TypePtr& type,
                          std::optional<int32_t> list_size) const;
   c10::IValue value_of(const Argument& argument, void* const* operands) const;
+  at::Scalar scalar(int64_t operand, void* const* operands) const;
+  bool is_f64(int64_t operand) const {
+    return !operand_is_f64_.empty() && operand_is_f64_[operand];
+  }
   std::vector<at::Tensor> run(void* const* operands) const;
   // Makes `result` plain memory: no lazy conjugation or negation.
   void check_result(size_t index, at::Tensor& result) const;
@@ -51,6 +55,7 @@ class AtenCallSite {
 
   std::string target_;
   std::vector<bool> operand_is_tensor_;
+  std::vector<bool> operand_is_f64_;
   std::vector<int64_t> result_slots_;
   const std::vector<SlotSpec>& slots_;
   c10::OperatorHandle op_;

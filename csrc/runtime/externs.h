@@ -35,7 +35,8 @@ void hostjit_return_tensor(Frame* frame, void* tensor, void** output) noexcept;
 // Copies with conversion of strides and dtype, and broadcasting.
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept;
 
-// Runs FrameLayout::aten_calls[call]. operands[i] is an at::Tensor* or an int64_t*.
+// Runs FrameLayout::aten_calls[call]. operands[i] is an at::Tensor*, an
+// int64_t* or a double*, as operand_is_tensor and operand_is_f64 say.
 int32_t hostjit_aten_call(Frame* frame, int64_t call, void* const* operands) noexcept;
 
 // out = op(lhs) @ op(rhs) * alpha + beta * out in BLAS column-major terms, on raw pointers:

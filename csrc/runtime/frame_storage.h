@@ -28,10 +28,9 @@ inline AlignedMemory allocate_aligned(size_t bytes, size_t alignment) {
 // A Frame and what it points at. Every Frame is one. Used by one thread at a time.
 struct FrameStorage : Frame {
   AlignedMemory memory;
-  std::vector<at::Tensor> tensors;  // Frame::slots
+  std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data
-  // The kCall slots that calls fill and cleanup empties: those that init filled are left out.
-  std::vector<int64_t> call_slots;
+  std::vector<int64_t> call_slots;    // the kCall slots, which cleanup empties
   std::exception_ptr error;
   // Ranges that the call under way opened, innermost last.
   std::vector<std::unique_ptr<at::RecordFunction>> ranges;

@@ -141,23 +141,26 @@ IValue to_ivalue(const Literal& literal, const c10::Type& type, std::optional<in
     case TypeKind::ScalarTypeType: return to_torch(dtype_from_string(word_of(literal, "dtype")));
     case TypeKind::DeviceObjType: return to_torch(device_from_string(word_of(literal, "device")));
     case TypeKind::LayoutType: return symbol_value(literal, "layout", kLayouts);
-    case TypeKind::MemoryFormatType:
-      return symbol_value(literal, "memory_format", kMemoryFormats);
+    case TypeKind::MemoryFormatType: return symbol_value(literal, "memory_format", kMemoryFormats);
     default: throw LiteralMismatch();
   }
 }
 
-IValue scalar_to_ivalue(int64_t value, const c10::Type& type) {
+IValue scalar_to_ivalue(const at::Scalar& value, const c10::Type& type) {
   const c10::Type& inner = without_optional(type);
   switch (inner.kind()) {
     case TypeKind::TensorType: return number_tensor(value);
-    case TypeKind::NumberType:
-    case TypeKind::IntType:
-    case TypeKind::SymIntType: return value;
+    case TypeKind::NumberType: return value;
     case TypeKind::FloatType:
-    case TypeKind::SymFloatType: return static_cast<double>(value);
+    case TypeKind::SymFloatType: return value.toDouble();
+    case TypeKind::IntType:
+    case TypeKind::SymIntType:
+      if (value.isFloatingPoint()) throw LiteralMismatch();
+      return value.toLong();
     case TypeKind::BoolType:
-    case TypeKind::SymBoolType: return value != 0;
+    case TypeKind::SymBoolType:
+      if (value.isFloatingPoint()) throw LiteralMismatch();
+      return value.toLong() != 0;
     default: throw LiteralMismatch();
   }
 }

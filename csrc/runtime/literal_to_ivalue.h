@@ -19,8 +19,8 @@ class LiteralMismatch : public std::exception {};
 c10::IValue to_ivalue(const Literal& literal, const c10::Type& type,
                       std::optional<int32_t> list_size = std::nullopt);
 
-// An int64_t that is known at the call only, likewise.
-c10::IValue scalar_to_ivalue(int64_t value, const c10::Type& type);
+// A number that is known at the call only, likewise. An int64_t serves as a bool.
+c10::IValue scalar_to_ivalue(const at::Scalar& value, const c10::Type& type);
 
 // An empty list whose elements unboxed kernels read as `element`.
 c10::impl::GenericList make_list(const c10::TypePtr& element);

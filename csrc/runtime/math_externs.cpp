@@ -75,8 +75,8 @@ void linear(at::Tensor& out, const at::Tensor& input, const at::Tensor& weight,
     copy.copy_(input);
     matrix = as_matrix(copy, rows, columns);
   }
-  const at::Tensor transposed = alias_of(
-      weight, {columns, results}, {weight.stride(1), weight.stride(0)}, /*offset=*/0);
+  const at::Tensor transposed =
+      alias_of(weight, {columns, results}, {weight.stride(1), weight.stride(0)}, /*offset=*/0);
   auto result = as_matrix(out, rows, results);
   at::Tensor staging;  // for an output whose strides don't collapse
   if (!result) {

@@ -58,15 +58,13 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
       case SlotKind::kConstant:
         frame->put(slot, tensor_over(constants_->memory.get() + spec.offset, spec.type));
         break;
-      case SlotKind::kCall: break;
+      case SlotKind::kCall: frame->call_slots.push_back(slot); break;
+      case SlotKind::kFrame: break;
     }
   }
   if (init_ != nullptr) {
     void* const inputs[] = {frame.get()};
     if (init_(/*cache_id=*/0, inputs + 1, /*outputs=*/nullptr) != 0) rethrow(frame.get());
-  }
-  for (int64_t slot = 0; slot < num_slots; ++slot) {
-    if (!frame->tensors[slot].defined()) frame->call_slots.push_back(slot);
   }
   return frame;
 }

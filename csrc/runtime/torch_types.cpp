@@ -73,7 +73,8 @@ Device device_from_torch(c10::Device device) {
       return {DeviceType::kCUDA, device.has_index() ? device.index() : int8_t{0}};
     case c10::DeviceType::Meta:
       return {DeviceType::kMeta, device.has_index() ? device.index() : int8_t{0}};
-    default: throw_error(concat("device ", device.str(), " is not supported, expected cpu or cuda"));
+    default:
+      throw_error(concat("device ", device.str(), " is not supported, expected cpu or cuda"));
   }
 }
 

@@ -10,6 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capture import outputs as capture_outputs
+from hostjit.capture import watches
 from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram
 
 __all__ = ["make_specialization"]
@@ -37,16 +38,53 @@ def make_specialization(
         args=args,
         kwargs=kwargs,
         program=program,
-        bindings=[
-            binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor
-            for binding in captured.inputs
-        ],
+        bindings=_bindings(captured),
         output=output,
+        watches=_watches(captured),
+        revalidate=lambda *call: (
+            (_watches(captured), _bindings(captured)) if captured.revalidate(*call) else None
+        ),
+        always_revalidate=captured.guards.check_every_call,
         mutated=list(captured.mutated_inputs),
         route=route,
         runtime=runtime,
-        **captured.guards.for_core(),
     )
+
+
+def _bindings(captured: CapturedProgram) -> list[int | torch.Tensor]:
+    return [
+        binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor
+        for binding in captured.inputs
+    ]
+
+
+def _watches(captured: CapturedProgram) -> list[tuple[Any, ...]]:
+    return [_watch(entry) for entry in captured.guards.watches]
+
+
+def _watch(entry: watches.Watch) -> tuple[Any, ...]:
+    """The tuple that `_C.Specialization` takes."""
+    match entry:
+        case watches.DictVersion():
+            return ("dict", entry.mapping, entry.owner)
+        case watches.DictItems():
+            missing = watches.MISSING
+            return ("dict_items", entry.mapping, entry.owner, entry.keys, entry.expected, missing)
+        case watches.CellContents():
+            contents = () if entry.expected is watches.MISSING else (entry.expected,)
+            return ("cell", entry.cell, contents)
+        case watches.ListItems():
+            return ("list", entry.list, entry.items)
+        case watches.SetItems():
+            return ("set", entry.set, entry.items)
+        case watches.TypeVersion():
+            return ("type", entry.type)
+        case watches.ObjectType():
+            return ("object_type", entry.object, entry.type)
+        case watches.FunctionState():
+            return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
+        case watches.TensorState():
+            return ("tensor", entry.tensor)
 
 
 def _flat_callable(

@@ -14,9 +14,13 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-__all__ = ["Behaviour"]
+from hostjit.capture.reads import FORWARD_HOOKS
 
-_HOOKS = "_hooks"
+__all__ = ["GLOBAL_HOOKS", "Behaviour"]
+
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in FORWARD_HOOKS)
+
+_HOOKS = frozenset({*FORWARD_HOOKS, *GLOBAL_HOOKS})
 
 
 class Behaviour:
@@ -25,11 +29,11 @@ class Behaviour:
     def __init__(
         self,
         classes: Iterable[type],
-        modules: Iterable[tuple[torch.nn.Module, str]],
+        modules: Iterable[torch.nn.Module],
         traced_code: Sequence[types.CodeType],
     ) -> None:
         self._classes = tuple(classes)
-        self._modules = tuple(module for module, _ in modules)
+        self._modules = tuple(modules)
         self._names = frozenset(name for code in traced_code for name in code.co_names)
         self._facts = tuple(self._read())
 
@@ -58,6 +62,6 @@ class Behaviour:
 
 def _hooks(state: dict[str, Any]) -> Iterator[Any]:
     for name, hooks in state.items():
-        if isinstance(hooks, dict) and _HOOKS in name:
-            yield from hooks.values()
+        if name in _HOOKS and isinstance(hooks, dict):
             yield hooks
+            yield from hooks.values()

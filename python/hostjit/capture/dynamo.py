@@ -27,6 +27,7 @@ from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 
 from hostjit.capture.failures import translate_failure
+from hostjit.capture.startup import lean_dynamo
 
 __all__ = ["DynamoCapture", "run_dynamo"]
 
@@ -40,6 +41,8 @@ _SETTINGS: dict[str, Any] = {
     "automatic_dynamic_shapes": False,
     "specialize_int": True,
     "specialize_float": True,
+    "use_graph_deduplication": False,
+    "track_nodes_for_deduplication": False,
     "capture_scalar_outputs": False,
     "capture_dynamic_output_shape_ops": False,
     # Read when bytecode is generated: two context managers less in every call.
@@ -52,6 +55,7 @@ _SETTINGS: dict[str, Any] = {
     "install_free_tensors": False,
     "prepare_freezing": False,
     "replay_side_effects": True,
+    "side_effect_replay_policy": "silent",
     "suppress_errors": False,
     "error_on_recompile": False,
 }
@@ -138,6 +142,7 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
     with contextlib.ExitStack() as stack:
         stack.enter_context(_capture_lock)
         stack.enter_context(torch._dynamo.config.patch(settings))
+        stack.enter_context(lean_dynamo())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         side_effects = stack.enter_context(_recorded_side_effects())
@@ -204,7 +209,7 @@ def _globals_of(target: Any) -> dict[str, Any]:
     if isinstance(function, torch.nn.Module):
         function = function.forward
     elif not isinstance(function, (types.FunctionType, types.MethodType)):
-        function = getattr(type(function), "__call__", None)
+        function = getattr(type(function), "__call__", None)  # noqa: B004
     function = inspect.unwrap(getattr(function, "__func__", function))
     if isinstance(function, types.FunctionType):
         return function.__globals__

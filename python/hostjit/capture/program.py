@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.capture.arguments import ArgumentSpec, TensorFacts, tensor_leaves
-from hostjit.capture.outputs import (
-    CannotRebuildError,
-    Output,
-    infer_output_spec,
-    rebuild_output,
-    same_output_spec,
-)
+from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
+from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
+from hostjit.capture.tensors import TensorFacts
 
 if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture
@@ -83,7 +79,10 @@ class BytecodeRoute:
 
         def run(outputs: Sequence[torch.Tensor]) -> Any:
             function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
         return infer_output_spec(run, count, leaves)
 

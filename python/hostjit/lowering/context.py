@@ -24,6 +24,7 @@ class LoweringContext:
     Attributes:
         program: the Host IR program.
         location: "file:line" of the ops created from now on, or "".
+        kernels: names of the kernels added so far.
     """
 
     def __init__(self, name: str) -> None:
@@ -32,6 +33,7 @@ class LoweringContext:
         self._builder = _C.Builder(self.program)
         self._values: dict[Node, _C.Value] = {}
         self._tuples: dict[Node, list[_C.Value]] = {}
+        self.kernels: set[str] = set()
 
     def add_input(self, node: Node) -> None:
         """Make the placeholder an input of the program."""
@@ -42,6 +44,11 @@ class LoweringContext:
     ) -> Any:
         """Append one op; returns its result, a list of results, or None."""
         return self._builder.create(op, fields, list(result_types), self.location)
+
+    def add_kernel(self, name: str, text: str) -> None:
+        """Add a kernel that launches name."""
+        self.kernels.add(name)
+        self.program.add_kernel(name, text)
 
     def value(self, node: Any) -> _C.Value:
         """Return the value of an fx node that produces one tensor."""

@@ -53,7 +53,7 @@ def _lower_node(context: LoweringContext, node: Node) -> None:
 
 
 def _label(item: PointwiseGroup | Node) -> str:
-    return item.name if isinstance(item, Node) else " ".join(str(n.target) for n in item.nodes)
+    return item.name if isinstance(item, Node) else " ".join(str(n.target) for n in item.members)
 
 
 def _identifier(name: str) -> str:
