@@ -11,10 +11,11 @@
 namespace hostjit {
 
 Dispatcher::Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
-                       llvm::Module& module)
+                       ProductKernels& products, llvm::Module& module)
     : program_(program),
       storage_(storage),
       kernels_(kernels),
+      products_(products),
       module_(module),
       builder_(module.getContext()),
       entry_builder_(module.getContext()),
