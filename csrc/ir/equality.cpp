@@ -32,6 +32,13 @@ struct FlatFields {
   }
 };
 
+template <class T>
+bool same(const T& a, const T& b) {
+  return a == b;
+}
+// NaN of the same bits is equal, 0.0 and -0.0 are not.
+bool same(double a, double b) { return Literal{a} == Literal{b}; }
+
 // Compares the attributes of an op with those of another op of the same type.
 struct AttributesEqual {
   const std::vector<const void*>& others;
@@ -43,7 +50,7 @@ struct AttributesEqual {
   void operands(std::string_view, const std::vector<Value*>&, Access) {}
   template <class T>
   void attribute(std::string_view, const T& value, const auto&) {
-    equal = equal && value == *static_cast<const T*>(others[position++]);
+    equal = equal && same(value, *static_cast<const T*>(others[position++]));
   }
   void result(std::string_view, Value*, ResultKind) {}
   void results(std::string_view, const std::vector<Value*>&, ResultKind) {}

@@ -84,7 +84,8 @@ class MemoryVerifier {
       // What init made serves the calls that follow, so the body only reads it.
       memory.last = memory.in_init && !in_init_ ? kForever : position_;
       const bool read_only = memory.kind == ResultKind::kConstant || (memory.in_init && !in_init_);
-      if (writes(access) || access == Access::kFree) {
+      // A Deallocate ends the life of the value's own memory, not of what it may share.
+      if (writes(access) || (access == Access::kFree && memory.value == value)) {
         require(!read_only,
                 memory.kind == ResultKind::kConstant ? "memory of a constant" : "memory of init",
                 "memory that may change");

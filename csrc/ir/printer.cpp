@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/printer.h"
 
-#include <optional>
-
+#include "ir/attribute_text.h"
 #include "ir/lexer.h"
 #include "ir/visitor.h"
 
@@ -18,18 +17,6 @@ std::string values_text(const std::vector<Value*>& values) {
   for (const Value* value : values) text += concat(text.empty() ? "" : ", ", value_name(value));
   return text;
 }
-
-// The text of one attribute, for each type that an attribute may have.
-std::string attribute_text(bool value) { return value ? "true" : "false"; }
-std::string attribute_text(int64_t value) { return std::to_string(value); }
-std::string attribute_text(double value) { return double_to_string(value); }
-std::string attribute_text(const std::string& value) { return quoted(value); }
-std::string attribute_text(const Literal& value) { return to_string(value); }
-std::string attribute_text(const std::vector<int64_t>& values) { return to_string(values); }
-std::string attribute_text(const std::vector<Literal>& values) {
-  return to_string(Literal{values});
-}
-std::string attribute_text(IndexOperation value) { return std::string(to_string(value)); }
 
 // Collects "name=value, ..." of the fields and the results of one op.
 struct FieldPrinter {
@@ -47,7 +34,7 @@ struct FieldPrinter {
     if (!list.empty()) add(name, concat("[", values_text(list), "]"));
   }
   void attribute(std::string_view name, const auto& value, const auto& default_value) {
-    if (!(default_value == value)) add(name, attribute_text(value));
+    if (!(default_value == value)) add(name, attribute_to_string(value));
   }
   void result(std::string_view, const Value* value, ResultKind) { values.push_back(value); }
   void results(std::string_view, const std::vector<Value*>& list, ResultKind) {

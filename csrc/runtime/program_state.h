@@ -21,13 +21,15 @@ class ProgramState {
  public:
   // `init` runs once on each new frame (hoisted constants); may be null. `evaluator` is what
   // evaluator_main reads through Frame::program; may be null.
-  ProgramState(FrameLayout layout, MainFunction init, const void* evaluator);
+  ProgramState(FrameLayout layout, MainFunction init, const void* evaluator = nullptr);
   ~ProgramState();
   ProgramState(const ProgramState&) = delete;
   ProgramState& operator=(const ProgramState&) = delete;
 
   const FrameLayout& layout() const { return layout_; }
   const void* evaluator() const { return evaluator_; }
+  // Before the first call of evaluator_main.
+  void set_evaluator(const void* evaluator) { evaluator_ = evaluator; }
 
   // An idle frame or a new one. One atomic exchange when uncontended. Throws what init raised.
   Frame* take();

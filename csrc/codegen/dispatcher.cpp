@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/dispatcher.h"
+
+#include <llvm/IR/MDBuilder.h>
+
+#include <cstddef>
+
+#include "codegen/copy_plan.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+
+Dispatcher::Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
+                       ProductKernels& products, llvm::Module& module)
+    : program_(program),
+      storage_(storage),
+      kernels_(kernels),
+      products_(products),
+      module_(module),
+      builder_(module.getContext()),
+      entry_builder_(module.getContext()),
+      pointer_(llvm::PointerType::getUnqual(module.getContext())) {
+  const std::vector<std::byte>& constants = storage.layout().constants;
+  if (constants.empty()) return;
+  const llvm::ArrayRef<uint8_t> bytes(reinterpret_cast<const uint8_t*>(constants.data()),
+                                      constants.size());
+  llvm::Constant* initializer = llvm::ConstantDataArray::get(module.getContext(), bytes);
+  constants_ = new llvm::GlobalVariable(module, initializer->getType(), /*isConstant=*/true,
+                                        llvm::GlobalValue::PrivateLinkage, initializer,
+                                        "constants");
+  constants_->setAlignment(llvm::Align(64));
+}
+
+std::string Dispatcher::emit_main() {
+  begin_function(program_.name() + ".main");
+  emit_init_scalars();
+  node_ = static_cast<int64_t>(program_.init().size());
+  emit_region(program_.body());
+  emit_outputs();
+  return end_function();
+}
+
+std::string Dispatcher::emit_init() {
+  begin_function(program_.name() + ".init");
+  node_ = 0;
+  emit_region(program_.init());
+  return end_function();
+}
+
+void Dispatcher::begin_function(const std::string& name) {
+  llvm::LLVMContext& context = module_.getContext();
+  function_ = llvm::Function::Create(
+      llvm::FunctionType::get(builder_.getInt32Ty(), {builder_.getInt64Ty(), pointer_, pointer_},
+                              /*isVarArg=*/false),
+      llvm::GlobalValue::ExternalLinkage, name, module_);
+  function_->setDoesNotThrow();
+  function_->setUWTableKind(llvm::UWTableKind::Default);
+  constexpr const char* kNames[] = {"cache_id", "inputs", "outputs"};
+  for (llvm::Argument& argument : function_->args()) argument.setName(kNames[argument.getArgNo()]);
+  cleanup_ = nullptr;
+  frame_fields_.clear();
+  input_fields_.clear();
+  slot_data_.clear();
+  scalars_.clear();
+  live_slots_.clear();
+  open_ranges_.clear();
+
+  auto* entry = llvm::BasicBlock::Create(context, "entry", function_);
+  auto* body = llvm::BasicBlock::Create(context, "body", function_);
+  builder_.SetInsertPoint(entry);
+  entry_builder_.SetInsertPoint(builder_.CreateBr(body));
+  builder_.SetInsertPoint(body);
+  llvm::Value* slot = entry_builder_.CreateConstInBoundsGEP1_64(pointer_, function_->getArg(1), -1);
+  auto* load = entry_builder_.CreateLoad(pointer_, slot, "frame");
+  load->setMetadata(llvm::LLVMContext::MD_nonnull, llvm::MDNode::get(context, {}));
+  frame_ = load;
+}
+
+std::string Dispatcher::end_function() {
+  while (!live_slots_.empty()) release_slot(live_slots_.begin()->first);
+  builder_.CreateRet(builder_.getInt32(0));
+  return function_->getName().str();
+}
+
+void Dispatcher::emit_region(const Region& region) {
+  for (const auto& op : region) {
+    visit_op(*op, [&](const auto& payload) { emit(payload); });
+    ++node_;
+  }
+}
+
+void Dispatcher::emit_init_scalars() {
+  for (const auto& op : program_.init()) {
+    if (const auto* size = op->get_if<Size>()) emit(*size);
+    if (const auto* constant = op->get_if<IndexConstant>()) emit(*constant);
+    if (const auto* binary = op->get_if<IndexBinary>()) emit(*binary);
+    ++node_;
+  }
+}
+
+void Dispatcher::emit_outputs() {
+  // What can fail comes first: outputs are set all or none.
+  for (const OutputPlan& output : storage_.outputs()) {
+    if (output.kind != OutputKind::kCopy) continue;
+    call_fallible(Extern::hostjit_allocate, {frame_, integer(output.slot)});
+    slot_made(output.slot, output.value);
+    call_fallible(Extern::hostjit_copy, {frame_, header(output.value), slot_header(output.slot)});
+  }
+  for (size_t i = 0; i < storage_.outputs().size(); ++i) {
+    const OutputPlan& output = storage_.outputs()[i];
+    llvm::Value* target = address(function_->getArg(2), static_cast<int64_t>(i * sizeof(void*)));
+    switch (output.kind) {
+      case OutputKind::kInput:
+        call(Extern::hostjit_return_tensor, {frame_, header(output.value), target});
+        break;
+      case OutputKind::kShareSlot:
+        call(Extern::hostjit_return_tensor, {frame_, slot_header(output.slot), target});
+        break;
+      case OutputKind::kMoveSlot:
+      case OutputKind::kCopy:
+        call(Extern::hostjit_return_slot, {frame_, integer(output.slot), target});
+        live_slots_.erase(output.slot);
+        break;
+      case OutputKind::kScalar:
+        builder_.CreateStore(scalar(output.value), target);
+        break;
+    }
+  }
+}
+
+llvm::Value* Dispatcher::frame_field(size_t offset, llvm::Type* type, const char* name) {
+  llvm::Value*& field = frame_fields_[offset];
+  if (field) return field;
+  auto* load = entry_builder_.CreateLoad(
+      type, entry_builder_.CreateConstInBoundsGEP1_64(entry_builder_.getInt8Ty(), frame_, offset),
+      name);
+  load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                    llvm::MDNode::get(module_.getContext(), {}));
+  return field = load;
+}
+
+llvm::Value* Dispatcher::input_field(int64_t index, size_t offset, llvm::Type* type) {
+  llvm::Value*& field = input_fields_[{index, offset}];
+  if (field) return field;
+  const auto load_invariant = [&](llvm::Type* loaded, llvm::Value* from, const std::string& name) {
+    auto* load = entry_builder_.CreateLoad(loaded, from, name);
+    load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                      llvm::MDNode::get(module_.getContext(), {}));
+    return load;
+  };
+  constexpr size_t kPointerItself = ~size_t{0};
+  llvm::Value*& input = input_fields_[{index, kPointerItself}];
+  const std::string& name = program_.inputs()[index]->name();
+  if (!input) {
+    llvm::Value* slot =
+        entry_builder_.CreateConstInBoundsGEP1_64(pointer_, function_->getArg(1), index);
+    input = load_invariant(pointer_, slot, name);
+  }
+  llvm::Value* from =
+      entry_builder_.CreateConstInBoundsGEP1_64(entry_builder_.getInt8Ty(), input, offset);
+  return input_fields_[{index, offset}] = load_invariant(type, from, name + ".field");
+}
+
+llvm::Value* Dispatcher::data(const Value* value) {
+  const Storage& storage = storage_.of(value);
+  switch (storage.base) {
+    case MemoryBase::kInput:
+      return address(input_field(storage.index, offsetof(TensorArg, data), pointer_),
+                     storage.offset);
+    case MemoryBase::kArena:
+      return address(frame_field(offsetof(Frame, arena), pointer_, "arena"), storage.offset);
+    case MemoryBase::kConstant:
+      return address(constants_, storage.offset);
+    case MemoryBase::kSlot: {
+      llvm::Value*& base = slot_data_[storage.index];
+      if (!base) {
+        HOSTJIT_ICHECK(storage_.slot(storage.index).kind == SlotKind::kFrame, "%", value->name(),
+                       " is used but not made");
+        base = load_slot_data(entry_builder_, storage.index);
+      }
+      return address(base, storage.offset);
+    }
+  }
+  HOSTJIT_ICHECK(false, "no such memory base");
+}
+
+llvm::Value* Dispatcher::header(const Value* value) {
+  const int64_t slot = storage_.slot_of(value);
+  if (slot >= 0) return slot_header(slot);
+  const Storage& storage = storage_.of(value);
+  HOSTJIT_ICHECK(storage.base == MemoryBase::kInput && storage.root == value, "%", value->name(),
+                 " has no tensor header");
+  return input_field(storage.index, offsetof(TensorArg, tensor), pointer_);
+}
+
+llvm::Value* Dispatcher::slot_header(int64_t slot) {
+  // An at::Tensor is one pointer wide.
+  return address(frame_field(offsetof(Frame, slots), pointer_, "slots"),
+                 slot * static_cast<int64_t>(sizeof(void*)));
+}
+
+llvm::Value* Dispatcher::scalar(const Value* value) {
+  const auto found = scalars_.find(value);
+  if (found != scalars_.end()) return found->second;
+  for (size_t i = 0; i < program_.inputs().size(); ++i) {
+    if (program_.inputs()[i] != value) continue;
+    llvm::Type* type = std::holds_alternative<F64Type>(value->type()) ? builder_.getDoubleTy()
+                                                                      : builder_.getInt64Ty();
+    return scalars_[value] = input_field(static_cast<int64_t>(i), 0, type);
+  }
+  HOSTJIT_ICHECK(false, "scalar %", value->name(), " is used but not made");
+}
+
+llvm::Value* Dispatcher::integer(int64_t value) { return builder_.getInt64(value); }
+
+llvm::Value* Dispatcher::address(llvm::Value* base, int64_t bytes) {
+  if (bytes == 0) return base;
+  return builder_.CreateConstInBoundsGEP1_64(builder_.getInt8Ty(), base, bytes);
+}
+
+llvm::Align Dispatcher::alignment(const Value* value) const {
+  const Storage& storage = storage_.of(value);
+  const auto element = static_cast<uint64_t>(size_in_bytes(value->tensor_type().dtype));
+  uint64_t base = element;
+  if (storage.base == MemoryBase::kArena) {
+    base = static_cast<uint64_t>(storage_.layout().alignment);
+  } else if (storage.base == MemoryBase::kConstant) {
+    base = 64;
+  }
+  return llvm::commonAlignment(llvm::Align(base), static_cast<uint64_t>(storage.offset));
+}
+
+llvm::CallInst* Dispatcher::call(Extern name, llvm::ArrayRef<llvm::Value*> arguments) {
+  llvm::Function* callee = declare_extern(module_, name);
+  llvm::CallInst* call = builder_.CreateCall(callee, arguments);
+  call->setAttributes(callee->getAttributes());
+  return call;
+}
+
+void Dispatcher::call_fallible(Extern name, llvm::ArrayRef<llvm::Value*> arguments) {
+  note_node();
+  llvm::Value* status = call(name, arguments);
+  branch_to_cleanup_if(builder_.CreateICmpNE(status, builder_.getInt32(0)));
+}
+
+void Dispatcher::note_node() {
+  builder_.CreateStore(integer(node_), address(frame_, offsetof(Frame, node)));
+}
+
+void Dispatcher::branch_to_cleanup_if(llvm::Value* condition) {
+  llvm::LLVMContext& context = module_.getContext();
+  if (!cleanup_) {
+    cleanup_ = llvm::BasicBlock::Create(context, "cleanup", function_);
+    llvm::IRBuilder<> builder(cleanup_);
+    builder.CreateCall(declare_extern(module_, Extern::hostjit_cleanup), {frame_});
+    builder.CreateRet(builder.getInt32(1));
+  }
+  auto* next = llvm::BasicBlock::Create(context, "ok", function_, cleanup_);
+  builder_.CreateCondBr(condition, cleanup_, next,
+                        llvm::MDBuilder(context).createBranchWeights(1, 1 << 20));
+  builder_.SetInsertPoint(next);
+}
+
+llvm::Value* Dispatcher::string_constant(std::string_view text) {
+  return builder_.CreateGlobalString(llvm::StringRef(text.data(), text.size()), "text", 0, &module_);
+}
+
+void Dispatcher::emit_if(llvm::Value* condition, const std::function<void()>& then) {
+  auto* inside = llvm::BasicBlock::Create(module_.getContext(), "then", function_);
+  auto* after = llvm::BasicBlock::Create(module_.getContext(), "after", function_);
+  builder_.CreateCondBr(condition, inside, after);
+  builder_.SetInsertPoint(inside);
+  then();
+  builder_.CreateBr(after);
+  builder_.SetInsertPoint(after);
+}
+
+void Dispatcher::emit_failure_if(llvm::Value* condition, const std::string& message) {
+  emit_if(condition, [&] {
+    note_node();
+    call(Extern::hostjit_fail, {frame_, string_constant(message)});
+  });
+  branch_to_cleanup_if(condition);
+}
+
+void Dispatcher::slot_made(int64_t slot, const Value* root) {
+  if (storage_.slot(slot).kind == SlotKind::kCall) live_slots_[slot] = root;
+  slot_data_[slot] = load_slot_data(builder_, slot);
+}
+
+bool Dispatcher::is_made_by_code(int64_t slot) const {
+  const SlotKind kind = storage_.slot(slot).kind;
+  return kind == SlotKind::kCall || kind == SlotKind::kFrame;
+}
+
+llvm::Value* Dispatcher::load_slot_data(llvm::IRBuilder<>& builder, int64_t slot) {
+  llvm::Value* array = frame_field(offsetof(Frame, slot_data), pointer_, "slot_data");
+  return builder.CreateLoad(
+      pointer_, builder.CreateConstInBoundsGEP1_64(pointer_, array, slot), "data");
+}
+
+void Dispatcher::release_slot(int64_t slot) {
+  if (live_slots_.erase(slot) == 0) return;
+  call(Extern::hostjit_release, {frame_, integer(slot)});
+}
+
+}  // namespace hostjit

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels for the CPU, written as LLVM IR text.
+
+`KernelBuilder` makes a `PointwiseKernel`; `llvm_ir` writes it. Nothing here needs the C++ core.
+"""
+
+from hostjit.kernels.codegen import llvm_ir
+from hostjit.kernels.dtypes import DType
+from hostjit.kernels.expression import KernelBuilder, PointwiseKernel
+from hostjit.kernels.operation import OPERATIONS, result_dtype
+from hostjit.kernels.vector_math import VECTOR_MATH, VectorMathFunction
+
+__all__ = [
+    "OPERATIONS",
+    "VECTOR_MATH",
+    "DType",
+    "KernelBuilder",
+    "PointwiseKernel",
+    "VectorMathFunction",
+    "llvm_ir",
+    "result_dtype",
+]

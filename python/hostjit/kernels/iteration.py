@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simplification of the iteration space of a kernel."""
+
+from __future__ import annotations
+
+__all__ = ["extent", "simplify"]
+
+Strides = tuple[int, ...]
+
+
+def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Strides]]:
+    """Reorder and merge dimensions without changing the set of points visited.
+
+    Size-1 dimensions are dropped; the others are ordered by decreasing stride, where the first
+    access (a store) decides and later ones break ties; neighbours that every access walks as one
+    are merged. A non-empty shape is expected.
+
+    Arguments: the shape, and for each access its stride per dimension.
+    Returns: the new shape and the new strides, in the same order of accesses.
+    Example: simplify((4, 1, 8), [(8, 8, 1), (8, 0, 1)]) == ((32,), [(1,), (1,)])
+    """
+    order = [dim for dim, size in enumerate(shape) if size != 1]
+    order.sort(key=lambda dim: [-access[dim] for access in accesses])
+    sizes: list[int] = []
+    merged: list[list[int]] = [[] for _ in accesses]
+    for dim in order:
+        strides = [access[dim] for access in accesses]
+        previous = [access[-1] for access in merged] if sizes else []
+        if sizes and previous == [stride * shape[dim] for stride in strides]:
+            sizes[-1] *= shape[dim]
+            for access, stride in zip(merged, strides, strict=True):
+                access[-1] = stride
+            continue
+        sizes.append(shape[dim])
+        for access, stride in zip(merged, strides, strict=True):
+            access.append(stride)
+    return tuple(sizes), [tuple(access) for access in merged]
+
+
+def extent(shape: Strides, strides: Strides, offset: int) -> int:
+    """The number of elements from the buffer's start that an access may touch."""
+    if 0 in shape:
+        return 0
+    return offset + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) + 1

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a captured graph of ATen nodes to Host IR."""

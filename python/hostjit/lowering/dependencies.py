@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must run before what, among the nodes of a graph and the groups made of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch.fx import Graph, Node
+
+from hostjit.lowering.pointwise import creates
+from hostjit.lowering.views import Views
+
+__all__ = ["Dependencies"]
+
+Members = Sequence[Node]
+
+
+class Dependencies:
+    """The order of a graph's nodes: data, effects on memory, and random numbers.
+
+    A node that writes memory stays behind all earlier nodes and before all later ones. Nodes with
+    other effects, random numbers among them, keep their order among themselves. Fused nodes read
+    through views, so they depend on the views' roots.
+    """
+
+    def __init__(self, graph: Graph, views: Views) -> None:
+        self.position = {node: position for position, node in enumerate(graph.nodes)}
+        self._views = views
+        self._extra: dict[Node, list[Node]] = {}
+        barrier: Node | None = None
+        effect: Node | None = None
+        since_barrier: list[Node] = []
+        for node in graph.nodes:
+            if node.op in ("placeholder", "get_attr", "output"):
+                continue
+            extra = [barrier] if barrier else []
+            if _writes(node):
+                extra += since_barrier
+                barrier, since_barrier = node, []
+            elif _has_effect(node):
+                extra += [effect] if effect else []
+                effect = node
+            since_barrier.append(node)
+            self._extra[node] = extra
+
+    def of(self, node: Node, *, fused: bool) -> list[Node]:
+        """The nodes that must run before `node`."""
+        extra = self._extra.get(node, [])
+        if not fused:
+            return [*node.all_input_nodes, *extra]
+        if creates.find(node.target):
+            return extra
+        return [*(self._views.root(operand) for operand in node.all_input_nodes), *extra]
+
+    def would_cycle(
+        self, combined: Iterable[Node], members_of: Callable[[Node], Members | None]
+    ) -> bool:
+        """Whether making one item of `combined` would put something before and behind it.
+
+        `members_of` gives the members of the group that a node is in, None for a lone node.
+        """
+        target = set(combined)
+        seen: set[Node] = set()
+        pending = [
+            earlier
+            for node in target
+            for earlier in self.of(node, fused=True)
+            if earlier not in target
+        ]
+        while pending:
+            node = pending.pop()
+            if node in seen:
+                continue
+            members = members_of(node)
+            for member in members or (node,):
+                seen.add(member)
+                for earlier in self.of(member, fused=members is not None):
+                    if earlier in target:
+                        return True
+                    if earlier not in seen:
+                        pending.append(earlier)
+        return False
+
+    def in_order(self, items: Sequence[Members], fused: Sequence[bool]) -> list[int]:
+        """The positions of `items` in an order that respects all dependencies.
+
+        Among those that may run, the one whose last member stands first in the graph is next.
+        """
+        owner = {node: number for number, members in enumerate(items) for node in members}
+        waiting = [0] * len(items)
+        followers: list[set[int]] = [set() for _ in items]
+        for number, members in enumerate(items):
+            before = {
+                owner[earlier]
+                for node in members
+                for earlier in self.of(node, fused=fused[number])
+                if earlier in owner
+            } - {number}
+            waiting[number] = len(before)
+            for earlier_item in before:
+                followers[earlier_item].add(number)
+        keys = [max(self.position[node] for node in members) for members in items]
+        ready = [(keys[number], number) for number, count in enumerate(waiting) if count == 0]
+        heapq.heapify(ready)
+        order: list[int] = []
+        while ready:
+            _, number = heapq.heappop(ready)
+            order.append(number)
+            for follower in followers[number]:
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    heapq.heappush(ready, (keys[follower], follower))
+        assert len(order) == len(items), "grouping made a cycle"
+        return order
+
+
+def _writes(node: Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _has_effect(node: Node) -> bool:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return torch.Tag.nondeterministic_seeded in target.tags
+    return isinstance(target, torch._ops.HigherOrderOperator)

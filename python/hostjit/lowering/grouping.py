@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Greedy fusion of the pointwise nodes of a functional ATen graph into kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch.fx import Graph, Node
+
+from hostjit.kernels import PointwiseKernel
+from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
+from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
+from hostjit.lowering.dependencies import Dependencies
+from hostjit.lowering.group_kernel import build_kernel
+from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
+from hostjit.lowering.pointwise import creates, is_fusable
+from hostjit.lowering.views import Views
+
+__all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
+
+# Longer kernels spill registers and cost compile time without saving memory traffic.
+MAX_MEMBERS = 64
+
+
+@dataclass(frozen=True)
+class PointwiseGroup:
+    """Nodes that one kernel computes.
+
+    `inputs` are the nodes whose buffers the kernel reads, `outputs` those it writes, both in the
+    order of the kernel's operands. An output has the sizes and strides of its `meta["val"]`, and
+    its buffer may be shared with no input. A read buffer starts where its node's tensor starts.
+    """
+
+    kernel: PointwiseKernel
+    members: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+
+
+ScheduleItem = PointwiseGroup | Node
+
+
+def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
+    """Order a functional graph's work, with its pointwise nodes fused.
+
+    Nodes fuse with their producers, through views that only reorder elements, and with siblings
+    that read the same buffer. Nothing is computed twice but constants. Intermediate values of the
+    half types stay `f32` inside a kernel.
+
+    Arguments: a graph of ATen nodes with `meta["val"]`, without dead code; a prefix for kernel
+    names.
+    Returns: groups and other nodes in an order to run them. Inputs, constants and the output node
+    are not listed, nor are nodes that only fused nodes use.
+    Example: schedule(make_fx(f, tracing_mode="fake")(x).graph)
+    """
+    return _Grouping(graph).result(prefix)
+
+
+class _Group:
+    """A group that is being made."""
+
+    def __init__(self, members: list[Node], space: IterationSpace) -> None:
+        self.members = members
+        self.space = space
+
+
+class _Grouping:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.views = Views()
+        self.dependencies = Dependencies(graph, self.views)
+        self.group_of: dict[Node, _Group] = {}
+        self.readers: dict[Node, list[_Group]] = {}
+        self.creators: set[Node] = set()
+        for node in graph.nodes:
+            if node.op != "call_function" or self.views.is_view(node) or not is_fusable(node):
+                continue
+            if creates.find(node.target):
+                self.creators.add(node)
+                self._open(node)
+            else:
+                self._place(node)
+
+    def _place(self, node: Node) -> None:
+        """Put a fusable node into the group of a producer or a sibling, or into its own."""
+        operands = [self.views.root(operand) for operand in node.all_input_nodes]
+        producers: list[_Group] = []
+        for root in operands:
+            group = self.group_of.get(root)
+            if group and root not in self.creators and group not in producers:
+                producers.append(group)
+        if node.meta["val"].numel():
+            # Joining the latest producer first leaves the earlier ones to be merged with it.
+            producers.sort(key=self._last_position, reverse=True)
+            for group in producers:
+                if self._join(node, group):
+                    for other in producers:
+                        if other is not self.group_of[node]:
+                            self._merge(self.group_of[node], other, node)
+                    return
+            for group in self._siblings(node, operands):
+                if self._join(node, group):
+                    return
+        self._open(node)
+
+    def _open(self, node: Node) -> None:
+        self._add(node, _Group([], IterationSpace.of_shape(node, node.meta["val"].shape)))
+
+    def _add(self, node: Node, group: _Group) -> None:
+        group.members.append(node)
+        self.group_of[node] = group
+        if node in self.creators:
+            return
+        for operand in node.all_input_nodes:
+            readers = self.readers.setdefault(self.views.root(operand), [])
+            if group not in readers:
+                readers.append(group)
+
+    def _last_position(self, group: _Group) -> int:
+        return max(self.dependencies.position[node] for node in group.members)
+
+    def _siblings(self, node: Node, operands: list[Node]) -> Iterator[_Group]:
+        for root in operands:
+            yield from reversed(self.readers.get(root, []))
+
+    def _join(self, node: Node, group: _Group) -> bool:
+        """Add a node to a group if its elements align and the order stays possible."""
+        if len(group.members) >= MAX_MEMBERS:
+            return False
+        space = self._aligned(node, group)
+        if space is None or self._would_cycle([*group.members, node]):
+            return False
+        group.space = space
+        self._add(node, group)
+        return True
+
+    def _would_cycle(self, combined: list[Node]) -> bool:
+        def members(node: Node) -> list[Node] | None:
+            group = self.group_of.get(node)
+            return group.members if group else None
+
+        return self.dependencies.would_cycle(combined, members)
+
+    def _aligned(self, node: Node, group: _Group) -> IterationSpace | None:
+        """The group's space with `node` in it, so that it meets each member it reads in place."""
+        space: IterationSpace | None = group.space
+        for operand in node.all_input_nodes:
+            if self.group_of.get(self.views.root(operand)) is group:
+                space = self._aligned_with(node, operand, space)
+                if space is None:
+                    return None
+        assert space is not None
+        shape = tuple(node.meta["val"].shape)
+        if node not in space.steps:
+            twins = [m for m in group.members if tuple(m.meta["val"].shape) == shape]
+            if not twins:
+                return None
+            space = space.with_member(node, space.steps[twins[0]])
+        return space.refined(node, Radix.of_shape(shape))
+
+    def _aligned_with(
+        self, node: Node, operand: Node, space: IterationSpace | None
+    ) -> IterationSpace | None:
+        """Align a node with the member that one of its operands is, or is a view of."""
+        access = self.views.one_to_one(operand)
+        if space is None or access is None:
+            return None
+        if operand.meta["val"].numel() != node.meta["val"].numel():
+            return None
+        radix = Radix(access.strides, access.shape)
+        space = space.refined(access.root, radix)
+        if space is None:
+            return None
+        target = row_major(access.shape)
+        steps = radix.translate(space.steps[access.root], space.sizes, target)
+        if steps is None or space.steps.get(node, steps) != steps:
+            return None
+        return space.with_member(node, steps)
+
+    def _merge(self, group: _Group, other: _Group, node: Node) -> None:
+        """Take `other` into the node's group, if the node meets it in place too."""
+        members = [*group.members, *other.members]
+        if len(members) > MAX_MEMBERS:
+            return
+        theirs = self._aligned(node, other)
+        space = group.space.merged(theirs, node) if theirs else None
+        if space is None or not self._consistent(members, space) or self._would_cycle(members):
+            return
+        group.members = sorted(members, key=self.dependencies.position.__getitem__)
+        group.space = space
+        for member in other.members:
+            self.group_of[member] = group
+        for readers in self.readers.values():
+            if other in readers:
+                readers.remove(other)
+                if group not in readers:
+                    readers.append(group)
+
+    def _consistent(self, members: list[Node], space: IterationSpace) -> bool:
+        """Whether each member that reads another meets it in place."""
+        inside = set(members)
+        return all(
+            self._aligned_with(member, operand, space) is not None
+            for member in members
+            for operand in member.all_input_nodes
+            if self.views.root(operand) in inside
+        )
+
+    def result(self, prefix: str) -> list[ScheduleItem]:
+        needed = self._needed()
+        groups = list(dict.fromkeys(self.group_of.values()))
+        groups = [group for group in groups if any(node in needed for node in group.members)]
+        lone = [
+            node
+            for node in self.graph.nodes
+            if node.op not in ("placeholder", "get_attr", "output")
+            and node not in self.group_of
+            and (node in needed or not self.views.is_view(node))
+        ]
+        items = [*(group.members for group in groups), *([node] for node in lone)]
+        fused = [True] * len(groups) + [False] * len(lone)
+        scheduled: list[ScheduleItem] = []
+        num_kernels = 0
+        for number in self.dependencies.in_order(items, fused):
+            if not fused[number]:
+                scheduled.append(lone[number - len(groups)])
+                continue
+            group = groups[number]
+            outputs = tuple(node for node in group.members if node in needed)
+            name = f"{prefix}{num_kernels}"
+            kernel, inputs = build_kernel(
+                name, group.members, outputs, group.space, self.views, self.creators
+            )
+            scheduled.append(PointwiseGroup(kernel, tuple(group.members), inputs, outputs))
+            num_kernels += 1
+        return scheduled
+
+    def _needed(self) -> set[Node]:
+        """The nodes whose value must be in memory, or exist as a view, for somebody else."""
+        needed: set[Node] = set()
+        for user in self.graph.nodes:
+            if user in self.group_of and user not in self.creators:
+                roots = {self.views.root(operand) for operand in user.all_input_nodes}
+                inside = self.group_of[user]
+                needed.update(r for r in roots if self.group_of.get(r) is not inside)
+        needed -= self.creators
+        for user in reversed(self.graph.nodes):
+            if user in self.group_of or (self.views.is_view(user) and user not in needed):
+                continue
+            needed.update(user.all_input_nodes)
+        return needed

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One iteration space for nodes of different shapes: mixed-radix digits of row-major positions.
+
+A node of shape (4, 6) and its transpose, or its reshape to (2, 2, 6), visit the same points in
+different order. A space is a list of sizes; each member has, per dimension of the space, the step
+that this dimension makes in the member's own row-major position. Splitting a dimension never
+changes what is visited, so shapes are brought together by splitting until their digits agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+__all__ = ["IterationSpace", "Radix", "row_major"]
+
+Steps = tuple[int, ...]
+
+
+def row_major(shape: Sequence[int]) -> Steps:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+@dataclass(frozen=True)
+class Radix:
+    """The digits of a position: dimension `d` counts `sizes[d]` steps of `steps[d]`.
+
+    The steps of a one-to-one walk over all positions; dimensions of size 1 count nothing.
+    """
+
+    steps: Steps
+    sizes: Steps
+
+    @staticmethod
+    def of_shape(shape: Sequence[int]) -> Radix:
+        return Radix(row_major(shape), tuple(shape))
+
+    def boundaries(self) -> set[int]:
+        return {step for step, size in zip(self.steps, self.sizes, strict=True) if size != 1}
+
+    def digit(self, step: int, size: int) -> tuple[int, int] | None:
+        """The dimension in which `size` steps of `step` stay, and the step within it."""
+        for dim, (base, count) in enumerate(zip(self.steps, self.sizes, strict=True)):
+            if count != 1 and base <= step and step * size <= base * count and step % base == 0:
+                return dim, step // base
+        return None
+
+    def translate(self, steps: Steps, sizes: Steps, strides: Sequence[int]) -> Steps | None:
+        """The steps of a walk in another numbering, where dimension `d` has `strides[d]`.
+
+        Arguments: the walk's steps in this radix and its sizes; the other numbering's strides.
+        Returns: the steps in the other numbering; None if one crosses dimensions.
+        Example: Radix.of_shape((4, 6)).translate((6, 1), (4, 6), (1, 4)) == (1, 4)
+        """
+        result: list[int] = []
+        for step, size in zip(steps, sizes, strict=True):
+            digit = self.digit(step, size)
+            if digit is None:
+                return None
+            dim, factor = digit
+            result.append(strides[dim] * factor)
+        return tuple(result)
+
+
+@dataclass(frozen=True)
+class IterationSpace:
+    """The sizes of the dimensions, none of them 1, and each member's steps in them."""
+
+    sizes: Steps
+    steps: dict[Node, Steps]
+
+    @staticmethod
+    def of_shape(node: Node, shape: Sequence[int]) -> IterationSpace:
+        dims = [dim for dim, size in enumerate(shape) if size != 1]
+        strides = row_major(shape)
+        return IterationSpace(
+            tuple(shape[dim] for dim in dims), {node: tuple(strides[dim] for dim in dims)}
+        )
+
+    def with_member(self, node: Node, steps: Steps) -> IterationSpace:
+        return IterationSpace(self.sizes, {**self.steps, node: steps})
+
+    def refined(self, node: Node, radix: Radix) -> IterationSpace | None:
+        """Split dimensions until each of the member's steps is a digit of `radix`."""
+        boundaries = sorted(radix.boundaries())
+        pieces: list[list[int]] = []
+        for size, step in zip(self.sizes, self.steps[node], strict=True):
+            inner = [step, *(b for b in boundaries if step < b < step * size), step * size]
+            if any(high % low for low, high in zip(inner, inner[1:], strict=False)):
+                return None
+            factors = [high // low for low, high in zip(inner, inner[1:], strict=False)]
+            pieces.append(factors[::-1])
+        sizes = tuple(size for factors in pieces for size in factors)
+        return IterationSpace(
+            sizes, {member: _split(steps, pieces) for member, steps in self.steps.items()}
+        )
+
+    def merged(self, other: IterationSpace, node: Node) -> IterationSpace | None:
+        """The space of both, whose members are aligned at `node`, a member of both."""
+        left = self.refined(node, Radix(other.steps[node], other.sizes))
+        right = other.refined(node, Radix(self.steps[node], self.sizes))
+        if left is None or right is None:
+            return None
+        here = list(zip(left.steps[node], left.sizes, strict=True))
+        there = list(zip(right.steps[node], right.sizes, strict=True))
+        if sorted(here) != sorted(there):
+            return None
+        order = [there.index(digit) for digit in here]
+        moved = {
+            member: tuple(steps[position] for position in order)
+            for member, steps in right.steps.items()
+        }
+        return IterationSpace(left.sizes, {**moved, **left.steps})
+
+
+def _split(steps: Steps, pieces: list[list[int]]) -> Steps:
+    result: list[int] = []
+    for step, factors in zip(steps, pieces, strict=True):
+        result += [step * math.prod(factors[position + 1 :]) for position in range(len(factors))]
+    return tuple(result)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one ATen pointwise node to instructions of a kernel.
+
+The rules are in `pointwise_rules`; this file holds what they are written with: arguments by name,
+ATen's type promotion, and the test whether a node can be fused at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+from torch._prims_common import elementwise_dtypes
+from torch.fx import Node
+
+from hostjit.kernels import DType, KernelBuilder
+from hostjit.lowering.registry import Registry
+
+__all__ = [
+    "DTYPES",
+    "PROMOTION",
+    "NotFusableError",
+    "PointwiseContext",
+    "creates",
+    "emit",
+    "is_fusable",
+    "named_arguments",
+    "pointwise",
+]
+
+DTYPES: dict[torch.dtype, DType] = {
+    torch.float64: DType.F64,
+    torch.float32: DType.F32,
+    torch.float16: DType.F16,
+    torch.bfloat16: DType.BF16,
+    torch.int64: DType.I64,
+    torch.int32: DType.I32,
+    torch.int16: DType.I16,
+    torch.int8: DType.I8,
+    torch.uint8: DType.U8,
+    torch.bool: DType.BOOL,
+}
+
+Number = int | float | bool
+Operand = Node | Number
+
+
+class NotFusableError(Exception):
+    """A rule can't express this node, for the reason given; the node becomes an ATen call."""
+
+
+class OperandReader(Protocol):
+    """Gives rules the elements of tensors: whoever builds the kernel knows where they are."""
+
+    def read(self, node: Node) -> int:
+        """The kernel value of `node` at the current point, in its register type."""
+
+    def position(self, node: Node) -> int:
+        """The row-major position of the current point in the node being emitted."""
+
+
+Rule = Callable[["PointwiseContext"], int]
+pointwise: Registry[Rule] = Registry("pointwise rule")
+# Rules for nodes that make a tensor of nothing: cheap to repeat where they are used.
+creates: Registry[Rule] = Registry("creation rule")
+
+
+class PointwiseContext:
+    """What a rule sees of one node: its arguments and the kernel that it adds values to."""
+
+    def __init__(self, node: Node, builder: KernelBuilder, reader: OperandReader) -> None:
+        self.node = node
+        self.builder = builder
+        self.reader = reader
+        self.arguments = named_arguments(node)
+
+    def argument(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def operand(self, name: str) -> Operand:
+        """A tensor or a number argument."""
+        value = self.arguments[name]
+        if not isinstance(value, Node | int | float):
+            raise NotFusableError(f"argument '{name}' is neither a tensor nor a real number")
+        return value
+
+    def number(self, name: str) -> Number:
+        """An argument that is known now."""
+        value = self.arguments[name]
+        if not isinstance(value, int | float):
+            raise NotFusableError(f"argument '{name}' is not a known number")
+        return value
+
+    def result_dtype(self) -> DType:
+        return dtype_of(self.node)
+
+    def value(self, operand: Operand, dtype: DType) -> int:
+        """An operand as a kernel value of the register type of `dtype`."""
+        if isinstance(operand, Node):
+            return self.builder.cast(self.reader.read(operand), dtype.register)
+        if dtype.is_integer and not _holds(dtype, operand):
+            raise NotFusableError(f"{operand} is no {dtype.value}")
+        return self.builder.constant(dtype.register, operand)
+
+    def compute_dtype(
+        self, operands: Sequence[Operand], kind: PROMOTION = PROMOTION.DEFAULT
+    ) -> DType:
+        """The type that eager computes in."""
+        values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
+        compute, _ = elementwise_dtypes(*values, type_promotion_kind=kind)
+        return _supported(compute)
+
+    def promoted(
+        self, operands: Sequence[Operand], kind: PROMOTION = PROMOTION.DEFAULT
+    ) -> list[int]:
+        """The operands converted to the type that eager computes in."""
+        dtype = self.compute_dtype(operands, kind)
+        return [self.value(operand, dtype) for operand in operands]
+
+    def constant_like(self, value: int, number: Number) -> int:
+        """A constant of the type of another value."""
+        dtype = self.builder.dtype(value)
+        if dtype.is_integer and not _holds(dtype, number):
+            raise NotFusableError(f"{number} is no {dtype.value}")
+        return self.builder.constant(dtype, number)
+
+    def apply(self, name: str, *operands: int) -> int:
+        return self.builder.apply(name, *operands)
+
+
+def named_arguments(node: Node) -> dict[str, Any]:
+    """The arguments of an operator node by name, with the schema's defaults filled in."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return {}
+    named: dict[str, Any] = {}
+    for position, argument in enumerate(target._schema.arguments):
+        if position < len(node.args) and not argument.kwarg_only:
+            named[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            named[argument.name] = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            named[argument.name] = argument.default_value
+    return named
+
+
+def dtype_of(node: Node) -> DType:
+    """The element type of a node's tensor."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        raise NotFusableError(f"'{node.name}' is no tensor")
+    return _supported(value.dtype)
+
+
+def emit(node: Node, builder: KernelBuilder, reader: OperandReader) -> int:
+    """Add the instructions of `node` to a kernel.
+
+    Arguments: a node with a rule, the kernel, and where operands come from.
+    Returns: the value of the node's element, in the register type of the node's dtype.
+    Raises NotFusableError if the node's arguments are outside what its rule covers.
+    """
+    rule = pointwise.find(node.target) or creates.find(node.target)
+    if rule is None:
+        raise NotFusableError(f"{node.target} has no pointwise rule")
+    context = PointwiseContext(node, builder, reader)
+    try:
+        return builder.cast(rule(context), dtype_of(node).register)
+    except ValueError as error:
+        # The kernel's operation is not defined for this type; neither is eager's.
+        raise NotFusableError(str(error)) from error
+
+
+class _Probe:
+    """Reads operands into a kernel that is thrown away."""
+
+    def __init__(self, builder: KernelBuilder) -> None:
+        self.builder = builder
+
+    def read(self, node: Node) -> int:
+        _check_tensor(node)
+        return self.builder.load(self.builder.input(dtype_of(node)), ())
+
+    def position(self, node: Node) -> int:
+        return self.builder.index(())
+
+
+def is_fusable(node: Node) -> bool:
+    """Whether a node can be part of a kernel: its rule is tried on a scratch kernel."""
+    if pointwise.find(node.target) is None and creates.find(node.target) is None:
+        return False
+    builder = KernelBuilder("probe", ())
+    try:
+        _check_tensor(node)
+        emit(node, builder, _Probe(builder))
+    except NotFusableError:
+        return False
+    return True
+
+
+def _check_tensor(node: Node) -> None:
+    value = node.meta.get("val")
+    dtype_of(node)
+    tensor = cast(torch.Tensor, value)
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_neg():
+        raise NotFusableError(f"'{node.name}' is no plain CPU tensor")
+    if not all(isinstance(number, int) for number in (*tensor.shape, *tensor.stride())):
+        raise NotFusableError(f"'{node.name}' has a symbolic shape")
+
+
+def _supported(dtype: torch.dtype) -> DType:
+    if dtype not in DTYPES:
+        raise NotFusableError(f"kernels have no {dtype}")
+    return DTYPES[dtype]
+
+
+def _holds(dtype: DType, number: Number) -> bool:
+    low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
+    high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+    return float(number).is_integer() and low <= number <= high

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views as address arithmetic: which buffer a node shares, and where its elements lie in it."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+__all__ = ["Access", "Views", "is_tensor"]
+
+# Elements of the result of these may coincide, so they are never one-to-one.
+_OVERLAPPING = {
+    "aten.as_strided.default",
+    "aten.unfold.default",
+    "aten.expand.default",
+    "aten.diagonal.default",
+}
+# The schema says that the result is new; functional graphs only use it where it may be shared.
+_SHARING = {"aten._unsafe_view.default"}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the elements of a node lie in the buffer of `root`, counted in elements."""
+
+    root: Node
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+def is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+class Views:
+    """Follows chains of view nodes to their root by running them on meta tensors.
+
+    A root is any node that is no view: a graph input, or an operator that makes its own result.
+    """
+
+    def __init__(self) -> None:
+        self._actual: dict[Node, tuple[Node, Any]] = {}
+        self._dense: dict[Node, Any] = {}
+
+    def access(self, node: Node) -> Access:
+        """The place of a tensor node's elements in its root's buffer."""
+        root, value = self._follow(node)
+        return Access(root, tuple(value.shape), tuple(value.stride()), value.storage_offset())
+
+    def root(self, node: Node) -> Node:
+        return self._follow(node)[0]
+
+    def is_view(self, node: Node) -> bool:
+        """Whether a node (also one with several results) only renames another's elements."""
+        return self.root(node) is not node
+
+    def one_to_one(self, node: Node) -> Access | None:
+        """The place of a node's elements in its root's row-major order, if it is a reordering.
+
+        None where the chain repeats, leaves out or regroups elements in a way that is no regular
+        walk over the root's logical positions.
+        """
+        value = self._follow_dense(node)
+        if not isinstance(value, torch.Tensor):
+            return None
+        root = self.root(node)
+        if value.numel() != root.meta["val"].numel() or value.storage_offset() != 0:
+            return None
+        return Access(root, tuple(value.shape), tuple(value.stride()), 0)
+
+    def _follow(self, node: Node) -> tuple[Node, Any]:
+        if node not in self._actual:
+            self._actual[node] = self._view_of_source(node) or (node, _meta(node))
+        return self._actual[node]
+
+    def _view_of_source(self, node: Node) -> tuple[Node, Any] | None:
+        source = _source(node)
+        if source is None:
+            return None
+        root, value = self._follow(source)
+        if value is None:
+            return None
+        # as_strided counts from the storage's start, where a graph input need not begin.
+        if str(node.target) == "aten.as_strided.default" and root.meta["val"].storage_offset():
+            return None
+        try:
+            result = _apply(node, value)
+        except RuntimeError:
+            return None
+        return (root, result) if _shares(result, value) else None
+
+    def _follow_dense(self, node: Node) -> Any:
+        """The node's view of a root in row-major order; None if it is not one."""
+        if node not in self._dense:
+            self._dense[node] = self._dense_view(node)
+        return self._dense[node]
+
+    def _dense_view(self, node: Node) -> Any:
+        if not self.is_view(node):
+            value = node.meta.get("val")
+            if not isinstance(value, torch.Tensor):
+                return None
+            return torch.empty(value.shape, dtype=value.dtype, device="meta")
+        source = _source(node)
+        assert source is not None
+        value = self._follow_dense(source)
+        if value is None or (str(node.target) in _OVERLAPPING and _grows(node, source)):
+            return None
+        try:
+            result = _apply(node, value)
+        except RuntimeError:
+            return None
+        return result if _shares(result, value) else None
+
+
+def _grows(node: Node, source: Node) -> bool:
+    """`expand` to the same number of elements is harmless; the others are refused."""
+    if str(node.target) != "aten.expand.default":
+        return True
+    return bool(node.meta["val"].numel() != source.meta["val"].numel())
+
+
+def _source(node: Node) -> Node | None:
+    """The node that `node` may be a view of."""
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+        return None
+    if len(node.all_input_nodes) != 1:
+        return None
+    if node.target is operator.getitem:
+        # A tuple of tensors of an operator is no view of it; those of `split` are.
+        return node.args[0]
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    schema = node.target._schema
+    if schema.is_mutable:
+        return None
+    aliases = any(a.alias_info is not None for a in schema.arguments[:1])
+    return node.args[0] if aliases or str(node.target) in _SHARING else None
+
+
+def _meta(node: Node) -> torch.Tensor | None:
+    """A tensor without data, laid out as the node's, that starts at its storage's start."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+
+def _apply(node: Node, value: Any) -> Any:
+    target = node.target
+    assert callable(target)
+    return target(value, *node.args[1:], **node.kwargs)
+
+
+def _shares(result: Any, source: Any) -> bool:
+    """Whether the results lie in the storage of the source and keep its type."""
+    results = result if isinstance(result, tuple | list) else [result]
+    sources = source if isinstance(source, tuple | list) else [source]
+    storage = sources[0].untyped_storage()._cdata
+    return all(
+        isinstance(item, torch.Tensor)
+        and item.untyped_storage()._cdata == storage
+        and item.dtype is sources[0].dtype
+        and not item.is_neg()
+        for item in results
+    )

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tests' own helpers importable."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

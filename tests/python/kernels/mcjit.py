@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kernels on tensors without the core: llvmlite's MCJIT, Sleef from libtorch_cpu."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import torch
+
+from hostjit.kernels import VECTOR_MATH, DType, PointwiseKernel, llvm_ir
+
+TORCH_DTYPES = {
+    DType.F64: torch.float64,
+    DType.F32: torch.float32,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.I64: torch.int64,
+    DType.I32: torch.int32,
+    DType.I16: torch.int16,
+    DType.I8: torch.int8,
+    DType.U8: torch.uint8,
+    DType.BOOL: torch.bool,
+}
+
+_VARIANTS = "vector-function-abi-variant"
+_LANES = {"f32": (16, 8), "f64": (8, 4)}
+
+
+@cache
+def define_symbols() -> None:
+    """Make the vector-math symbols known to the JIT."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    libm = ctypes.CDLL("libm.so.6")
+
+    def define(symbol: str, library: ctypes.CDLL, source: str) -> None:
+        address = ctypes.cast(getattr(library, source), ctypes.c_void_p).value
+        llvm.add_symbol(symbol, address)
+
+    for function in VECTOR_MATH.values():
+        for dtype, lanes in _LANES.items():
+            define(function.symbol(dtype), libm, function.name + ("f" if dtype == "f32" else ""))
+            for vector in [function.sleef_symbol(dtype, count) for count in lanes]:
+                if "avx512f" in host_features():
+                    define(vector, torch_cpu, vector)
+
+
+def target_machine() -> llvm.TargetMachine:
+    """A new target machine for the host; an engine takes ownership of the one it is given."""
+    define_symbols()
+    target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
+    )
+
+
+@cache
+def host_features() -> frozenset[str]:
+    features = llvm.get_host_cpu_features()
+    return frozenset(name for name, present in features.items() if present)
+
+
+def with_sleef(text: str) -> str:
+    """Attach Sleef's vector forms to the declarations of a kernel, as the core does."""
+    if "avx512f" not in host_features():
+        return text
+    vectors: list[str] = []
+    for function in VECTOR_MATH.values():
+        for dtype, counts in _LANES.items():
+            symbol = function.symbol(dtype)
+            scalar = {"f32": "float", "f64": "double"}[dtype]
+            forms = [(lanes, function.sleef_symbol(dtype, lanes)) for lanes in counts]
+            variants = ",".join(
+                f"_ZGV_LLVM_N{lanes}{'v' * function.arity}_{symbol}({vector})"
+                for lanes, vector in forms
+            )
+            attributes = f'nounwind willreturn memory(none) "{_VARIANTS}"="{variants}"'
+            pattern = rf'^(declare {scalar} @"{symbol}"\(.*\))$'
+            text, count = re.subn(pattern, rf"\1 {attributes}", text, flags=re.MULTILINE)
+            for lanes, vector in forms if count else ():
+                wide = f"<{lanes} x {scalar}>"
+                text += f"declare {wide} @{vector}({', '.join([wide] * function.arity)})\n"
+                vectors.append(f"ptr @{vector}")
+    if vectors:
+        text += (
+            f"@llvm.compiler.used = appending global [{len(vectors)} x ptr] "
+            f'[{", ".join(vectors)}], section "llvm.metadata"\n'
+        )
+    return text
+
+
+def optimised(text: str) -> llvm.ModuleRef:
+    """Parse, verify and optimise a kernel's text for this machine."""
+    machine = target_machine()
+    header = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
+    module = llvm.parse_assembly(header + with_sleef(text))
+    module.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+class CompiledKernel:
+    """A kernel that can be called with tensors: inputs, then outputs, then scalars."""
+
+    def __init__(self, kernel: PointwiseKernel) -> None:
+        self.kernel = kernel
+        self.module = optimised(llvm_ir(kernel))
+        self.text = str(self.module)
+        self.engine = llvm.create_mcjit_compiler(self.module, target_machine())
+        self.engine.finalize_object()
+        scalars = [
+            ctypes.c_double if dtype is DType.F64 else ctypes.c_int64 for dtype in kernel.scalars()
+        ]
+        pointers = [ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs))
+        address = self.engine.get_function_address(kernel.name)
+        self.function = ctypes.CFUNCTYPE(None, *pointers, *scalars)(address)
+
+    def __call__(self, *arguments: torch.Tensor | float) -> None:
+        operands = (*self.kernel.inputs, *self.kernel.outputs)
+        for argument, operand in zip(arguments, operands, strict=False):
+            assert isinstance(argument, torch.Tensor)
+            assert argument.dtype is TORCH_DTYPES[operand.dtype], (argument.dtype, operand)
+        self.function(*(a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments))
