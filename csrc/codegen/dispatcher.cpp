@@ -247,6 +247,12 @@ void Dispatcher::note_node() {
   builder_.CreateStore(integer(node_), address(frame_, offsetof(Frame, node)));
 }
 
+void Dispatcher::announce_write(const Value* value) {
+  const Storage& storage = storage_.of(value);
+  if (storage.base != MemoryBase::kInput && !storage.is_shared) return;
+  call_fallible(Extern::hostjit_bump_version, {frame_, header(storage.root)});
+}
+
 void Dispatcher::branch_to_cleanup_if(llvm::Value* condition) {
   llvm::LLVMContext& context = module_.getContext();
   if (!cleanup_) {

@@ -89,6 +89,9 @@ class Dispatcher {
   void note_node();
   llvm::Value* string_constant(std::string_view text);
 
+  // To be called before generated code writes to a value: an input's version counter moves.
+  void announce_write(const Value* value);
+
   // dispatcher.cpp: control flow
   void emit_if(llvm::Value* condition, const std::function<void()>& then);
   // Records `message` with the frame and goes to the cleanup block.

@@ -32,6 +32,7 @@ void Dispatcher::emit(const Addmm& op) {
 
 void Dispatcher::emit_product(const Product& product) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
+  announce_write(product.out.value);
   const int64_t bytes = size_in_bytes(product.dtype);
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);

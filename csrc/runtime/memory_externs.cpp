@@ -70,6 +70,12 @@ void hostjit_return_tensor(Frame*, void* tensor, void** output) noexcept {
   *output = at::Tensor(*static_cast<at::Tensor*>(tensor)).unsafeReleaseTensorImpl();
 }
 
+int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept {
+  return status_of(frame, [&] {
+    static_cast<at::Tensor*>(tensor)->unsafeGetTensorImpl()->bump_version();
+  });
+}
+
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept {
   return status_of(frame, [&] {
     at::Tensor& target = *static_cast<at::Tensor*>(out);

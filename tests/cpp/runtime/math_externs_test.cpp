@@ -180,7 +180,7 @@ TEST_F(MathExterns, BmmAndAddmm) {
 
 TEST_F(MathExterns, LinearOfEachRank) {
   at::Tensor weight = at::randn({6, 4});
-  at::Tensor bias = at::randn({6});
+  at::Tensor bias = at::randn({12}).slice(0, 0, 12, 2);
   for (at::Tensor input :
        {at::randn({4}), at::randn({3, 4}), at::randn({2, 3, 4}), at::randn({0, 4}),
         at::randn({3, 2, 4}).transpose(0, 1), at::randn({4}).expand({2, 3, 4})}) {
@@ -195,6 +195,18 @@ TEST_F(MathExterns, LinearOfEachRank) {
       ASSERT_EQ(hostjit_linear(frame_.get(), &input, &weight, used_bias, &permuted), 0);
       expect_close(permuted, expected);
     }
+  }
+}
+
+TEST_F(MathExterns, LinearOfEachDtypeHasTheBitsOfEager) {
+  at::manual_seed(0);
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kComplexFloat}) {
+    at::Tensor input = at::randn({2, 3, 40}).to(type);
+    at::Tensor weight = at::randn({24, 40}).to(type);
+    at::Tensor bias = at::randn({24}).to(type);
+    at::Tensor out = at::empty({2, 3, 24}, type);
+    ASSERT_EQ(hostjit_linear(frame_.get(), &input, &weight, &bias, &out), 0);
+    EXPECT_TRUE(at::equal(out, at::linear(input, weight, bias))) << type;
   }
 }
 
