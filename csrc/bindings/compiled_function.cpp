@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/py_ref.h"
+#include "bindings/python_error.h"
 #include "bindings/specialization.h"
 
 namespace py = pybind11;
@@ -91,9 +92,8 @@ std::shared_ptr<Specialization> find(CompiledFunction* self, const GlobalState& 
   return nullptr;
 }
 
-PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
                        PyObject* kwnames) {
-  HANDLE_TH_ERRORS
   const GlobalState state = GlobalState::current();
   if (torch_function_mode_active()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
@@ -103,6 +103,17 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize
     return run_specialization(*found, leaves, values, nargs, kwnames);
   }
   return miss(self, state, values, nargs, kwnames);
+}
+
+PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                       PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  try {
+    return call_unchecked(self, values, nargs, kwnames);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
   END_HANDLE_TH_ERRORS
 }
 

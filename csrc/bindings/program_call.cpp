@@ -7,6 +7,7 @@
 #include <bit>
 #include <string>
 
+#include "bindings/python_error.h"
 #include "support/check.h"
 
 namespace hostjit {
@@ -21,9 +22,14 @@ int32_t call_with_warnings(MainFunction main, void* const* inputs, void** output
 }
 
 // Sets the Python error that PyTorch sets for the exception the frame recorded.
-PyObject* set_python_error(Frame* frame) {
+PyObject* set_recorded_error(Frame* frame) {
   HANDLE_TH_ERRORS
-  ProgramState::rethrow(frame);
+  try {
+    ProgramState::rethrow(frame);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
   END_HANDLE_TH_ERRORS
 }
 
@@ -113,7 +119,7 @@ bool ProgramCall::wrap_outputs(void* const* raw) {
 
 void ProgramCall::set_error() {
   const std::string note = ProgramState::node_note(frame_);
-  set_python_error(frame_);
+  set_recorded_error(frame_);
   add_note(note);
 }
 
