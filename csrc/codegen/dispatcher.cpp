@@ -11,10 +11,11 @@
 namespace hostjit {
 
 Dispatcher::Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
-                       llvm::Module& module)
+                       ProductKernels& products, llvm::Module& module)
     : program_(program),
       storage_(storage),
       kernels_(kernels),
+      products_(products),
       module_(module),
       builder_(module.getContext()),
       entry_builder_(module.getContext()),
@@ -244,6 +245,12 @@ void Dispatcher::call_fallible(Extern name, llvm::ArrayRef<llvm::Value*> argumen
 
 void Dispatcher::note_node() {
   builder_.CreateStore(integer(node_), address(frame_, offsetof(Frame, node)));
+}
+
+void Dispatcher::announce_write(const Value* value) {
+  const Storage& storage = storage_.of(value);
+  if (storage.base != MemoryBase::kInput && !storage.is_shared) return;
+  call_fallible(Extern::hostjit_bump_version, {frame_, header(storage.root)});
 }
 
 void Dispatcher::branch_to_cleanup_if(llvm::Value* condition) {

@@ -14,6 +14,7 @@
 #include "codegen/extern_signature.h"
 #include "codegen/kernel_linker.h"
 #include "codegen/product.h"
+#include "codegen/product_kernels.h"
 #include "codegen/storage.h"
 #include "ir/program.h"
 
@@ -24,7 +25,7 @@ namespace hostjit {
 class Dispatcher {
  public:
   Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
-             llvm::Module& module);
+             ProductKernels& products, llvm::Module& module);
 
   // Both return the symbol of a function of type MainFunction. finish comes after them.
   std::string emit_main();
@@ -88,6 +89,9 @@ class Dispatcher {
   void note_node();
   llvm::Value* string_constant(std::string_view text);
 
+  // To be called before generated code writes to a value: an input's version counter moves.
+  void announce_write(const Value* value);
+
   // dispatcher.cpp: control flow
   void emit_if(llvm::Value* condition, const std::function<void()>& then);
   // Records `message` with the frame and goes to the cleanup block.
@@ -106,12 +110,14 @@ class Dispatcher {
 
   // math.cpp
   void emit_product(const Product& product);
+  bool writes_apart(const Product& product) const;
   void emit_addend(const Product& product);
   void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);
 
   const Program& program_;
   const StoragePlan& storage_;
   KernelLinker& kernels_;
+  ProductKernels& products_;
   llvm::Module& module_;
   llvm::IRBuilder<> builder_;
   llvm::IRBuilder<> entry_builder_;  // loads that happen once, before everything else

@@ -93,6 +93,13 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
 
 bool is_kernel(const llvm::Function& function) { return function.hasFnAttribute(kKernelAttribute); }
 
+void mark_kernel(llvm::Function& function) {
+  function.setDoesNotThrow();
+  function.addFnAttr(kKernelAttribute);
+  function.removeFnAttr(llvm::Attribute::AlwaysInline);
+  function.addFnAttr(llvm::Attribute::NoInline);
+}
+
 KernelLinker::KernelLinker(const Program& program, llvm::Module& module)
     : program_(program), module_(module) {}
 
@@ -135,10 +142,7 @@ llvm::Function* KernelLinker::link(const Kernel& kernel) {
   function = module_.getFunction(symbol);
   HOSTJIT_ICHECK(function, "kernel '", kernel.name, "' was linked but is not there");
   function->setLinkage(llvm::GlobalValue::InternalLinkage);
-  function->setDoesNotThrow();
-  function->addFnAttr(kKernelAttribute);
-  function->removeFnAttr(llvm::Attribute::AlwaysInline);
-  function->addFnAttr(llvm::Attribute::NoInline);
+  mark_kernel(*function);
   return function;
 }
 

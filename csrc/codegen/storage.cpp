@@ -198,10 +198,11 @@ void StoragePlan::add_headers(const Region& region) {
 
 void StoragePlan::add_aten_call(const AtenCall& op) {
   aten_calls_[&op] = static_cast<int64_t>(layout_.aten_calls.size());
-  AtenCallSpec spec{op.target, op.arguments, {}, {}};
+  AtenCallSpec spec{op.target, op.arguments, {}, {}, {}};
   for (const auto* operands : {&op.inputs, &op.mutated}) {
     for (const Value* operand : *operands) {
       spec.operand_is_tensor.push_back(operand->is_tensor());
+      spec.operand_is_f64.push_back(std::holds_alternative<F64Type>(operand->type()));
     }
   }
   for (const Value* result : op.results) spec.result_slots.push_back(slot_of(result));

@@ -2,6 +2,7 @@
 #include "passes/arena_placement.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -43,6 +44,9 @@ std::vector<int64_t> breadths(std::span<const LiveBytes> buffers) {
   }
   return result;
 }
+
+// Attempts beyond the greedy orders when those miss the lower bound.
+constexpr int kNumRepairs = 64;
 
 enum class Fit { kLowest, kTightest };
 
@@ -103,6 +107,15 @@ std::vector<std::vector<size_t>> greedy_orders(std::span<const LiveBytes> buffer
   };
 }
 
+// The buffer that ends highest.
+size_t topmost(std::span<const LiveBytes> buffers, const ArenaPlacement& placement) {
+  size_t top = 0;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (placement.offsets[i] + buffers[i].bytes == placement.bytes) top = i;
+  }
+  return top;
+}
+
 }  // namespace
 
 int64_t most_bytes_live(std::span<const LiveBytes> buffers) {
@@ -117,12 +130,30 @@ ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignm
   const int64_t bound = most_bytes_live(rounded);
 
   ArenaPlacement best{std::vector<int64_t>(buffers.size(), 0), std::numeric_limits<int64_t>::max()};
+  std::vector<size_t> best_order;
+  Fit best_fit = Fit::kLowest;
+  const auto attempt = [&](const std::vector<size_t>& order, Fit fit) {
+    ArenaPlacement placement = place_in_order(rounded, order, fit);
+    const size_t top = topmost(rounded, placement);
+    if (placement.bytes < best.bytes) {
+      best = std::move(placement);
+      best_order = order;
+      best_fit = fit;
+    }
+    return top;
+  };
   for (const std::vector<size_t>& order : greedy_orders(rounded)) {
     for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
-      ArenaPlacement placement = place_in_order(rounded, order, fit);
-      if (placement.bytes < best.bytes) best = std::move(placement);
+      attempt(order, fit);
       if (best.bytes == bound) return best;
     }
+  }
+  // What came to lie on top was placed too late: the next attempt places it first.
+  std::vector<size_t> order = best_order;
+  const Fit fit = best_fit;
+  for (int i = 0; i < kNumRepairs && best.bytes > bound; ++i) {
+    const auto top = std::ranges::find(order, attempt(order, fit));
+    std::rotate(order.begin(), top, std::next(top));
   }
   return best;
 }

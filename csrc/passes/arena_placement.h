@@ -25,8 +25,9 @@ struct ArenaPlacement {
 int64_t most_bytes_live(std::span<const LiveBytes> buffers);
 
 // Gives each buffer an offset, a multiple of `alignment`, such that buffers alive at one instant
-// share no byte. The best of several greedy orders and fits; stops at the first that meets the
-// lower bound. Quadratic in the number of buffers. Empty buffers get offset 0.
+// share no byte. The best of several greedy orders and fits and, where those miss the lower bound,
+// of repairs that place first what came to lie on top. Quadratic in the number of buffers; stops as
+// soon as the bound is met. Empty buffers get offset 0.
 ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment);
 
 }  // namespace hostjit

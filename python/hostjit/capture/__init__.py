@@ -3,8 +3,8 @@
 
 from hostjit.capture.capture import capture
 from hostjit.capture.errors import CaptureError, CaptureFailure
-from hostjit.capture.functional import source_location
 from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram
+from hostjit.capture.traced_graph import source_location
 
 __all__ = [
     "ArgumentLeaf",

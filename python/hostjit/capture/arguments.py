@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.tensors import TensorFacts, check_tensor
 
 __all__ = [
     "Argument",
@@ -30,67 +31,14 @@ __all__ = [
     "NamedTupleArgument",
     "ObjectArgument",
     "TensorArgument",
-    "TensorFacts",
     "TupleArgument",
-    "check_tensor",
     "describe_arguments",
     "tensor_leaves",
 ]
 
-_PLAIN_TENSOR_TYPES: tuple[type, ...] = tuple(
-    t for t in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", None)) if t
-)
 # Compared by `==` and type, because callers make a new object for every call.
 _EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice)
 _CONSTANT_TYPES: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorFacts:
-    """What a program assumes about one tensor besides its data.
-
-    Attributes:
-        type: the exact Python type, `torch.Tensor`, `Parameter` or `Buffer`.
-        key_set: `c10::DispatchKeySet::raw_repr()`: backend, autograd, conjugate, negative,
-            inference and wrapper bits in one comparison.
-        sizes, strides: in elements.
-        storage_offset: at capture; to be checked only when
-            `CapturedProgram.depends_on_storage_offset` says so.
-    """
-
-    type: type
-    key_set: int
-    dtype: torch.dtype
-    device: torch.device
-    layout: torch.layout
-    requires_grad: bool
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    storage_offset: int
-
-    @staticmethod
-    def of(tensor: torch.Tensor) -> TensorFacts:
-        """Read the facts of a plain strided tensor."""
-        return TensorFacts(
-            type=type(tensor),
-            key_set=torch._C._dispatch_keys(tensor).raw_repr(),
-            dtype=tensor.dtype,
-            device=tensor.device,
-            layout=tensor.layout,
-            requires_grad=tensor.requires_grad,
-            sizes=tuple(tensor.size()),
-            strides=tuple(tensor.stride()),
-            storage_offset=int(tensor.storage_offset()),
-        )
-
-    def matches(self, tensor: object, *, storage_offset: bool = False) -> bool:
-        """Tell whether `tensor` has these facts (the slow, plain form of the check)."""
-        if type(tensor) is not self.type or not isinstance(tensor, torch.Tensor):
-            return False
-        found = TensorFacts.of(tensor)
-        if not storage_offset:
-            found = dataclasses.replace(found, storage_offset=self.storage_offset)
-        return found == self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,46 +162,6 @@ class ArgumentSpec:
         return all(leaves[leaf] is tensor for leaf, tensor in self.bound_leaves)
 
 
-def check_tensor(tensor: torch.Tensor, name: str) -> None:
-    """Raise CaptureError, naming the tensor, unless it is plain and strided.
-
-    Sparse, quantised, nested and mkldnn tensors, subclasses, fake and functional tensors, and
-    those of functorch transforms are refused here, before anything is traced.
-    """
-    problem = _tensor_problem(tensor)
-    if problem is not None:
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_INPUT,
-            f"{name} is {problem}",
-            hint="pass a plain strided torch.Tensor, or run this call eagerly",
-        )
-
-
-def _tensor_problem(tensor: torch.Tensor) -> str | None:
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return "a tensor inside a torch.func transform (vmap, grad, functionalize)"
-    if type(tensor) not in _PLAIN_TENSOR_TYPES:
-        kind = "a fake tensor" if _is_fake(tensor) else "a tensor subclass"
-        return f"{kind} ({type(tensor).__module__}.{type(tensor).__qualname__})"
-    if torch._is_functional_tensor(tensor):
-        return "a functional tensor"
-    if tensor.layout is not torch.strided:
-        return f"a tensor of layout {tensor.layout}"
-    if tensor.is_quantized:
-        return f"a quantised tensor ({tensor.dtype})"
-    if tensor.is_nested:
-        return "a nested tensor"
-    if tensor.is_meta:
-        return "a meta tensor, which has no data"
-    return None
-
-
-def _is_fake(tensor: torch.Tensor) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    return isinstance(tensor, FakeTensor)
-
-
 def describe_arguments(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[ArgumentSpec, list[torch.Tensor]]:
@@ -281,14 +189,14 @@ def tensor_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.
     """Return the tensor leaves of a call in traversal order, without checking them."""
     leaves: list[torch.Tensor] = []
 
-    def walk(value: object) -> None:
+    def walk(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             leaves.append(value)
         elif _is_sequence(value):
-            for item in value:  # type: ignore[attr-defined]
+            for item in value:
                 walk(item)
         elif type(value) in (dict, collections.OrderedDict):
-            for item in value.values():  # type: ignore[attr-defined]
+            for item in value.values():
                 walk(item)
 
     walk(tuple(args))
@@ -357,17 +265,21 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
         return type(value) is type(spec.value) and bool(value == spec.value)
     if isinstance(spec, ObjectArgument):
         return value is spec.object
-    if isinstance(spec, TupleArgument):
-        return type(value) is tuple and items_match(spec.items, value)
-    if isinstance(spec, ListArgument):
-        return type(value) is list and items_match(spec.items, value)
-    if isinstance(spec, NamedTupleArgument):
-        return type(value) is spec.type and items_match(spec.items, value)
-    return (
-        type(value) is spec.type
-        and tuple(value) == spec.keys
-        and items_match(spec.items, tuple(value.values()))
-    )
+    if isinstance(spec, DictArgument):
+        found: Any = value if type(value) is spec.type else {}
+        keys = [*map(_key_identity, found)]
+        if type(value) is not spec.type or keys != [*map(_key_identity, spec.keys)]:
+            return False
+        return items_match(spec.items, tuple(found.values()))
+    kinds = {TupleArgument: tuple, ListArgument: list}
+    kind = spec.type if isinstance(spec, NamedTupleArgument) else kinds[type(spec)]
+    values: Any = value
+    return type(value) is kind and items_match(spec.items, values)
+
+
+def _key_identity(key: object) -> object:
+    """Keys of constant types compare by type and value, all others by identity."""
+    return (type(key), key) if type(key) in _CONSTANT_TYPES else id(key)
 
 
 def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from hostjit.capture.sources import FORWARD_HOOKS
+from hostjit.capture.reads import FORWARD_HOOKS
 
 __all__ = ["GLOBAL_HOOKS", "Behaviour"]
 

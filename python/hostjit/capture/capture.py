@@ -9,17 +9,16 @@ from typing import Any
 
 import torch
 
-from hostjit.capture import arguments
-from hostjit.capture.arguments import ArgumentSpec, TensorFacts, describe_arguments
+from hostjit.capture.arguments import ArgumentSpec, describe_arguments
 from hostjit.capture.dynamo import DynamoCapture, run_dynamo
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
-from hostjit.capture.functional import FunctionalGraph, source_location, trace_functional
+from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.guards import Guards
+from hostjit.capture.output_inference import CannotRebuildError
 from hostjit.capture.outputs import (
     ArgumentOutput,
     BoundOutput,
-    CannotRebuildError,
     GraphOutput,
     Output,
     map_outputs,
@@ -31,6 +30,8 @@ from hostjit.capture.program import (
     CapturedProgram,
     InputBinding,
 )
+from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.traced_graph import source_location
 
 __all__ = ["capture"]
 
@@ -50,7 +51,8 @@ def capture(
 
     Args:
         target: a function, nn.Module, bound method, partial or callable object.
-        args, kwargs: the call to capture; tensors are read for their metadata only.
+        args: the positional arguments of the call; tensors are read for their metadata only.
+        kwargs: its keyword arguments.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -115,7 +117,9 @@ def _refuse_autograd(traced: DynamoCapture) -> None:
     results = traced.graph_module.graph.output_node().args[0]
     assert isinstance(results, (tuple, list))
     for node in results:
-        value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+        if not isinstance(node, torch.fx.Node):
+            continue
+        value = node.meta.get("example_value")
         if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "placeholder":
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
@@ -137,7 +141,7 @@ def _bind_inputs(
             continue
         is_constant = position >= graph.dynamo_input_count
         path = "" if is_constant else traced.input_path(position)
-        arguments.check_tensor(tensor, path or names[position])
+        check_tensor(tensor, path or names[position])
         bindings.append(BoundTensor(tensor, TensorFacts.of(tensor), path, is_constant))
     return tuple(bindings)
 
@@ -177,9 +181,7 @@ def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
     renumbered = {positions[node]: index for index, node in enumerate(used)}
     program.inputs = tuple(program.inputs[positions[node]] for node in used)
     program.mutated_inputs = tuple(renumbered[index] for index in program.mutated_inputs)
-    program.dynamo_input_count = sum(
-        positions[node] < program.dynamo_input_count for node in used
-    )
+    program.dynamo_input_count = sum(positions[node] < program.dynamo_input_count for node in used)
     program._dynamo_positions = tuple(positions[node] for node in used)
     program.graph_module.recompile()
 

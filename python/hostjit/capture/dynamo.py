@@ -209,7 +209,7 @@ def _globals_of(target: Any) -> dict[str, Any]:
     if isinstance(function, torch.nn.Module):
         function = function.forward
     elif not isinstance(function, (types.FunctionType, types.MethodType)):
-        function = getattr(type(function), "__call__", None)
+        function = getattr(type(function), "__call__", None)  # noqa: B004
     function = inspect.unwrap(getattr(function, "__func__", function))
     if isinstance(function, types.FunctionType):
         return function.__globals__

@@ -21,6 +21,15 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.traced_graph import (
+    attribute_of,
+    check_aliasing,
+    check_targets,
+    lift_constants,
+    remove_dead_nodes,
+    rename_placeholders,
+    storage_of,
+)
 
 __all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
 
@@ -71,11 +80,11 @@ def trace_functional(
         fx_traceback.preserve_node_meta(),
     ):
         traced = make_fx(recipe)(*fakes)
-    live.extend(_lift_constants(traced))
-    _rename_placeholders(traced, module)
-    _check_targets(traced)
-    _check_aliasing(traced, recipe.output_storages)
-    _remove_dead_nodes(traced.graph)
+    live.extend(lift_constants(traced))
+    rename_placeholders(traced, module)
+    check_targets(traced)
+    check_aliasing(traced, recipe.output_storages)
+    remove_dead_nodes(traced.graph)
     traced.recompile()
     return FunctionalGraph(traced, live, len(inputs), tuple(recipe.mutated))
 
@@ -97,10 +106,8 @@ class _Recipe:
             interpreter = _Interpreter(self._module, attributes)
             results = interpreter.run(*wrapped[: self._count])
             outputs = [self._unwrap(result) for result in results]
-            self.output_storages = [_storage(result) for result in results]
-            self.mutated = [
-                index for index, value in enumerate(wrapped) if self._is_mutated(value)
-            ]
+            self.output_storages = [storage_of(result) for result in results]
+            self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
             news = [self._unwrap(wrapped[index]) for index in self.mutated]
         for index, new in zip(self.mutated, news, strict=True):
             aten.copy_.default(args[index], new)
@@ -114,13 +121,13 @@ class _Recipe:
         outputs: list[Any],
     ) -> list[Any]:
         """Return inputs as such, and views of written inputs as views of what was written."""
-        written = {_storage(wrapped[index]): index for index in self.mutated}
+        written = {storage_of(wrapped[index]): index for index in self.mutated}
         for position, result in enumerate(results):
             same = [index for index, value in enumerate(wrapped) if value is result]
             if same:
                 outputs[position] = args[same[0]]
-            elif isinstance(result, torch.Tensor) and _storage(result) in written:
-                base = args[written[_storage(result)]]
+            elif isinstance(result, torch.Tensor) and storage_of(result) in written:
+                base = args[written[storage_of(result)]]
                 if base.dtype != result.dtype:
                     raise CaptureError(
                         CaptureFailure.UNSUPPORTED_PROGRAM,
@@ -142,9 +149,9 @@ class _Recipe:
     @staticmethod
     def _is_mutated(value: Any) -> bool:
         element = value.elem
-        if torch._functionalize_has_metadata_mutation(element) or (  # type: ignore[attr-defined]
-            torch._functionalize_was_storage_changed(element)  # type: ignore[attr-defined]
-        ):
+        if torch._functionalize_has_metadata_mutation(
+            element
+        ) or torch._functionalize_was_storage_changed(element):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 "the call changes the sizes, strides or storage of an input",
@@ -162,12 +169,6 @@ class _Interpreter(torch.fx.Interpreter):
         if target in self._tensor_attributes:
             return self._tensor_attributes[target]
         return super().get_attr(target, args, kwargs)
-
-
-def _storage(value: Any) -> int | None:
-    if not isinstance(value, torch.Tensor):
-        return None
-    return int(value.untyped_storage()._cdata)
 
 
 @contextlib.contextmanager
@@ -192,17 +193,10 @@ def _tensor_attributes(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            value = _attribute(module, node.target)
+            value = attribute_of(module, node.target)
             if isinstance(value, torch.Tensor):
                 found[node.target] = value
     return found
-
-
-def _attribute(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
@@ -214,7 +208,7 @@ def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
         storage = tensor.untyped_storage()._cdata
         if storage in seen and tensor.numel():
             raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
+                CaptureFailure.OVERLAPPING_INPUTS,
                 "two inputs share memory, and the call changes tensors in place",
                 hint="pass tensors that do not share memory, or clone one of them",
             )
@@ -235,119 +229,3 @@ def _may_write(node: torch.fx.Node) -> bool:
 
 _KNOWN_PURE = frozenset({"isnan", "isinf", "isfinite", "is_nonzero", "item", "index_select"})
 _KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"})
-
-
-def _lift_constants(traced: torch.fx.GraphModule) -> list[torch.Tensor]:
-    """Turn tensor attributes of the traced graph into placeholders after the others."""
-    lifted: dict[str, torch.fx.Node] = {}
-    values: list[torch.Tensor] = []
-    graph = traced.graph
-    last = None
-    for node in list(graph.nodes):
-        if node.op == "placeholder":
-            last = node
-        if node.op != "get_attr":
-            continue
-        value = _attribute(traced, node.target)
-        if not isinstance(value, torch.Tensor):
-            continue
-        if node.target not in lifted:
-            with graph.inserting_after(last) if last is not None else graph.inserting_before():
-                lifted[node.target] = graph.placeholder(f"constant_{len(values)}")
-            last = lifted[node.target]
-            last.meta.update(node.meta)
-            values.append(value)
-        node.replace_all_uses_with(lifted[node.target])
-        graph.erase_node(node)
-    return values
-
-
-def _rename_placeholders(traced: torch.fx.GraphModule, module: torch.fx.GraphModule) -> None:
-    """Give the placeholders Dynamo's names, which say where in the user's data they are."""
-    names = [node for node in module.graph.nodes if node.op == "placeholder"]
-    ours = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    for node, original in zip(ours, names, strict=False):
-        node.name = node.target = original.name
-        node.meta.setdefault("stack_trace", original.meta.get("stack_trace"))
-
-
-def _check_targets(traced: torch.fx.GraphModule) -> None:
-    for node in traced.graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        if _is_symbolic(node.meta.get("val")):
-            raise CaptureError(
-                CaptureFailure.DATA_DEPENDENT,
-                f"{node.target} gives a number or a size that depends on the values of a tensor",
-                where=source_location(node),
-                hint="keep it in a tensor, or run this function eagerly",
-            )
-        target = node.target
-        if isinstance(target, torch._ops.OpOverload) or getattr(target, "__name__", "") == (
-            "getitem"
-        ):
-            continue
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_PROGRAM,
-            f"the program contains {target}, which is not an operator of the dispatcher",
-            where=source_location(node),
-            hint="write it with tensor operators, or run this function eagerly",
-        )
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return True
-    if isinstance(value, (tuple, list)):
-        return any(_is_symbolic(item) for item in value)
-    return isinstance(value, torch.Tensor) and any(
-        isinstance(number, torch.SymInt) for number in (*value.size(), *value.stride())
-    )
-
-
-def _check_aliasing(traced: torch.fx.GraphModule, storages: Sequence[int | None]) -> None:
-    """Refuse a trace in which results that share memory in eager mode would not."""
-    outputs = traced.graph.output_node().args[0]
-    assert isinstance(outputs, (tuple, list))
-    groups: dict[int, int] = {}
-    for node, storage in zip(outputs, storages, strict=True):
-        if storage is None or not isinstance(node, torch.fx.Node):
-            continue
-        found = _storage(node.meta["val"])
-        assert found is not None
-        if groups.setdefault(storage, found) != found:
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                "two results share memory in a way that the functional graph does not keep",
-                where=source_location(node),
-                hint="return a clone of one of them",
-            )
-
-
-def _remove_dead_nodes(graph: torch.fx.Graph) -> None:
-    """Remove nodes without users, except writes and random operators (they move generators)."""
-    for node in reversed(list(graph.nodes)):
-        if node.users or node.op in ("placeholder", "output"):
-            continue
-        if isinstance(node.target, torch._ops.OpOverload):
-            schema = node.target._schema
-            tags = node.target.tags
-            if schema.is_mutable or torch.Tag.nondeterministic_seeded in tags:
-                continue
-            if not schema.returns:
-                continue
-        graph.erase_node(node)
-
-
-def source_location(node: torch.fx.Node) -> str | None:
-    """Return "file:line" of the innermost user frame that made this node, when it is known."""
-    from hostjit.capture.failures import is_library_file
-
-    trace = node.meta.get("stack_trace")
-    found = None
-    for line in (trace or "").splitlines():
-        parts = line.strip().split('"')
-        if len(parts) == 3 and parts[0] == "File " and parts[2].startswith(", line "):
-            if not is_library_file(parts[1]):
-                found = f"{parts[1]}:{parts[2].split(',')[1].removeprefix(' line ').strip()}"
-    return found

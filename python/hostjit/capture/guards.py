@@ -31,16 +31,18 @@ _GLOBAL_STATE = frozenset(
 # The identity of an immutable value, or the class of an object: walking the path covers it.
 _BY_PATH = frozenset(
     {
-        *("ID_MATCH", "CONSTANT_MATCH", "EQUALS_MATCH", "NONE_MATCH", "BOOL_MATCH"),
+        *("ID_MATCH", "NONE_MATCH", "BOOL_MATCH"),
         *("NOT_NONE_MATCH", "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"),
         *("MODULE_MATCH", "CONSTANT_SUBCLASS_MATCH", "TYPE_MATCH", "NN_MODULE"),
-        *("SEQUENCE_LENGTH", "SET_CONTAINS", "SET_NOT_CONTAINS", "WEAKREF_ALIVE"),
+        *("SET_CONTAINS", "SET_NOT_CONTAINS", "WEAKREF_ALIVE"),
         # Forward hooks are watched for every module; those of backward change no result.
         *("TENSOR_MATCH", "DUPLICATE_INPUT", "EMPTY_NN_MODULE_HOOKS_DICT"),
     }
 )
+_BY_VALUE = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH"})
 _WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
 _ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
+_OF_ARGUMENTS = _BY_PATH | _BY_VALUE | _WHOLE_DICT | _ONE_KEY | {"SEQUENCE_LENGTH"}
 _ATTRIBUTE = frozenset({"HASATTR", "NOT_PRESENT_IN_GENERIC_DICT"})
 
 
@@ -127,12 +129,20 @@ class Guards:
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in _ATTRIBUTE:
-            walker.attribute(value, extra.get("attr", rest[0] if rest else ""), source, covered)
+            member = extra.get("attr", rest[0] if rest else "")
+            walker.attribute(value, member, source.name, covered)
         elif covered:
-            if kind not in _BY_PATH and kind not in _WHOLE_DICT and kind not in _ONE_KEY:
+            if kind not in _OF_ARGUMENTS:
                 self._watches.cannot_watch(f"{source.name} ({kind})")
         elif kind in _WHOLE_DICT and isinstance(value, dict):
             self._watches.dict_version(value, source.name)
+        elif kind in _BY_VALUE:
+            self._watch_contents(value, source.name, walker)
+        elif kind == "SEQUENCE_LENGTH":
+            if isinstance(value, dict):
+                self._watches.dict_version(value, source.name)
+            elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
+                self._watches.cannot_watch(f"{source.name} (length)")
         elif kind in _ONE_KEY and isinstance(value, dict) and "key" in extra:
             self._watches.dict_item(value, extra["key"], source.name)
         elif kind not in _BY_PATH:
@@ -167,12 +177,22 @@ class Guards:
             self._watches.type_version(value, path)
         elif isinstance(value, collections.deque):
             self._watches.cannot_watch(f"{path} (a deque)")
-        elif isinstance(value, tuple):
-            for index, item in enumerate(value):
-                if isinstance(item, (list, set, dict)):
-                    self._watch_value(item, f"{path}[{index}]", walker)
-        elif not isinstance(value, (dict, types.ModuleType)):
+        elif not isinstance(value, (tuple, dict, types.ModuleType)):
             walker.note_type(value, path, covered=False)
+
+    def _watch_contents(self, value: Any, path: str, walker: SourceWalker) -> None:
+        """Watch a value that was compared by equality, containers all the way down."""
+        if isinstance(value, dict):
+            self._watches.dict_version(value, path)
+        elif isinstance(value, list):
+            walker.note_list(value, path)
+        elif not isinstance(value, tuple):
+            return
+        items = value.values() if isinstance(value, dict) else value
+        for index, item in enumerate(items):
+            self._watch_contents(item, f"{path}[{index}]", walker)
+            if isinstance(item, (set, collections.deque)):
+                self._watch_value(item, f"{path}[{index}]", walker)
 
     def _add_functions(self, walker: SourceWalker) -> None:
         """Watch the functions that were inlined from the classes of the objects met."""
@@ -198,4 +218,3 @@ def _object_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
     walk_arguments(tuple(args), visit)
     walk_arguments(dict(kwargs), visit)
     return found
-

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.capture.arguments import ArgumentSpec, TensorFacts, tensor_leaves
-from hostjit.capture.outputs import (
-    CannotRebuildError,
-    Output,
-    infer_output_spec,
-    rebuild_output,
-    same_output_spec,
-)
+from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
+from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
+from hostjit.capture.tensors import TensorFacts
 
 if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture

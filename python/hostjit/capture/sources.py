@@ -9,8 +9,6 @@ its answer, or says that none can.
 
 from __future__ import annotations
 
-import collections
-import functools
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,15 +16,10 @@ from typing import Any
 import torch
 
 from hostjit.capture.dynamo import TARGET_NAME, DynamoCapture
-from hostjit.capture.watches import MISSING, WatchList
+from hostjit.capture.reads import MODULE_STATE, ReadWatcher
+from hostjit.capture.watches import WatchList
 
-__all__ = ["SourceWalker", "instance_dict"]
-
-# The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
-# how these are called, or matter to backward.
-FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-# Where `Module.__getattr__` looks, in its order.
-_MODULE_STATE = ("_parameters", "_buffers", "_modules")
+__all__ = ["SourceWalker", "UnresolvedError"]
 
 _TRANSPARENT = frozenset(
     {
@@ -68,21 +61,12 @@ class UnresolvedError(Exception):
     """A source has no value that can be read from outside of Dynamo."""
 
 
-def instance_dict(value: object) -> dict[Any, Any] | None:
-    """Return the `__dict__` of an object, or None."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-class SourceWalker:
-    """Resolves sources for one call, adding watches to a list.
+class SourceWalker(ReadWatcher):
+    """Resolves sources for one call, watching the reads on the way.
 
     Attributes:
-        modules: every nn.Module met, by id.
-        classes: every class whose instances were met, by id.
+        argument_objects: ids of the arguments that are compared by identity only; what hangs on
+            them is not described by the argument spec.
     """
 
     def __init__(
@@ -93,14 +77,12 @@ class SourceWalker:
         argument_objects: set[int],
         watches: WatchList,
     ) -> None:
+        super().__init__(watches)
         self._scope = traced.scope(args, kwargs)
         self._globals = traced.entry.__globals__
         self._installed = traced.installed_globals
         self.argument_objects = argument_objects
-        self._watches = watches
         self._cache: dict[Any, tuple[Any, bool]] = {}
-        self.modules: dict[int, torch.nn.Module] = {}
-        self.classes: dict[int, type] = {}
 
     def resolve(self, source: Any) -> tuple[Any, bool]:
         """Return the value of a source, and whether the argument spec alone covers it."""
@@ -127,7 +109,7 @@ class SourceWalker:
 
     def _global(self, name: str) -> Any:
         if name not in self._installed:
-            self._watches.dict_item(self._globals, name, "globals")
+            self.watches.dict_item(self._globals, name, "globals")
         if name not in self._globals:
             raise UnresolvedError(f"global {name}")
         return self._globals[name]
@@ -142,21 +124,21 @@ class SourceWalker:
             self.note_type(base, source.name, covered)
             return type(base)
         if kind in _CLASS_FACT:
-            self._watches.type_version(base if isinstance(base, type) else type(base), source.name)
+            self.watches.type_version(base if isinstance(base, type) else type(base), source.name)
             return self._evaluate(source, base)
         if kind == "DefaultsSource":
-            self._watches.function(base, source.base.name)
+            self.watches.function(base, source.base.name)
             defaults = getattr(base, source.field)
             if isinstance(defaults, dict):
-                self._watches.dict_item(defaults, source.idx_key, source.name)
+                self.watches.dict_item(defaults, source.idx_key, source.name)
             return defaults[source.idx_key]
         if kind in _ITEM:
             return self._item(source, base, covered)
         if kind in _ATTRIBUTE:
             member = {"ClosureSource": "__closure__", "CodeSource": "__code__"}.get(kind)
-            return self.attribute(base, member or source.member, source, covered)
+            return self.attribute(base, member or source.member, source.base.name, covered)
         if not (covered and kind == "TensorPropertySource"):
-            self._watches.cannot_watch(f"{source.name} ({kind})")
+            self.watches.cannot_watch(f"{source.name} ({kind})")
         return self._evaluate(source, base)
 
     def _evaluate(self, source: Any, base: Any) -> Any:
@@ -173,7 +155,7 @@ class SourceWalker:
         index = source.index
         if type(source).__name__ == "ConstDictKeySource":
             if not covered:
-                self._watches.dict_version(base, source.base.name)
+                self.watches.dict_version(base, source.base.name)
             return list(dict.keys(base))[index]
         if hasattr(index, "_name_template"):
             index, _ = self.resolve(index)
@@ -183,8 +165,8 @@ class SourceWalker:
             if isinstance(base, dict):
                 if not covered:
                     self._note_state_dict(source.base, index)
-                    self._note_dict_class(base, source.base.name)
-                    self._watches.dict_item(base, index, source.base.name)
+                    self.note_dict_class(base, source.base.name)
+                    self.watches.dict_item(base, index, source.base.name)
                 return dict.__getitem__(base, index)
             return base[index]
         if isinstance(base, list):
@@ -192,132 +174,12 @@ class SourceWalker:
                 self.note_list(base, source.base.name)
             return list.__getitem__(base, index)
         if not isinstance(base, tuple) and not covered:
-            self._watches.cannot_watch(f"{source.name} (item of a {type(base).__qualname__})")
+            self.watches.cannot_watch(f"{source.name} (item of a {type(base).__qualname__})")
         return base[index]
 
     def _note_state_dict(self, source: Any, member: Any) -> None:
         """An item of `module._modules` is an attribute that nothing must hide."""
-        if getattr(source, "member", None) in _MODULE_STATE and isinstance(member, str):
+        if getattr(source, "member", None) in MODULE_STATE and isinstance(member, str):
             module, _ = self.resolve(source.base)
             if isinstance(module, torch.nn.Module):
-                self._module_lookup(module, member, source.base.name)
-
-    def _note_dict_class(self, value: dict[Any, Any], path: str) -> None:
-        if type(value) not in (dict, collections.OrderedDict):
-            self.note_type(value, path, covered=False)
-
-    def note_list(self, value: list[Any], path: str) -> None:
-        """Watch the items of a list."""
-        if type(value) is not list:
-            self.note_type(value, path, covered=False)
-        self._watches.list_items(value, path)
-
-    def note_type(self, value: Any, path: str, covered: bool) -> None:
-        """Watch that an object keeps its class and that the class keeps its behaviour."""
-        kind = type(value)
-        if isinstance(value, torch.Tensor) or kind.__module__ == "builtins":
-            return
-        self.classes[id(kind)] = kind
-        if covered:
-            self._watches.type_version(kind, path)
-        else:
-            self._watches.object_type(value, path)
-
-    def note_module(self, module: torch.nn.Module, path: str) -> None:
-        """Watch the class and the hooks of a module; what it reads has guards of its own."""
-        self.note_type(module, path, covered=False)
-        if id(module) in self.modules:
-            return
-        self.modules[id(module)] = module
-        state = vars(module)
-        for name in FORWARD_HOOKS:
-            self._watches.dict_item(state, name, path, owner=module)
-            if isinstance(state.get(name), dict):
-                self._watches.dict_version(state[name], f"{path}.{name}")
-
-    def attribute(self, base: Any, member: str, source: Any, covered: bool = False) -> Any:
-        """Read an attribute as the interpreter would, watching what decides the answer."""
-        path = source.base.name if hasattr(source, "base") else source.name
-        if covered:
-            # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
-            if not isinstance(base, tuple):
-                self._watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
-        elif isinstance(base, types.ModuleType):
-            self._watches.dict_item(vars(base), member, base.__name__)
-        elif isinstance(base, type):
-            self._watches.type_version(base, path)
-            self.classes[id(base)] = base
-        elif isinstance(base, types.FunctionType):
-            self._function_attribute(base, member, path)
-        elif isinstance(base, types.CellType):
-            self._watches.cell(base, path)
-        elif not isinstance(base, _FIXED_TYPES):
-            self._object_attribute(base, member, path)
-        if isinstance(base, types.CellType):
-            try:
-                return base.cell_contents
-            except ValueError:
-                return MISSING
-        return getattr(base, member, MISSING)
-
-    def _function_attribute(self, base: types.FunctionType, member: str, path: str) -> None:
-        self._watches.function(base, path)
-        if not member.startswith("__"):
-            self._watches.dict_item(base.__dict__, member, path, owner=base)
-
-    def _object_attribute(self, base: Any, member: str, path: str) -> None:
-        kind = type(base)
-        if isinstance(base, torch.nn.Module):
-            self.note_module(base, path)
-        else:
-            self.note_type(base, path, covered=False)
-        if member in ("__dict__", "__class__"):
-            return
-        if kind.__getattribute__ is not object.__getattribute__:
-            self._watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
-            return
-        found = _class_attribute(kind, member)
-        state = instance_dict(base)
-        if found is not MISSING and hasattr(type(found), "__set__"):
-            self._watches.cannot_watch(f"{path}.{member} (a property or slot)")
-            return
-        if state is None:
-            if found is MISSING:
-                self._watches.cannot_watch(f"{path}.{member} (of a {kind.__qualname__})")
-            return
-        self._watches.dict_item(state, member, path, owner=base)
-        if found is not MISSING or member in state or not hasattr(kind, "__getattr__"):
-            return
-        if _class_attribute(kind, "__getattr__") is torch.nn.Module.__getattr__:
-            self._module_lookup(base, member, path)
-        else:
-            self._watches.cannot_watch(f"{path}.{member} (the class defines __getattr__)")
-
-    def _module_lookup(self, module: torch.nn.Module, member: str, path: str) -> None:
-        """Watch what `Module.__getattr__` would find, up to the dict that answers."""
-        state = vars(module)
-        self._watches.dict_item(state, member, path, owner=module)
-        for name in _MODULE_STATE:
-            entries = state.get(name)
-            self._watches.dict_item(state, name, path, owner=module)
-            if isinstance(entries, dict):
-                self._watches.dict_item(entries, member, f"{path}.{name}")
-                if member in entries:
-                    return
-
-
-_FIXED_TYPES: tuple[Any, ...] = (
-    *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
-    *(types.MethodType, types.CodeType, types.BuiltinFunctionType, functools.partial),
-    *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
-    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
-    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),
-)
-
-
-def _class_attribute(kind: type, name: str) -> Any:
-    for base in kind.__mro__:
-        if name in vars(base):
-            return vars(base)[name]
-    return MISSING
-
+                self.module_lookup(module, member, source.base.name)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from hostjit.capture.arguments import TensorFacts
+from hostjit.capture.tensors import TensorFacts
 
 __all__ = [
     "MISSING",
@@ -164,9 +164,7 @@ class WatchList:
         if known is None or (known.owner is None and owner is not None):
             self._versions[id(mapping)] = DictVersion(mapping, owner, path)
 
-    def dict_item(
-        self, mapping: dict[Any, Any], key: Any, path: str, owner: object = None
-    ) -> None:
+    def dict_item(self, mapping: dict[Any, Any], key: Any, path: str, owner: object = None) -> None:
         """Watch one key of a dict, present or not."""
         entry, items = self._items.setdefault(
             id(mapping), (DictItems(mapping, owner, (), (), path), {})

@@ -278,7 +278,7 @@ def test_parameters_and_existing_objects_are_returned_as_such() -> None:
 
 
 def test_defaults_partial_methods_and_callables() -> None:
-    class Callable_:
+    class Thing:
         def __init__(self) -> None:
             self.weight = torch.randn(3)
 
@@ -288,7 +288,7 @@ def test_defaults_partial_methods_and_callables() -> None:
         def method(self, x: torch.Tensor, scale: float = 3.0) -> torch.Tensor:
             return self(x) * scale
 
-    thing = Callable_()
+    thing = Thing()
     x = torch.randn(3)
     check(thing, x)
     check(thing.method, x)

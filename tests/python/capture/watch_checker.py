@@ -34,8 +34,8 @@ class WatchChecker:
     def _check_for(watch: w.Watch) -> Callable[[], bool]:
         if isinstance(watch, w.DictVersion):
             before = _contents(watch.mapping)
-            return lambda: _contents(watch.mapping) == before and _owner_holds(
-                watch.owner, watch.mapping
+            return lambda: (
+                _contents(watch.mapping) == before and _owner_holds(watch.owner, watch.mapping)
             )
         if isinstance(watch, w.DictItems):
             return lambda: (
