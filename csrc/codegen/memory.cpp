@@ -35,6 +35,7 @@ void Dispatcher::emit(const Allocate& op) {
 }
 
 void Dispatcher::emit(const Deallocate& op) {
+  if (!storage_.has_memory(op.buffer)) return;
   // Views keep the memory alive: they go with it.
   const Value* root = storage_.of(op.buffer).root;
   const auto live_slots = live_slots_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct AtenCall {
   std::vector<Value*> results;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("target", self.target, std::string{});
+    visit.attribute("target", self.target, std::optional<std::string>{});
     visit.operands("inputs", self.inputs, Access::kRead);
     visit.operands("mutated", self.mutated, Access::kReadWrite);
     visit.attribute("arguments", self.arguments, std::vector<Literal>{});

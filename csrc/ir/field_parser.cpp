@@ -144,8 +144,8 @@ void set_results(OpVariant& payload, const std::vector<Value*>& values, TextPosi
   visit_fields(op, setter);
   payload = std::move(op.payload);
   if (setter.any_number || setter.num_results == values.size()) return;
-  throw_at(op_position, concat(setter.op_name, ": has ", values.size(), " results, expected ",
-                               setter.num_results));
+  throw_at(op_position, concat(setter.op_name, ": number of results is ", values.size(),
+                               ", expected ", setter.num_results));
 }
 
 }  // namespace hostjit

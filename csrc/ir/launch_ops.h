@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct LaunchKernel {
   Value* stream = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("kernel", self.kernel, std::string{});
+    visit.attribute("kernel", self.kernel, std::optional<std::string>{});
     visit.operands("inputs", self.inputs, Access::kRead);
     visit.operands("in_out", self.in_out, Access::kReadWrite);
     visit.operands("outputs", self.outputs, Access::kWrite);

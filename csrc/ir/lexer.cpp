@@ -22,21 +22,15 @@ void throw_at(TextPosition position, const std::string& message) {
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kEnd:
-      return "the end of the text";
-    case TokenKind::kString:
-      return "a string";
-    case TokenKind::kValueName:
-      return concat("%", name_to_string(token.text));
-    case TokenKind::kSymbolName:
-      return concat("@", name_to_string(token.text));
-    case TokenKind::kOperand:
-      return concat("$", token.text);
+    case TokenKind::kEnd: return "the end of the text";
+    case TokenKind::kString: return "a string";
+    case TokenKind::kValueName: return concat("%", name_to_string(token.text));
+    case TokenKind::kSymbolName: return concat("@", name_to_string(token.text));
+    case TokenKind::kOperand: return concat("$", token.text);
     case TokenKind::kWord:
     case TokenKind::kInteger:
     case TokenKind::kReal:
-    case TokenKind::kPunctuation:
-      return concat("'", token.text, "'");
+    case TokenKind::kPunctuation: return concat("'", token.text, "'");
   }
   throw_internal_error(__FILE__, __LINE__, "token kind out of range");
 }
@@ -199,6 +193,9 @@ void Lexer::take_name(Token& token) {
     quoted_name.position = position_;
     take_string(quoted_name);
     token.text = std::move(quoted_name.text);
+    if (token.kind == TokenKind::kValueName && token.text.empty()) {
+      throw_at(token.position, "expected a name after '%'");
+    }
     return;
   }
   while (is_name(peek())) {

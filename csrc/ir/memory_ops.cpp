@@ -67,7 +67,7 @@ void Constant::verify(const OpVerifier& verifier) const {
   verifier.require(type.is_static() && type.is_contiguous(), "result",
                    concat("has type ", to_string(result->type())), "a static contiguous type");
   verifier.require(static_cast<int64_t>(values.size()) == type.num_elements(), "values",
-                   concat("has ", values.size(), " literals"),
+                   concat("has length ", values.size()),
                    concat(type.num_elements(), ", one per element of ", to_string(type.dims)));
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string expected = expected_element(values[i], type.dtype);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "ir/access.h"
@@ -52,7 +53,7 @@ struct Fill {
   Value* out = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("value", self.value, Literal{});
+    visit.attribute("value", self.value, std::optional<Literal>{});
     visit.operand("out", self.out, Access::kWrite);
   }
   void verify(const OpVerifier& verifier) const;

@@ -13,7 +13,7 @@ struct FirstText {
   void optional_operand(std::string_view, Value*, Access) {}
   void operands(std::string_view, const std::vector<Value*>&, Access) {}
   void attribute(std::string_view, const auto&, const auto&) {}
-  void attribute(std::string_view, const std::string& value, const std::string&) {
+  void attribute(std::string_view, const std::string& value, const auto&) {
     if (!text) text = &value;
   }
   void result(std::string_view, Value*, ResultKind) {}

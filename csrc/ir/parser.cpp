@@ -76,9 +76,9 @@ class Parser {
   void parse_body() {
     if (tokens_.take_if_word("init")) {
       tokens_.expect('{');
-      while (!tokens_.take_if('}')) parse_op(program_.init());
+      while (!tokens_.take_if('}')) parse_op(program_.init(), "an op or '}'");
     }
-    while (!tokens_.take_if_word("return")) parse_op(program_.body());
+    while (!tokens_.take_if_word("return")) parse_op(program_.body(), "an op or 'return'");
     std::vector<Value*> outputs;
     if (!tokens_.at_punctuation('}')) {
       do {
@@ -90,7 +90,7 @@ class Parser {
     program_.set_outputs(std::move(outputs));
   }
 
-  void parse_op(Region& region) {
+  void parse_op(Region& region, std::string_view expected) {
     std::vector<Token> names;
     if (tokens_.at(TokenKind::kValueName)) {
       do {
@@ -98,8 +98,8 @@ class Parser {
       } while (tokens_.take_if(','));
       tokens_.expect('=');
     }
-    const Token name = tokens_.expect(
-        TokenKind::kWord, names.empty() ? "an op, 'return' or '}'" : "the name of an op");
+    const Token name =
+        tokens_.expect(TokenKind::kWord, names.empty() ? expected : "the name of an op");
     OpVariant payload = with_position(name.position, [&] { return make_payload(name.text); });
     parse_fields(tokens_, payload, [&](const Token& token) { return find(token); }, name.position);
     set_results(payload, parse_results(names, name), name.position);
@@ -119,8 +119,8 @@ class Parser {
       } while (tokens_.take_if(','));
     }
     if (types.size() != names.size()) {
-      throw_at(op_name.position, concat(op_name.text, ": has ", types.size(),
-                                        " result types, expected ", names.size()));
+      throw_at(op_name.position, concat(op_name.text, ": number of result types is ", types.size(),
+                                        ", expected ", names.size()));
     }
     std::vector<Value*> results;
     for (size_t i = 0; i < names.size(); ++i) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "ir/access.h"
@@ -14,7 +15,7 @@ struct RangePush {
   std::string label;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("label", self.label, std::string{});
+    visit.attribute("label", self.label, std::optional<std::string>{});
   }
   void verify(const OpVerifier& verifier) const;
 };

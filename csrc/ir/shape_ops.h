@@ -34,7 +34,7 @@ struct Size {
 
   static void fields(auto& self, auto& visit) {
     visit.operand("source", self.source, Access::kMetadata);
-    visit.attribute("dim", self.dim, int64_t{0});
+    visit.attribute("dim", self.dim, std::optional<int64_t>{});
     visit.result("result", self.result, ResultKind::kScalar);
   }
   void verify(const OpVerifier& verifier) const;
@@ -46,7 +46,7 @@ struct IndexConstant {
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("value", self.value, int64_t{0});
+    visit.attribute("value", self.value, std::optional<int64_t>{});
     visit.result("result", self.result, ResultKind::kScalar);
   }
   void verify(const OpVerifier& verifier) const;

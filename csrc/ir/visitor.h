@@ -30,7 +30,8 @@ decltype(auto) visit_op(OpRef& op, Visitor&& visitor) {
 //   operand(name, value, access)             one required operand
 //   optional_operand(name, value, access)    may be null
 //   operands(name, values, access)           any number
-//   attribute(name, value, default)          compile-time data
+//   attribute(name, value, default)          compile-time data; an empty std::optional as default
+//                                            says that the text must give it
 //   result(name, value, kind)                one result
 //   results(name, values, kind)              any number
 template <class OpRef, class Visitor>

@@ -208,7 +208,7 @@ def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
         storage = tensor.untyped_storage()._cdata
         if storage in seen and tensor.numel():
             raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
+                CaptureFailure.OVERLAPPING_INPUTS,
                 "two inputs share memory, and the call changes tensors in place",
                 hint="pass tensors that do not share memory, or clone one of them",
             )

@@ -47,6 +47,9 @@ std::vector<HirCase> split_hir_cases(const std::string& file_name, const std::st
   std::string line;
   for (int number = 1; std::getline(stream, line); ++number) {
     const bool separator = line == "// -----";
+    if (separator && !tests.empty() && tests.back().text.ends_with("\n\n")) {
+      tests.back().text.pop_back();
+    }
     if (separator || tests.empty()) {
       tests.emplace_back().name = concat(file_name, ":", separator ? number + 1 : number);
     }
