@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/py_ref.h"
+#include "bindings/python_error.h"
 #include "bindings/specialization.h"
 
 namespace py = pybind11;
@@ -58,11 +59,13 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
     if (PyDict_SetItem(kwargs.get(), name, values[nargs + i]) < 0) return nullptr;
   }
   const PyRef made = PyRef::steal(
-      PyObject_CallMethod(self->owner, "specialize", "OO", args.get(), kwargs.get()));
+      PyObject_CallMethod(self->owner, "specialize", "OOO", self, args.get(), kwargs.get()));
   if (!made) return nullptr;
   if (made.get() == Py_None) return run_eagerly(self, values, nargs, kwnames);
   auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
-  self->specializations->insert(self->specializations->begin(), specialization);
+  Specializations& all = *self->specializations;
+  // Another thread may have made it while this one waited.
+  if (std::ranges::find(all, specialization) == all.end()) all.insert(all.begin(), specialization);
   Leaves leaves;
   // The capture may itself have moved a version that it assumed; a specialization that does not
   // match the very call it was made for answers nothing.
@@ -72,25 +75,45 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   return run_specialization(*specialization, leaves, values, nargs, kwnames);
 }
 
-PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+// The first specialization that matches, moved to the front; null if there is none.
+std::shared_ptr<Specialization> find(CompiledFunction* self, const GlobalState& state,
+                                     PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                                     Leaves& leaves) {
+  Specializations& all = *self->specializations;
+  // By index, and shared: looking again after a failed watch may run Python that changes the list.
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::shared_ptr<Specialization> candidate = all[i];
+    if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
+    if (i > 0 && i < all.size() && all[i] == candidate) {
+      std::rotate(all.begin(), all.begin() + i, all.begin() + i + 1);
+    }
+    return candidate;
+  }
+  return nullptr;
+}
+
+PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
                        PyObject* kwnames) {
-  HANDLE_TH_ERRORS
   const GlobalState state = GlobalState::current();
   if (torch_function_mode_active()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
   Leaves leaves;
-  // Shared: a recheck may run Python that changes the list.
-  for (size_t i = 0; i < self->specializations->size(); ++i) {
-    const std::shared_ptr<Specialization> candidate = (*self->specializations)[i];
-    if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
-    Specializations& all = *self->specializations;
-    if (i > 0 && i < all.size() && all[i] == candidate) {
-      std::rotate(all.begin(), all.begin() + i, all.begin() + i + 1);
-    }
-    return run_specialization(*candidate, leaves, values, nargs, kwnames);
+  if (const auto found = find(self, state, values, nargs, kwnames, leaves)) {
+    return run_specialization(*found, leaves, values, nargs, kwnames);
   }
   return miss(self, state, values, nargs, kwnames);
+}
+
+PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                       PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  try {
+    return call_unchecked(self, values, nargs, kwnames);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
   END_HANDLE_TH_ERRORS
 }
 
@@ -162,6 +185,15 @@ PyObject* represent(PyObject* object) {
   return PyUnicode_FromFormat("hostjit.CompiledFunction(%R)", as_compiled(object)->function);
 }
 
+// match(*args, **kwargs): the specialization that would answer this call, or None.
+PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  Leaves leaves;
+  auto found = find(as_compiled(object), GlobalState::current(), values, nargs, kwnames, leaves);
+  return py::cast(std::move(found)).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* forget(PyObject* object, PyObject*) {
   as_compiled(object)->specializations->clear();
   Py_RETURN_NONE;
@@ -178,6 +210,9 @@ PyObject* specializations(PyObject* object, void*) {
 }
 
 PyMethodDef kMethods[] = {
+    {"match", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(match)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
     {"forget", forget, METH_NOARGS, "forget()\n--\n\nDrops every specialization."},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -7,6 +7,9 @@
 #include <bit>
 #include <string>
 
+#include "bindings/python_error.h"
+#include "support/check.h"
+
 namespace hostjit {
 namespace {
 
@@ -19,9 +22,14 @@ int32_t call_with_warnings(MainFunction main, void* const* inputs, void** output
 }
 
 // Sets the Python error that PyTorch sets for the exception the frame recorded.
-PyObject* set_python_error(Frame* frame) {
+PyObject* set_recorded_error(Frame* frame) {
   HANDLE_TH_ERRORS
-  ProgramState::rethrow(frame);
+  try {
+    ProgramState::rethrow(frame);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
   END_HANDLE_TH_ERRORS
 }
 
@@ -58,6 +66,9 @@ ProgramCall::~ProgramCall() {
 void ProgramCall::add_tensor(PyObject* tensor) {
   at::Tensor& value = reinterpret_cast<THPVariable*>(tensor)->cdata;
   c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+  HOSTJIT_CHECK(impl->data() != nullptr || impl->numel() == 0, "input %",
+                program_.program().inputs()[tensors_.size()]->name(), " of sizes ", impl->sizes(),
+                " has no memory: its storage was resized");
   tensors_.push_back({const_cast<void*>(impl->data()), impl->sizes().data(),
                       impl->strides().data(), &value});
   inputs_.push_back(&tensors_.back());
@@ -73,7 +84,7 @@ void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value
 bool ProgramCall::run(MainFunction main) {
   const size_t num_outputs = program_.program().outputs().size();
   c10::SmallVector<void*, 8> raw;
-  raw.resize(num_outputs, nullptr);
+  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
   void* const* inputs = inputs_.data() + 1;
   const int32_t status = program_.calls_aten() ? call_with_warnings(main, inputs, raw.data())
                                                : main(/*cache_id=*/0, inputs, raw.data());
@@ -108,7 +119,7 @@ bool ProgramCall::wrap_outputs(void* const* raw) {
 
 void ProgramCall::set_error() {
   const std::string note = ProgramState::node_note(frame_);
-  set_python_error(frame_);
+  set_recorded_error(frame_);
   add_note(note);
 }
 

@@ -18,7 +18,8 @@ class ProgramCall {
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
 
-  // The next input. `tensor` is a torch.Tensor that outlives the call.
+  // The next input. `tensor` is a torch.Tensor that outlives the call. Throws Error when its
+  // storage was emptied: eager reads through the null pointer.
   void add_tensor(PyObject* tensor);
   void add_index(int64_t value);
   void add_f64(double value);

@@ -24,7 +24,7 @@ void Dispatcher::emit(const AtenCall& op) {
 
 llvm::Value* Dispatcher::scalar_in_memory(const Value* value) {
   llvm::Value* number = scalar(value);
-  llvm::Value* memory = entry_builder_.CreateAlloca(number->getType());
+  llvm::Value* memory = entry_builder_.CreateAlloca(number->getType(), nullptr, value->name());
   builder_.CreateStore(number, memory);
   return memory;
 }

@@ -62,7 +62,8 @@ CodegenResult generate(const Program& program, llvm::LLVMContext& context,
   CodegenResult result;
   result.module = make_module(program.name(), context, options);
   KernelLinker kernels(program, *result.module);
-  Dispatcher dispatcher(program, storage, kernels, *result.module);
+  ProductKernels products(*result.module, options.vector_bits);
+  Dispatcher dispatcher(program, storage, kernels, products, *result.module);
   result.main_symbol = dispatcher.emit_main();
   if (!program.init().empty()) result.init_symbol = dispatcher.emit_init();
   dispatcher.finish();

@@ -22,6 +22,8 @@ struct CodegenOptions {
   llvm::DataLayout data_layout{""};
   // The vector forms of math functions that exist on this machine and in this process.
   std::vector<VectorMathVariant> vector_math;
+  // Width of the widest registers that arithmetic should use.
+  unsigned vector_bits = 128;
 };
 
 struct CodegenResult {

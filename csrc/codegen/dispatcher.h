@@ -14,6 +14,7 @@
 #include "codegen/extern_signature.h"
 #include "codegen/kernel_linker.h"
 #include "codegen/product.h"
+#include "codegen/product_kernels.h"
 #include "codegen/storage.h"
 #include "ir/program.h"
 
@@ -24,7 +25,7 @@ namespace hostjit {
 class Dispatcher {
  public:
   Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
-             llvm::Module& module);
+             ProductKernels& products, llvm::Module& module);
 
   // Both return the symbol of a function of type MainFunction. finish comes after them.
   std::string emit_main();
@@ -63,9 +64,9 @@ class Dispatcher {
   // Scalars of init that body uses: they cost nothing to compute again.
   void emit_init_scalars();
   void emit_outputs();
-  llvm::Value* frame_field(size_t offset, llvm::Type* type, const char* name);
 
-  // dispatcher.cpp: operands
+  // operands.cpp
+  llvm::Value* frame_field(size_t offset, llvm::Type* type, const char* name);
   // The address of the first element.
   llvm::Value* data(const Value* value);
   // The at::Tensor*.
@@ -88,6 +89,9 @@ class Dispatcher {
   void note_node();
   llvm::Value* string_constant(std::string_view text);
 
+  // To be called before generated code writes to a value: an input's version counter moves.
+  void announce_write(const Value* value);
+
   // dispatcher.cpp: control flow
   void emit_if(llvm::Value* condition, const std::function<void()>& then);
   // Records `message` with the frame and goes to the cleanup block.
@@ -99,19 +103,21 @@ class Dispatcher {
   bool is_made_by_code(int64_t slot) const;
   llvm::Value* load_slot_data(llvm::IRBuilder<>& builder, int64_t slot);
 
-  void emit_copy_loops(const Copy& op);                // memory.cpp
-  void note_launch(const LaunchKernel& op);            // launch.cpp
-  void mark_kernel_operands();                         // launch.cpp
-  llvm::Value* scalar_in_memory(const Value* value);   // aten.cpp
+  void emit_copy_loops(const Copy& op);               // memory.cpp
+  void note_launch(const LaunchKernel& op);           // launch.cpp
+  void mark_kernel_operands();                        // launch.cpp
+  llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
 
   // math.cpp
   void emit_product(const Product& product);
+  bool writes_apart(const Product& product) const;
   void emit_addend(const Product& product);
   void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);
 
   const Program& program_;
   const StoragePlan& storage_;
   KernelLinker& kernels_;
+  ProductKernels& products_;
   llvm::Module& module_;
   llvm::IRBuilder<> builder_;
   llvm::IRBuilder<> entry_builder_;  // loads that happen once, before everything else
@@ -131,7 +137,7 @@ class Dispatcher {
   std::unordered_map<int64_t, llvm::Value*> slot_data_;
   std::unordered_map<const Value*, llvm::Value*> scalars_;
   std::map<int64_t, const Value*> live_slots_;  // with the root of each
-  std::vector<llvm::Value*> open_ranges_;  // whether each range was opened
+  std::vector<llvm::Value*> open_ranges_;       // whether each range was opened
 };
 
 }  // namespace hostjit

@@ -13,8 +13,9 @@ class Module;
 
 namespace hostjit {
 
-// True for a function that KernelLinker linked in. It is not inlined before somebody decides so.
+// Kernels are optimised by themselves, and not inlined before somebody decides so.
 bool is_kernel(const llvm::Function& function);
+void mark_kernel(llvm::Function& function);
 
 // The kernels of a program as internal functions of one module.
 class KernelLinker {

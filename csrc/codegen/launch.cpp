@@ -13,6 +13,8 @@ void Dispatcher::emit(const LaunchKernel& op) {
       arguments.push_back(data(operand));
     }
   }
+  for (const Value* operand : op.in_out) announce_write(operand);
+  for (const Value* operand : op.outputs) announce_write(operand);
   for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
   builder_.CreateCall(kernels_.get(op), arguments);
   note_launch(op);

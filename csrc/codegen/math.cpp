@@ -24,35 +24,51 @@ void Dispatcher::emit(const Bmm& op) {
 void Dispatcher::emit(const Addmm& op) {
   if (const auto product = describe(op)) return emit_product(*product);
   llvm::Type* f64 = builder_.getDoubleTy();
-  call_fallible(Extern::hostjit_addmm,
-                {frame_, header(op.bias), header(op.lhs), header(op.rhs),
-                 llvm::ConstantFP::get(f64, op.beta), llvm::ConstantFP::get(f64, op.alpha),
-                 header(op.out)});
+  call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
+                                        llvm::ConstantFP::get(f64, op.beta),
+                                        llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
 }
 
 void Dispatcher::emit_product(const Product& product) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
+  announce_write(product.out.value);
   const int64_t bytes = size_in_bytes(product.dtype);
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);
   llvm::Value* out = data(product.out.value);
-  emit_addend(product);
+  llvm::Function* kernel = writes_apart(product) ? products_.get(product) : nullptr;
+  llvm::Value* addend =
+      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
+  if (!kernel) emit_addend(product);
   if (product.k == 0) return;
   emit_loop(builder_, product.batch, [&](llvm::Value* batch) {
     const auto matrix = [&](llvm::Value* base, const MatrixView& view) {
       return element_address(builder_, base, {batch}, {view.batch_stride}, bytes);
     };
-    emit_blas(product, matrix(lhs, product.lhs), matrix(rhs, product.rhs),
-              matrix(out, product.out));
+    llvm::Value* a = matrix(lhs, product.lhs);
+    llvm::Value* b = matrix(rhs, product.rhs);
+    llvm::Value* c = matrix(out, product.out);
+    if (kernel) {
+      builder_.CreateCall(kernel, {a, b, c, addend});
+    } else {
+      emit_blas(product, a, b, c);
+    }
   });
+}
+
+bool Dispatcher::writes_apart(const Product& product) const {
+  const Storage& out = storage_.of(product.out.value);
+  return !may_overlap(out, storage_.of(product.lhs.value)) &&
+         !may_overlap(out, storage_.of(product.rhs.value)) &&
+         !(product.addend && may_overlap(out, storage_.of(product.addend->value)));
 }
 
 // BLAS adds to what out holds: it gets the addend first, or zeros when BLAS would do nothing.
 void Dispatcher::emit_addend(const Product& product) {
   if (!product.addend && product.k != 0) return;
   const int64_t bytes = size_in_bytes(product.dtype);
-  llvm::Type* element = product.dtype == DType::kF32 ? builder_.getFloatTy()
-                                                     : builder_.getDoubleTy();
+  llvm::Type* element =
+      product.dtype == DType::kF32 ? builder_.getFloatTy() : builder_.getDoubleTy();
   const llvm::Align align(static_cast<uint64_t>(bytes));
   llvm::Value* out = data(product.out.value);
   llvm::Value* addend = product.addend ? data(product.addend->value) : nullptr;

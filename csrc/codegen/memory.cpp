@@ -35,6 +35,7 @@ void Dispatcher::emit(const Allocate& op) {
 }
 
 void Dispatcher::emit(const Deallocate& op) {
+  if (!storage_.has_memory(op.buffer)) return;
   // Views keep the memory alive: they go with it.
   const Value* root = storage_.of(op.buffer).root;
   const auto live_slots = live_slots_;
@@ -47,13 +48,14 @@ void Dispatcher::emit(const Copy& op) {
   const CopyKind kind = plan_copy(op.source->tensor_type(), storage_.of(op.source),
                                   op.out->tensor_type(), storage_.of(op.out));
   switch (kind) {
-    case CopyKind::kNothing:
-      break;
+    case CopyKind::kNothing: break;
     case CopyKind::kBytes:
+      announce_write(op.out);
       builder_.CreateMemCpy(data(op.out), alignment(op.out), data(op.source), alignment(op.source),
                             static_cast<uint64_t>(storage_.of(op.out).extent));
       break;
     case CopyKind::kLoops:
+      announce_write(op.out);
       emit_copy_loops(op);
       break;
     case CopyKind::kLibrary:
@@ -84,6 +86,7 @@ void Dispatcher::emit_copy_loops(const Copy& op) {
 void Dispatcher::emit(const Fill& op) {
   const TensorType& out = op.out->tensor_type();
   if (out.num_elements() == 0) return;
+  announce_write(op.out);
   const std::vector<std::byte> bytes = literal_bytes(op.value, out.dtype);
   const bool is_one_byte = std::ranges::all_of(bytes, [&](std::byte b) { return b == bytes[0]; });
   if (out.is_contiguous() && is_one_byte) {

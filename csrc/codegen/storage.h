@@ -56,6 +56,9 @@ class StoragePlan {
   // Throws Error for a program whose memory is not static, naming the value.
   explicit StoragePlan(const Program& program);
 
+  // False for a result of an ATen call that nobody uses: the call itself drops it.
+  bool has_memory(const Value* value) const { return storages_.contains(value); }
+
   const Storage& of(const Value* value) const;
   // The slot that holds an at::Tensor header of the value, or -1. Inputs bring their own.
   int64_t slot_of(const Value* value) const;

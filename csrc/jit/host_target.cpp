@@ -8,6 +8,8 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Support/raw_ostream.h>
 
+#include <algorithm>
+
 #include "codegen/kernel_linker.h"
 #include "jit/llvm_check.h"
 #include "jit/process_symbols.h"
@@ -76,6 +78,9 @@ std::vector<VectorIsa> vector_isas(const llvm::TargetMachine& machine) {
 HostTarget::HostTarget() : machine_(make_machine()) {
   options_.triple = machine_->getTargetTriple();
   options_.data_layout = machine_->createDataLayout();
+  for (const VectorIsa& isa : vector_isas(*machine_)) {
+    options_.vector_bits = std::max(options_.vector_bits, isa.bits);
+  }
   options_.vector_math = available_variants(vector_math_candidates(vector_isas(*machine_)));
 }
 

@@ -53,6 +53,19 @@ void append_results(const c10::IValue& value, std::vector<at::Tensor>& results) 
   }
 }
 
+// Memory of its own, with the same sizes and strides.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+  copy.copy_(tensor);
+  return copy;
+}
+
+bool returns_alias(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.returns(), [](const c10::Argument& returned) {
+    return returned.alias_info() != nullptr;
+  });
+}
+
 }  // namespace
 
 AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>& slots)
@@ -61,7 +74,8 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
       operand_is_f64_(spec.operand_is_f64),
       result_slots_(spec.result_slots),
       slots_(slots),
-      op_(find_operator(spec.target)) {
+      op_(find_operator(spec.target)),
+      declares_alias_(returns_alias(op_.schema())) {
   const std::vector<c10::Argument>& schema = op_.schema().arguments();
   if (schema.size() != spec.arguments.size()) {
     fail(concat("has ", spec.arguments.size(), " arguments, expected the ", schema.size(), " of ",
@@ -143,7 +157,19 @@ std::vector<at::Tensor> AtenCallSite::run(void* const* operands) const {
   if (results.size() != result_slots_.size()) {
     fail(concat("returned ", results.size(), " results, expected ", result_slots_.size()));
   }
+  for (at::Tensor& result : results) separate_from_operands(result, operands);
   return results;
+}
+
+void AtenCallSite::separate_from_operands(at::Tensor& result, void* const* operands) const {
+  if (declares_alias_ || !result.defined() || !result.has_storage()) return;
+  for (size_t i = 0; i < operand_is_tensor_.size(); ++i) {
+    if (!operand_is_tensor_[i]) continue;
+    if (result.is_alias_of(*static_cast<const at::Tensor*>(operands[i]))) {
+      result = copy_of(result);
+      return;
+    }
+  }
 }
 
 void AtenCallSite::check_result(size_t index, at::Tensor& result) const {
@@ -179,9 +205,7 @@ void AtenCallSite::check_result(size_t index, at::Tensor& result) const {
       [&] { return concat("has strides ", result.strides()); },
       [&] { return concat(at::IntArrayRef(expected.strides)); });
   if (result.is_conj() || result.is_neg()) {
-    at::Tensor plain = at::empty_strided(expected.sizes, expected.strides, result.options());
-    plain.copy_(result);
-    result = std::move(plain);
+    result = copy_of(result);
   }
 }
 

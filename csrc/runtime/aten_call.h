@@ -49,6 +49,9 @@ class AtenCallSite {
     return !operand_is_f64_.empty() && operand_is_f64_[operand];
   }
   std::vector<at::Tensor> run(void* const* operands) const;
+  // Copies a result that shares memory with an operand although the schema declares no alias
+  // (dropout in evaluation hands back its input): the operand's memory may be planned.
+  void separate_from_operands(at::Tensor& result, void* const* operands) const;
   // Makes `result` plain memory: no lazy conjugation or negation.
   void check_result(size_t index, at::Tensor& result) const;
   [[noreturn]] void fail(const std::string& message) const;
@@ -59,6 +62,7 @@ class AtenCallSite {
   std::vector<int64_t> result_slots_;
   const std::vector<SlotSpec>& slots_;
   c10::OperatorHandle op_;
+  bool declares_alias_;
   std::vector<Argument> arguments_;
 };
 

@@ -32,6 +32,10 @@ void hostjit_return_slot(Frame* frame, int64_t slot, void** output) noexcept;
 // Adds a reference to a tensor for an output.
 void hostjit_return_tensor(Frame* frame, void* tensor, void** output) noexcept;
 
+// Counts a write that generated code is about to do to memory that others see. Fails where eager
+// mode refuses the write.
+int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept;
+
 // Copies with conversion of strides and dtype, and broadcasting.
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept;
 
@@ -79,6 +83,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_cleanup)               \
   X(hostjit_return_slot)           \
   X(hostjit_return_tensor)         \
+  X(hostjit_bump_version)          \
   X(hostjit_copy)                  \
   X(hostjit_aten_call)             \
   X(hostjit_gemm_f32)              \

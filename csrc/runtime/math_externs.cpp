@@ -4,6 +4,7 @@
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
@@ -47,6 +48,7 @@ at::Scalar factor(double value, const at::Tensor& out) {
 
 // `source` as a matrix of `columns` columns: an alias, or nothing when its strides allow none.
 std::optional<at::Tensor> as_matrix(const at::Tensor& source, int64_t rows, int64_t columns) {
+  if (source.dim() == 2) return source;
   const at::DimVector sizes{rows, columns};
   const auto strides = at::detail::computeStride(source.sizes(), source.strides(), sizes);
   if (!strides) return std::nullopt;
@@ -86,7 +88,10 @@ void linear(at::Tensor& out, const at::Tensor& input, const at::Tensor& weight,
   if (bias == nullptr) {
     multiply(*result, *matrix, transposed);
   } else {
-    multiply_add(*result, *bias, *matrix, transposed, 1, 1);
+    // addmm itself would expand the bias through the dispatcher, at twice the cost.
+    at::compositeexplicitautograd::copy_(
+        *result, alias_of(*bias, {rows, results}, {0, bias->stride(0)}, /*offset=*/0));
+    multiply_add(*result, *result, *matrix, transposed, 1, 1);
   }
   if (staging.defined()) out.copy_(staging);
 }

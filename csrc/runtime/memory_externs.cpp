@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/EmptyTensor.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/empty_strided.h>
@@ -14,11 +13,9 @@
 namespace hostjit {
 namespace {
 
-at::Tensor allocate(const TensorSpec& type) {
-  if (type.device.type == DeviceType::kCPU) {
-    return at::Tensor(
-        at::detail::empty_strided_cpu(type.sizes, type.strides, to_torch(type.dtype)));
-  }
+at::Tensor allocate(const ProgramState& program, int64_t slot) {
+  const TensorSpec& type = program.layout().slots[slot].type;
+  if (type.device.type == DeviceType::kCPU) return new_cpu_tensor(type, program.slot_bytes(slot));
   return at::empty_strided(
       type.sizes, type.strides,
       at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
@@ -36,9 +33,8 @@ bool is_private(const FrameStorage& frame, const at::Tensor* tensor) {
 extern "C" {
 
 int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept {
-  return status_of(frame, [&] {
-    FrameStorage::of(frame).put(slot, allocate(frame->program->layout().slots[slot].type));
-  });
+  return status_of(frame,
+                   [&] { FrameStorage::of(frame).put(slot, allocate(*frame->program, slot)); });
 }
 
 int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) noexcept {
@@ -72,6 +68,12 @@ void hostjit_return_slot(Frame* frame, int64_t slot, void** output) noexcept {
 
 void hostjit_return_tensor(Frame*, void* tensor, void** output) noexcept {
   *output = at::Tensor(*static_cast<at::Tensor*>(tensor)).unsafeReleaseTensorImpl();
+}
+
+int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept {
+  return status_of(frame, [&] {
+    static_cast<at::Tensor*>(tensor)->unsafeGetTensorImpl()->bump_version();
+  });
 }
 
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept {

@@ -13,8 +13,9 @@ namespace hostjit {
 
 extern "C" {
 
+// What the dispatcher asks for each operator; at::hasCallbacks takes a lock.
 bool hostjit_profiling_enabled() noexcept {
-  return at::hasCallbacks() && at::isRecordFunctionEnabled();
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
 }
 
 // Profiling never fails a call: a range that cannot be opened is left out.

@@ -27,6 +27,7 @@ ProgramState::ProgramState(FrameLayout layout, MainFunction init, const void* ev
   if (!constants.empty()) {
     std::memcpy(constants_->memory.get(), constants.data(), constants.size());
   }
+  for (const SlotSpec& slot : layout_.slots) slot_bytes_.push_back(extent_in_bytes(slot.type));
   for (const AtenCallSpec& spec : layout_.aten_calls) {
     call_sites_.push_back(std::make_unique<AtenCallSite>(spec, layout_.slots));
   }

@@ -44,6 +44,8 @@ class ProgramState {
   // For externs and the evaluator.
   static void record_error(Frame* frame, std::exception_ptr error) noexcept;
   const AtenCallSite& aten_call(int64_t index) const { return *call_sites_[index]; }
+  // Bytes from the first to one past the last element of the slot's type.
+  int64_t slot_bytes(int64_t slot) const { return slot_bytes_[slot]; }
 
  private:
   struct AlignedConstants;
@@ -51,6 +53,7 @@ class ProgramState {
   std::unique_ptr<FrameStorage> make_frame();
 
   FrameLayout layout_;
+  std::vector<int64_t> slot_bytes_;
   MainFunction init_;
   const void* evaluator_;
   std::unique_ptr<AlignedConstants> constants_;  // outlives frames_, which point into it

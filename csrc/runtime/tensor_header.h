@@ -9,6 +9,13 @@
 
 namespace hostjit {
 
+// Bytes from the first to one past the last element; 0 for an empty tensor.
+int64_t extent_in_bytes(const TensorSpec& type);
+
+// A new, uninitialised CPU tensor of `bytes` = extent_in_bytes(type), such as empty_strided makes.
+// Costs two thirds of at::detail::empty_strided_cpu, which computes and checks what `type` settles.
+at::Tensor new_cpu_tensor(const TensorSpec& type, int64_t bytes);
+
 // A tensor of `type` over CPU memory that somebody else owns and keeps alive.
 at::Tensor tensor_over(void* data, const TensorSpec& type);
 

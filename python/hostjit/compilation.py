@@ -61,17 +61,26 @@ class Compilation(_Inspection):
         self.fallback = fallback
         self._count = 0
         self._said: set[str] = set()
+        # Memory patterns of calls that write to memory that another input shares.
+        self._overlapping: set[tuple[Any, ...]] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.target, name)
 
-    def specialize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
         """Return a Specialization for this call, or None to run the target eagerly."""
         with _capture_lock:
-            return self._specialize(args, kwargs)
+            # Another thread may have made it while this one waited.
+            return function.match(*args, **kwargs) or self._specialize(args, kwargs)
 
-    def _specialize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
         if _in_foreign_transform() or not _arguments_fit(self.target, args, kwargs):
+            return None
+        if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
         if limit is not None and self._count >= limit:
@@ -95,6 +104,10 @@ class Compilation(_Inspection):
         except CaptureError as error:
             if error.failure is CaptureFailure.USER_EXCEPTION:
                 return None  # eager raises what the user should see
+            if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
+                self._say("overlap", f"runs eagerly: {error}")
+                self._overlapping.add(_memory_pattern(args, kwargs))
+                return None
             if error.failure in (CaptureFailure.NEEDS_AUTOGRAD, CaptureFailure.UNSUPPORTED_INPUT):
                 reason = f"runs eagerly: {error}"
                 return self._run_eagerly(args, kwargs, str(error.failure), reason)
@@ -102,7 +115,7 @@ class Compilation(_Inspection):
                 raise
             return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
         from hostjit.specialize import make_specialization
@@ -117,7 +130,7 @@ class Compilation(_Inspection):
 
     def _run_eagerly(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
-    ) -> Any:
+    ) -> _C.Specialization | None:
         """Remember that calls like this one go to the target itself."""
         self._say(key, reason)
         self._count += 1
@@ -150,8 +163,10 @@ class ProgramCompilation(_Inspection):
         self.runtime = runtime
         self._latest = None
 
-    def specialize(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return a Specialization for these inputs; raises hostjit.Error for inputs that don't fit."""
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return a Specialization for these inputs; raises hostjit.Error if they don't fit."""
         if kwargs:
             raise TypeError(f"program '{self.program.name}' takes no keyword arguments")
         compiled = self._compiled()
@@ -199,6 +214,22 @@ def _needs_grad(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
         if any(parameter.requires_grad for parameter in module.parameters()):
             return True
     return any(leaf.requires_grad for leaf in tensor_leaves(args, kwargs))
+
+
+def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Which tensors of a call share memory, and what they look like."""
+    from hostjit.capture.arguments import tensor_leaves
+
+    groups: dict[int, int] = {}
+    return tuple(
+        (
+            leaf.dtype,
+            tuple(leaf.shape),
+            leaf.stride(),
+            groups.setdefault(leaf.untyped_storage()._cdata, len(groups)),
+        )
+        for leaf in tensor_leaves(args, kwargs)
+    )
 
 
 def _in_foreign_transform() -> bool:

@@ -409,3 +409,15 @@ def test_many_signatures_warn_and_run_eagerly() -> None:
             assert_close(fast(torch.zeros(7)), torch.ones(7))
         assert_close(fast(torch.zeros(8)), torch.ones(8))
     assert len(fast.specializations) == 3
+
+
+def test_an_operator_that_hands_back_its_operand() -> None:
+    torch.library.define("hostjit_test::same", "(Tensor x) -> Tensor")
+    torch.library.impl("hostjit_test::same", "CompositeExplicitAutograd", lambda x: x)
+    torch.library.register_fake("hostjit_test::same", torch.empty_like)
+    same = torch.ops.hostjit_test.same
+
+    fast = hostjit.compile(lambda x: (same(x * 2), x + 1))
+    first, _ = fast(torch.ones(8))
+    fast(torch.zeros(8))
+    assert_close(first, torch.full((8,), 2.0))

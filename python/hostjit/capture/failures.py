@@ -38,7 +38,7 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     eagerly = "or run this function eagerly"
     if "Observed exception" in text or isinstance(error, exc.TorchRuntimeError):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
-    if any(word in text for word in ("Attempted to wrap", "unsupported tensor subclass")):
+    if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, f"use a plain strided tensor, {eagerly}"
     user_error = getattr(exc, "UserError", ())
     data_dependent = ("Data-dependent", "data-dependent", "data dependent", "Tensor.item")

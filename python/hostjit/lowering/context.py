@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from hostjit.lowering.literals import CallArguments
 from hostjit.lowering.types import tensor_type
 
 __all__ = ["LoweringContext"]
+
+# What capture puts before the path of an input: l_args_0_, l_hostjit_target_modules_0_bias_.
+_INPUT_PREFIX = re.compile(r"^l_(hostjit_target_)?(modules_)?")
 
 
 class LoweringContext:
@@ -37,7 +41,15 @@ class LoweringContext:
 
     def add_input(self, node: Node) -> None:
         """Make the placeholder an input of the program."""
-        self._values[node] = self.program.add_input(node.name, tensor_type(node.meta["val"]))
+        name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
+        self._values[node] = self.program.add_input(
+            self._unused_name(name), tensor_type(node.meta["val"])
+        )
+
+    def _unused_name(self, name: str) -> str:
+        taken = {value.name for value in self._values.values()}
+        candidates = (name, *(f"{name}_{number}" for number in range(len(taken))))
+        return next(candidate for candidate in candidates if candidate not in taken)
 
     def create(
         self, op: str, fields: dict[str, Any], result_types: Sequence[_C.TensorType] = ()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from hostjit.kernels import DType
 from hostjit.lowering.pointwise import NotFusableError, Operand, PointwiseContext, creates
 
 
@@ -44,8 +45,9 @@ def arange(context: PointwiseContext) -> int:
     step = context.arguments.get("step", 1)
     if not isinstance(start, int | float) or not isinstance(step, int | float):
         raise NotFusableError("arange of unknown bounds")
-    if dtype.is_float and not (float(start).is_integer() and float(step).is_integer()):
-        raise NotFusableError("arange with fractions rounds in an order of its own")
+    whole = float(start).is_integer() and float(step).is_integer()
+    context.require(whole, "arange with fractions rounds in an order of its own")
+    context.require(dtype is not DType.BOOL, "eager raises for bool")
     position = context.builder.cast(context.reader.position(context.node), dtype.register)
     scaled = context.apply("mul", position, _constant(context, step))
     return context.apply("add", scaled, _constant(context, start))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
+from hostjit.lowering import arithmetic_rules as _arithmetic_rules  # noqa: F401
 from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
 from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
 from hostjit.lowering.dependencies import Dependencies

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch.fx import Node
 
@@ -90,9 +91,9 @@ class IterationSpace:
         pieces: list[list[int]] = []
         for size, step in zip(self.sizes, self.steps[node], strict=True):
             inner = [step, *(b for b in boundaries if step < b < step * size), step * size]
-            if any(high % low for low, high in zip(inner, inner[1:], strict=False)):
+            if any(high % low for low, high in pairwise(inner)):
                 return None
-            factors = [high // low for low, high in zip(inner, inner[1:], strict=False)]
+            factors = [high // low for low, high in pairwise(inner)]
             pieces.append(factors[::-1])
         sizes = tuple(size for factors in pieces for size in factors)
         return IterationSpace(

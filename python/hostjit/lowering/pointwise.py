@@ -108,16 +108,43 @@ class PointwiseContext:
         self, operands: Sequence[Operand], kind: PROMOTION = PROMOTION.DEFAULT
     ) -> DType:
         """The type that eager computes in."""
-        values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
-        compute, _ = elementwise_dtypes(*values, type_promotion_kind=kind)
-        return _supported(compute)
+        return self._promotion(operands, kind)[0]
 
     def promoted(
-        self, operands: Sequence[Operand], kind: PROMOTION = PROMOTION.DEFAULT
+        self,
+        operands: Sequence[Operand],
+        kind: PROMOTION = PROMOTION.DEFAULT,
+        *,
+        exact_numbers: bool = False,
     ) -> list[int]:
-        """The operands converted to the type that eager computes in."""
-        dtype = self.compute_dtype(operands, kind)
-        return [self.value(operand, dtype) for operand in operands]
+        """The operands converted to the type that eager computes in.
+
+        Numbers are rounded to the promoted type, as most of eager's kernels do for the half
+        types; `exact_numbers` keeps them as they are, as sums and products do.
+        """
+        compute, promoted = self._promotion(operands, kind)
+        values = [self.value(operand, compute) for operand in operands]
+        if promoted.register is not compute or exact_numbers:
+            return values
+        return [
+            value if isinstance(operand, Node) else self.builder.cast(value, promoted)
+            for operand, value in zip(operands, values, strict=True)
+        ]
+
+    def _promotion(self, operands: Sequence[Operand], kind: PROMOTION) -> tuple[DType, DType]:
+        values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
+        compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
+        return _supported(compute), _supported(promoted)
+
+    def require(self, condition: bool, reason: str) -> None:
+        """Leave the node to ATen, with the reason, unless `condition` holds."""
+        if not condition:
+            raise NotFusableError(reason)
+
+    def tensor_dtypes(self, *names: str) -> list[DType]:
+        """The element types of those of the named arguments that are tensors."""
+        operands = [self.operand(name) for name in names]
+        return [dtype_of(operand) for operand in operands if isinstance(operand, Node)]
 
     def constant_like(self, value: int, number: Number) -> int:
         """A constant of the type of another value."""

@@ -57,14 +57,8 @@ for _name in ("maximum", "minimum", "fmax", "fmin", "hypot"):
     _table([_name], _name, ("self", "other"), DEFAULT)
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     _table([f"{_name}.Tensor", f"{_name}.Scalar"], _name, ("self", "other"), DEFAULT)
-_table(["mul.Tensor", "mul.Scalar"], "mul", ("self", "other"), DEFAULT)
-_table(["div.Tensor", "div.Scalar"], "div", ("self", "other"), FLOAT)
 _table(["atan2"], "atan2", ("self", "other"), FLOAT)
 _table(["copysign.Tensor", "copysign.Scalar"], "copysign", ("self", "other"), FLOAT)
-_table(["heaviside"], "heaviside", ("self", "values"), DEFAULT)
-_table(["lerp.Tensor", "lerp.Scalar"], "lerp", ("self", "end", "weight"), DEFAULT)
-_table(["addcmul"], "addcmul", ("self", "tensor1", "tensor2", "value"), DEFAULT)
-_table(["addcdiv"], "addcdiv", ("self", "tensor1", "tensor2", "value"), FLOAT)
 _table(["clamp_min", "clamp_min.Tensor"], "maximum", ("self", "min"), DEFAULT)
 _table(["clamp_max", "clamp_max.Tensor"], "minimum", ("self", "max"), DEFAULT)
 for _name in ("left", "right"):
@@ -94,104 +88,46 @@ for _name, (_operation, _parameters) in _PARAMETERS.items():
     _parametric(_name, _operation, _parameters)
 
 
-@pointwise("aten.add.Tensor", "aten.add.Scalar", "aten.sub.Tensor", "aten.sub.Scalar")
-def add_or_subtract(context: PointwiseContext) -> int:
-    """`self ± alpha * other`."""
-    x, y = context.promoted([context.operand("self"), context.operand("other")])
-    name = "add" if ".add." in str(context.node.target) else "sub"
-    return context.apply(name, x, _scaled(context, y))
-
-
-@pointwise("aten.rsub.Tensor", "aten.rsub.Scalar")
-def subtract_from(context: PointwiseContext) -> int:
-    """`other - alpha * self`."""
-    x, y = context.promoted([context.operand("self"), context.operand("other")])
-    return context.apply("sub", y, _scaled(context, x))
-
-
-def _scaled(context: PointwiseContext, value: int) -> int:
-    alpha = context.number("alpha")
-    if alpha == 1:
-        return value
-    if context.builder.dtype(value) is DType.BOOL:
-        raise NotFusableError("alpha of bool")
-    return context.apply("mul", value, context.constant_like(value, alpha))
-
-
-def _divide(context: PointwiseContext, operation: str) -> int:
-    operands = [context.operand("self"), context.operand("other")]
-    x, y = context.promoted(operands)
-    divisor = operands[1]
-    if not context.builder.dtype(x).is_float and (isinstance(divisor, Node) or divisor == 0):
-        raise NotFusableError("eager raises for an integer division by zero")
-    return context.apply(operation, x, y)
-
-
-@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
-def remainder(context: PointwiseContext) -> int:
-    return _divide(context, "remainder")
-
-
-@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar")
-def fmod(context: PointwiseContext) -> int:
-    return _divide(context, "fmod")
-
-
-@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
-def floor_divide(context: PointwiseContext) -> int:
-    return _divide(context, "div_floor")
-
-
-@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-def divide_with_mode(context: PointwiseContext) -> int:
-    mode = context.argument("rounding_mode")
-    if mode is None:
-        operands = [context.operand("self"), context.operand("other")]
-        return context.apply("div", *context.promoted(operands, FLOAT))
-    return _divide(context, f"div_{mode}")
-
-
-@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def power(context: PointwiseContext) -> int:
-    """Constant exponents are special-cased as in eager."""
-    base, exponent = context.operand("self"), context.operand("exponent")
-    dtype = context.compute_dtype([base, exponent])
-    if isinstance(exponent, Node) or (dtype.is_float and exponent not in _ROOTS):
-        return context.apply("pow", *context.promoted([base, exponent]))
-    x = context.value(base, dtype)
-    if exponent == int(exponent) and 0 <= exponent <= (3 if dtype.is_float else 64):
-        return _integer_power(context, x, int(exponent))
-    if not dtype.is_float:
-        raise NotFusableError("a negative or large power of integers")
-    x = context.apply("square", x) if exponent == -2 else x
-    return context.apply(_ROOTS[exponent], x)
-
-
-# What follows multiplication for the exponents that eager does not give to `pow`.
-_ROOTS = {
-    **{0: "", 1: "", 2: "", 3: ""},
-    **{0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal", -2: "reciprocal"},
-}
-
-
-def _integer_power(context: PointwiseContext, x: int, exponent: int) -> int:
-    result = context.constant_like(x, 1) if exponent == 0 else x
-    for bit in bin(exponent)[3:]:
-        result = context.apply("square", result)
-        result = context.apply("mul", result, x) if bit == "1" else result
-    return result
-
-
 @pointwise("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(context: PointwiseContext) -> int:
     names = [name for name in ("min", "max") if context.argument(name) is not None]
     limits: list[Operand] = [context.operand(name) for name in names]
+    context.require(context.result_dtype() is not DType.BOOL, "eager raises for bool")
     x, *values = context.promoted([context.operand("self"), *limits])
     if any(isinstance(limit, float) and math.isnan(limit) for limit in limits):
         return context.constant_like(x, math.nan)
     for name, value in zip(names, values, strict=True):
         x = context.apply("maximum" if name == "min" else "minimum", x, value)
     return x
+
+
+@pointwise("aten.heaviside.default")
+def heaviside(context: PointwiseContext) -> int:
+    same = len(set(context.tensor_dtypes("self", "values"))) == 1
+    context.require(same, "eager raises for different types")
+    operands = [context.operand("self"), context.operand("values")]
+    return context.apply("heaviside", *context.promoted(operands))
+
+
+@pointwise("aten.lerp.Tensor", "aten.lerp.Scalar")
+def lerp(context: PointwiseContext) -> int:
+    same = len(set(context.tensor_dtypes("self", "end", "weight"))) == 1
+    context.require(same, "eager raises for different types")
+    start, end = context.promoted([context.operand("self"), context.operand("end")])
+    weight = context.value(context.operand("weight"), context.builder.dtype(start))
+    return context.apply("lerp", start, end, weight)
+
+
+@pointwise("aten.addcmul.default", "aten.addcdiv.default")
+def add_product_or_quotient(context: PointwiseContext) -> int:
+    """`self + value * tensor1 * tensor2`, or with a quotient of the two."""
+    name = str(context.node.target).split(".")[1]
+    factors = context.tensor_dtypes("tensor1", "tensor2")
+    supported = name == "addcmul" or any(dtype.is_float for dtype in factors)
+    context.require(supported, "eager raises for a quotient of integers")
+    operands = [context.operand(operand) for operand in ("self", "tensor1", "tensor2")]
+    x, y, z = context.promoted(operands)
+    return context.apply(name, x, y, z, context.constant_like(x, context.number("value")))
 
 
 @pointwise("aten.gelu.default")

@@ -4,84 +4,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <thread>
 
-#include "ir/parser.h"
-#include "runtime/program_state.h"
-#include "runtime/torch_types.h"
+#include "evaluated.h"
+#include "runtime/counting_allocator.h"
 #include "support/check.h"
 
 namespace hostjit {
 namespace {
-
-// An evaluated program and the frames that its calls need.
-class Evaluated {
- public:
-  explicit Evaluated(const std::string& text, std::map<std::string, PackedKernel> kernels = {})
-      : program_(parse_program(text)),
-        evaluator_(program_, std::move(kernels)),
-        state_(layout_of(program_), nullptr, &evaluator_) {}
-
-  // Calls with tensors and integers in the order of the inputs. Outputs as raw words.
-  std::vector<void*> raw_call(std::vector<at::Tensor> tensors, std::vector<int64_t> scalars = {}) {
-    Frame* frame = state_.take();
-    std::vector<TensorArg> arguments;
-    for (at::Tensor& tensor : tensors) {
-      arguments.push_back(
-          {tensor.data_ptr(), tensor.sizes().data(), tensor.strides().data(), &tensor});
-    }
-    std::vector<void*> inputs = {frame};
-    for (TensorArg& argument : arguments) inputs.push_back(&argument);
-    for (int64_t& scalar : scalars) inputs.push_back(&scalar);
-    std::vector<void*> outputs(program_.outputs().size());
-    if (evaluator_main(0, inputs.data() + 1, outputs.data()) != 0) {
-      for (void* output : outputs) EXPECT_EQ(output, nullptr);
-      note_ = ProgramState::node_note(frame);
-      try {
-        ProgramState::rethrow(frame);
-      } catch (...) {
-        state_.give_back(frame);
-        throw;
-      }
-    }
-    state_.give_back(frame);
-    return outputs;
-  }
-
-  at::Tensor call(std::vector<at::Tensor> tensors) {
-    return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
-        static_cast<at::TensorImpl*>(raw_call(std::move(tensors)).at(0))));
-  }
-
-  std::string error(std::vector<at::Tensor> tensors, std::vector<int64_t> scalars = {}) {
-    try {
-      raw_call(std::move(tensors), std::move(scalars));
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-  const std::string& note() const { return note_; }
-
- private:
-  static FrameLayout layout_of(const Program& program) {
-    FrameLayout layout;
-    for (const Region* region : {&program.init(), &program.body()}) {
-      for (const auto& op : *region) {
-        layout.nodes.push_back({std::string(op->name()), op->location});
-      }
-    }
-    return layout;
-  }
-
-  Program program_;
-  Evaluator evaluator_;
-  ProgramState state_;
-  std::string note_;
-};
 
 // out[i] = x[i] * scale for 6 elements.
 void scale_6(void* const* arguments) {
@@ -146,11 +78,7 @@ program @math(%x: tensor<f64, [2, 3, 4], cpu>, %w: tensor<f64, [5, 4], cpu>, %b:
       at::addmm(at::full({1}, 0.25, at::kDouble), at::bmm(z.mT(), x)[0], w.t(), 2, 0.5);
   for (int i = 0; i < 2; ++i) {
     std::vector<at::Tensor> outputs;
-    for (void* output : program.raw_call({x, w, b})) {
-      outputs.push_back(
-          at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
-              static_cast<at::TensorImpl*>(output))));
-    }
+    for (void* output : program.raw_call({x, w, b})) outputs.push_back(take_tensor(output));
     EXPECT_TRUE(at::allclose(outputs[0], expected));
     EXPECT_TRUE(at::equal(outputs[1], c.expand({2, 3, 4})));
     outputs[1].zero_();
@@ -213,9 +141,22 @@ TEST(Evaluator, IndexArithmetic) {
   EXPECT_EQ(std::bit_cast<int64_t>(program.raw_call({}, {-7, 2}).at(0)), -8);
 }
 
+TEST(Evaluator, FloatingPointScalars) {
+  Evaluated program(R"(
+program @scaled(%x: tensor<f32, [3], cpu>, %s: f64) {
+  %r = aten_call(target="aten::mul.Scalar", inputs=[%x, %s], arguments=[$0, $1]) : tensor<f32, [3], cpu>
+  return %r, %s
+}
+)");
+  const at::Tensor x = at::randn({3});
+  const auto outputs = program.raw_call({x}, {std::bit_cast<int64_t>(0.5)});
+  EXPECT_TRUE(at::equal(take_tensor(outputs[0]), x * 0.5));
+  EXPECT_EQ(std::bit_cast<double>(outputs[1]), 0.5);
+}
+
 TEST(Evaluator, DivisionByZeroIsTheErrorOfApply) {
   Evaluated program(kQuotient);
-  EXPECT_EQ(program.error({}, {7, 0}), "index_binary: floordiv of 7 by zero");
+  EXPECT_EQ(program.error({}, {7, 0}), "index_binary: floordiv by zero");
   EXPECT_EQ(program.note(), "in Host IR node 'index_binary'");
   EXPECT_EQ(std::bit_cast<int64_t>(program.raw_call({}, {7, 2}).at(0)), 6);
 }
@@ -231,7 +172,10 @@ program @index(%x: tensor<f32, [3], cpu>, %i: tensor<i64, [2], cpu>) {
 )");
   const at::Tensor x = at::randn({3});
   const at::Tensor wrong = at::tensor({0, 9}, at::kLong);
+  const CountingAllocator& memory = CountingAllocator::install();
+  const int64_t blocks = memory.live_blocks();
   EXPECT_EQ(program.error({x, wrong}), "index out of range in self");
+  EXPECT_EQ(memory.live_blocks(), blocks);
   EXPECT_EQ(program.note(), "in Host IR node 'aten_call'");
   EXPECT_EQ(x.use_count(), 1u);
   EXPECT_EQ(wrong.use_count(), 1u);

@@ -26,28 +26,26 @@ class CountingAllocator final : public c10::Allocator {
   int64_t allocations() const { return allocations_; }
 
   c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{base_.allocate(bytes), &live_blocks_};
-    ++live_blocks_;
-    ++allocations_;
-    return {block->memory.get(), block, &free_block, c10::Device(c10::DeviceType::CPU)};
+    void* memory = base_.allocate(bytes).release_context();
+    if (memory != nullptr) {
+      ++live_blocks_;
+      ++allocations_;
+    }
+    // The context is the memory itself, as users of raw_allocate need.
+    return {memory, memory, &free_block, c10::Device(c10::DeviceType::CPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* destination, const void* source, size_t bytes) const override {
     default_copy_data(destination, source, bytes);
   }
 
  private:
-  struct Block {
-    c10::DataPtr memory;
-    std::atomic<int64_t>* live_blocks;
-  };
-
   explicit CountingAllocator(c10::Allocator& base) : base_(base) {}
 
-  static void free_block(void* context) {
-    auto* block = static_cast<Block*>(context);
-    --*block->live_blocks;
-    delete block;
+  static void free_block(void* memory) {
+    CountingAllocator& allocator = install();
+    --allocator.live_blocks_;
+    allocator.base_.raw_deallocate(memory);
   }
 
   c10::Allocator& base_;

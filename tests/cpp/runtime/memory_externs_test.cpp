@@ -136,6 +136,7 @@ std::vector<std::string>& seen_ranges() {
 
 TEST(ProfilingExterns, RangesReachTheCallbacks) {
   OneFrame frame(layout());
+  seen_ranges().clear();
   EXPECT_FALSE(hostjit_profiling_enabled());
   hostjit_range_pop(frame.get());  // began while profiling was off: nothing to close
   const auto handle = at::addThreadLocalCallback(

@@ -468,6 +468,12 @@ def test_a_returned_parameter_replaced() -> None:
             assert program.run(x)[1] is model.weight
 
 
+def test_a_capture_alarms_no_other_program() -> None:
+    watched = Watched(Net().eval(), torch.randn(3))
+    Watched(Net().eval(), torch.randn(3))
+    assert not watched.checker.failed()
+
+
 def test_global_state_is_part_of_the_full_check() -> None:
     x = torch.randn(3)
     with torch.no_grad():

@@ -50,13 +50,13 @@ def define_symbols() -> None:
                     define(vector, torch_cpu, vector)
 
 
-def target_machine() -> llvm.TargetMachine:
+def target_machine(optimise: bool = True) -> llvm.TargetMachine:
     """A new target machine for the host; an engine takes ownership of the one it is given."""
     define_symbols()
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=features, opt=2 if optimise else 0, jit=True
     )
 
 
@@ -95,12 +95,14 @@ def with_sleef(text: str) -> str:
     return text
 
 
-def optimised(text: str) -> llvm.ModuleRef:
-    """Parse, verify and optimise a kernel's text for this machine."""
+def optimised(text: str, optimise: bool = True) -> llvm.ModuleRef:
+    """Parse, verify and (if asked) optimise a kernel's text for this machine."""
     machine = target_machine()
     header = f'target triple = "{machine.triple}"\ntarget datalayout = "{machine.target_data}"\n'
     module = llvm.parse_assembly(header + with_sleef(text))
     module.verify()
+    if not optimise:
+        return module
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
     options.slp_vectorization = True
@@ -110,13 +112,16 @@ def optimised(text: str) -> llvm.ModuleRef:
 
 
 class CompiledKernel:
-    """A kernel that can be called with tensors: inputs, then outputs, then scalars."""
+    """A kernel that can be called with tensors: inputs, then outputs, then scalars.
 
-    def __init__(self, kernel: PointwiseKernel) -> None:
+    `optimise=False` is for tests of meaning, where compiling takes most of the time.
+    """
+
+    def __init__(self, kernel: PointwiseKernel, *, optimise: bool = True) -> None:
         self.kernel = kernel
-        self.module = optimised(llvm_ir(kernel))
+        self.module = optimised(llvm_ir(kernel), optimise)
         self.text = str(self.module)
-        self.engine = llvm.create_mcjit_compiler(self.module, target_machine())
+        self.engine = llvm.create_mcjit_compiler(self.module, target_machine(optimise))
         self.engine.finalize_object()
         scalars = [
             ctypes.c_double if dtype is DType.F64 else ctypes.c_int64 for dtype in kernel.scalars()

@@ -97,7 +97,7 @@ def heaviside(x: Value, at_zero: Value) -> Value:
     return x.equals(0).where(at_zero, (x > 0).where(1, 0, like=x))
 
 
-@operation("TTT>T", ALL)
+@operation("TTT>T", (*FLOATS, *INTEGERS))
 def threshold(x: Value, limit: Value, replacement: Value) -> Value:
     """`replacement` where `x <= limit`; NaN stays."""
     return (x <= limit).where(replacement, x)

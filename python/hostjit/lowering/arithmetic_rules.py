@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pointwise rules of arithmetic: alpha, divisions and powers with eager's special cases."""
+
+from __future__ import annotations
+
+from torch.fx import Node
+
+from hostjit.kernels import DType
+from hostjit.lowering.pointwise import PROMOTION, PointwiseContext, pointwise
+
+
+def _binary(context: PointwiseContext, kind: PROMOTION = PROMOTION.DEFAULT) -> list[int]:
+    operands = [context.operand("self"), context.operand("other")]
+    return context.promoted(operands, kind, exact_numbers=True)
+
+
+@pointwise("aten.mul.Tensor", "aten.mul.Scalar")
+def multiply(context: PointwiseContext) -> int:
+    return context.apply("mul", *_binary(context))
+
+
+@pointwise("aten.div.Tensor", "aten.div.Scalar")
+def divide(context: PointwiseContext) -> int:
+    return context.apply("div", *_binary(context, PROMOTION.INT_TO_FLOAT))
+
+
+@pointwise("aten.add.Tensor", "aten.add.Scalar")
+def add(context: PointwiseContext) -> int:
+    """`self + alpha * other`."""
+    x, y = _binary(context)
+    return context.apply("add", x, _scaled(context, y))
+
+
+@pointwise("aten.sub.Tensor", "aten.sub.Scalar")
+def subtract(context: PointwiseContext) -> int:
+    """`self - alpha * other`."""
+    x, y = _difference(context)
+    return context.apply("sub", x, _scaled(context, y))
+
+
+@pointwise("aten.rsub.Tensor", "aten.rsub.Scalar")
+def subtract_from(context: PointwiseContext) -> int:
+    """`other - alpha * self`."""
+    x, y = _difference(context)
+    return context.apply("sub", y, _scaled(context, x))
+
+
+def _difference(context: PointwiseContext) -> list[int]:
+    dtypes = context.tensor_dtypes("self", "other")
+    context.require(DType.BOOL not in dtypes, "eager raises for a subtraction of bool")
+    return _binary(context)
+
+
+def _scaled(context: PointwiseContext, value: int) -> int:
+    alpha = context.number("alpha")
+    if alpha == 1:
+        return value
+    context.require(context.builder.dtype(value) is not DType.BOOL, "alpha of bool")
+    return context.apply("mul", value, context.constant_like(value, alpha))
+
+
+def _divide(context: PointwiseContext, operation: str) -> int:
+    operands = [context.operand("self"), context.operand("other")]
+    x, y = context.promoted(operands)
+    divisor = operands[1]
+    safe = context.builder.dtype(x).is_float or not (isinstance(divisor, Node) or divisor == 0)
+    context.require(safe, "eager raises for an integer division by zero")
+    return context.apply(operation, x, y)
+
+
+@pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+def remainder(context: PointwiseContext) -> int:
+    return _divide(context, "remainder")
+
+
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(context: PointwiseContext) -> int:
+    return _divide(context, "fmod")
+
+
+@pointwise("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(context: PointwiseContext) -> int:
+    return _divide(context, "div_floor")
+
+
+@pointwise("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def divide_with_mode(context: PointwiseContext) -> int:
+    mode = context.argument("rounding_mode")
+    if mode is None:
+        return divide(context)
+    return _divide(context, f"div_{mode}")
+
+
+@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def power(context: PointwiseContext) -> int:
+    """Constant exponents are special-cased as in eager."""
+    base, exponent = context.operand("self"), context.operand("exponent")
+    dtype = context.compute_dtype([base, exponent])
+    roots = _HALF_ROOTS if context.result_dtype() is DType.F16 else _ROOTS
+    if isinstance(exponent, Node) or (dtype.is_float and exponent not in roots):
+        return context.apply("pow", *context.promoted([base, exponent]))
+    x = context.value(base, dtype)
+    if exponent == int(exponent) and 0 <= exponent <= (3 if dtype.is_float else 64):
+        return _integer_power(context, x, int(exponent))
+    context.require(dtype.is_float, "a negative or large power of integers")
+    x = context.apply("square", x) if exponent == -2 else x
+    return context.apply(_ROOTS[exponent], x)
+
+
+# What follows multiplication for the exponents that eager does not give to `pow`.
+_HALF_ROOTS: dict[float, str] = {0: "", 1: "", 2: "", 3: "", -1: "reciprocal", -2: "reciprocal"}
+_ROOTS: dict[float, str] = {**_HALF_ROOTS, 0.5: "sqrt", -0.5: "rsqrt"}
+
+
+def _integer_power(context: PointwiseContext, x: int, exponent: int) -> int:
+    result = context.constant_like(x, 1) if exponent == 0 else x
+    for bit in bin(exponent)[3:]:
+        result = context.apply("square", result)
+        result = context.apply("mul", result, x) if bit == "1" else result
+    return result

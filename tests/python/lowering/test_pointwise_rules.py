@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every overload with a rule against eager: values, type promotion, result types, refusals."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+
+from hostjit.lowering.grouping import PointwiseGroup, schedule
+from hostjit.lowering.pointwise import creates, pointwise
+from mcjit import CompiledKernel
+
+Tensor = torch.Tensor
+F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
+I64, I32, I16, I8, U8 = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8
+BOOL = torch.bool
+SAME = [(dtype,) * 3 for dtype in (F64, F32, F16, BF16, I64, I32, I16, I8, U8, BOOL)]
+MIXED = [
+    *((F32, I64, F32), (BF16, F32, BF16), (F16, BF16, F32), (U8, I8, U8)),
+    *((BOOL, F32, BOOL), (I32, BOOL, I32), (BF16, I64, I64)),
+]
+NUMBERS: list[Any] = [3, 0.1]
+EXPONENTS: list[Any] = [0, 1, 2, 3, -1, -2, 0.5, -0.5, 1.7, 5]
+
+_VALUES = [0.0, 1.0, -3.0, 7.0, 2.5, -0.5, 100.0, -7.0, 3.0, 0.25, -2.0, 64.0]
+_SPECIAL = [float("nan"), float("inf"), float("-inf"), -0.0]
+
+
+def tensor(dtype: torch.dtype, position: int, *, special: bool) -> Tensor:
+    """Twelve values; each argument has them in another order."""
+    values = _VALUES[position:] + _VALUES[:position]
+    if special and dtype.is_floating_point:
+        values = [*_SPECIAL[: 4 - position], *values[4 - position :]]
+    result = torch.tensor(values, dtype=F64)
+    return (result.abs() if dtype is U8 else result).to(dtype).reshape(3, 4)
+
+
+def overload_of(name: str) -> Any:
+    namespace, operator, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+
+
+def arguments_of(name: str, dtypes: tuple[torch.dtype, ...]) -> Iterator[tuple[Any, ...]]:
+    """Argument lists that fit the overload's schema."""
+    choices: list[list[Any]] = []
+    num_tensors = 0
+    special = "gelu" not in name
+    for argument in overload_of(name)._schema.arguments:
+        kind = str(argument.type)
+        if argument.kwarg_only:
+            break
+        if argument.name in ("mask", "condition"):
+            choices.append([tensor(BOOL, 1, special=False)])
+        elif argument.name == "value" and name == "aten.masked_fill.Tensor":
+            choices.append([torch.tensor(2.0).to(dtypes[0])])
+        elif "Tensor" in kind:
+            choices.append([tensor(dtypes[num_tensors], num_tensors, special=special)])
+            num_tensors += 1
+        elif "pow" in name:
+            choices.append(EXPONENTS)
+        elif name == "prims.convert_element_type.default":
+            choices.append([F32, I32, BF16, BOOL])
+        elif argument.name == "approximate":
+            choices.append(["none", "tanh"])
+        elif argument.name == "rounding_mode":
+            choices.append(["floor", "trunc"])
+        elif kind in ("number", "Optional[number]"):
+            choices.append(NUMBERS if num_tensors == 1 else [2, -1.5])
+        elif argument.name == "size":
+            choices.append([[3, 4]])
+        else:
+            break
+    return itertools.product(*choices)
+
+
+def keywords_of(name: str) -> list[dict[str, Any]]:
+    names = {a.name for a in overload_of(name)._schema.arguments if a.kwarg_only}
+    result: list[dict[str, Any]] = [{}]
+    if "alpha" in names:
+        result.append({"alpha": 2})
+    if name == "aten.gelu.default":
+        result = [{"approximate": "none"}, {"approximate": "tanh"}]
+    if "rounding_mode" in names:
+        result = [{"rounding_mode": mode} for mode in ("floor", "trunc", None)]
+    if "value" in names:
+        result.append({"value": 3})
+    if "dtype" in names:
+        result += [{"dtype": dtype} for dtype in (F64, BF16, BOOL)]
+    return result
+
+
+def check(name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool | None:
+    """Compare one call with eager; whether it was fused, None if fake tensors refuse the call."""
+    target = overload_of(name)
+    graph = Graph()
+    mode = FakeTensorMode()
+    nodes: list[Any] = []
+    for number, argument in enumerate(arguments):
+        if isinstance(argument, Tensor):
+            node = graph.placeholder(f"x{number}")
+            node.meta["val"] = mode.from_tensor(argument)
+            nodes.append(node)
+        else:
+            nodes.append(argument)
+    fakes = [node.meta["val"] if isinstance(node, Node) else node for node in nodes]
+    try:
+        with mode:
+            fake = target(*fakes, **keywords)
+    except Exception:
+        return None
+    node = graph.call_function(target, tuple(nodes), keywords)
+    node.meta["val"] = fake
+    graph.output(node)
+    (item,) = schedule(graph)
+    fused = isinstance(item, PointwiseGroup)
+    where = f"{name} {arguments} {keywords}"
+    try:
+        expected = target(*arguments, **keywords)
+    except (RuntimeError, TypeError):
+        assert not fused, f"eager raises, but fused: {where}"
+        return False
+    if isinstance(item, PointwiseGroup):
+        values = dict(zip(nodes, arguments, strict=True)) if item.inputs else {}
+        actual = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+        CompiledKernel(item.kernel, optimise=False)(*(values[n] for n in item.inputs), actual)
+        torch.testing.assert_close(actual, expected, equal_nan=True, msg=lambda m: f"{where}\n{m}")
+    return fused
+
+
+@pytest.mark.parametrize("name", pointwise.names() + creates.names())
+def test_overload(name: str) -> None:
+    try:
+        overload_of(name)
+    except AttributeError:
+        pytest.skip("this version of torch has no such overload")
+    num_fused = 0
+    kinds = [str(argument.type) for argument in overload_of(name)._schema.arguments]
+    combinations = {0: SAME[:1], 1: SAME}.get(kinds.count("Tensor"), SAME + MIXED)
+    for dtypes in combinations:
+        cases = list(itertools.product(arguments_of(name, dtypes), keywords_of(name)))
+        for arguments, keywords in cases:
+            num_fused += bool(check(name, arguments, keywords))
+    assert num_fused > 0, f"{name} is never fused"
+
+
+def test_what_is_refused() -> None:
+    x, i = tensor(F32, 0, special=False), tensor(I64, 0, special=False)
+    refused: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("aten.floor_divide.default", (i, i + 1000), {}),
+        ("aten.remainder.Tensor", (i, i + 1000), {}),
+        ("aten.pow.Tensor_Tensor", (i, i.abs()), {}),
+        ("aten.mul.Tensor", (x.to(torch.complex64), x), {}),
+        ("aten.add.Tensor", (tensor(U8, 0, special=False), 300), {}),
+        ("aten.arange.start_step", (0.0, 1.0, 0.1), {}),
+    ]
+    for name, arguments, keywords in refused:
+        assert check(name, arguments, keywords) is False, name
