@@ -18,8 +18,9 @@ std::span<const NodeProgram> node_programs();
 
 enum class Inlining : uint8_t { kAllowed, kForbidden };
 
-// A chain of `num_nodes` launches of one kernel, y = x + 1 on 16 floats. Where inlining is allowed,
-// LLVM may keep the values in registers from launch to launch; forbidden, each is a call.
-std::string launch_chain(int64_t num_nodes, Inlining inlining);
+// A chain of launches of one kernel that adds 1 to 16 floats, from %x to %y and back. Where
+// inlining is allowed, values may stay in registers from launch to launch; forbidden, each is a
+// call.
+std::string launch_chain(int64_t num_launches, Inlining inlining);
 
 }  // namespace hostjit

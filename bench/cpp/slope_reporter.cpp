@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "slope_reporter.h"
 
+#include <unistd.h>
+
 #include <iomanip>
 
 namespace hostjit {
+
+SlopeReporter::SlopeReporter()
+    : ConsoleReporter(isatty(STDOUT_FILENO) ? OO_Defaults : OO_Tabular) {}
 
 void SlopeReporter::ReportRuns(const std::vector<Run>& runs) {
   ConsoleReporter::ReportRuns(runs);
@@ -34,7 +39,7 @@ void SlopeReporter::Finalize() {
     const double slope = (weights * xy - x * y) / determinant;
     GetOutputStream() << std::left << std::setw(36) << name << std::right << std::fixed
                       << std::setprecision(2) << std::setw(9) << slope << " ns per node"
-                      << std::setw(9) << (y - slope * x) / weights << " ns per call\n";
+                      << std::setw(9) << (y - slope * x) / weights << " ns per call without\n";
   }
 }
 

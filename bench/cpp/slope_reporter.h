@@ -15,6 +15,7 @@ namespace hostjit {
 // each weighted by its time, so that small and large programs count alike.
 class SlopeReporter : public benchmark::ConsoleReporter {
  public:
+  SlopeReporter();
   void ReportRuns(const std::vector<Run>& runs) override;
   void Finalize() override;
 
