@@ -7,8 +7,9 @@ namespace hostjit {
 
 // The thread's and the process's PyTorch state that a specialization was compiled under and that
 // changes what the same call means: grad and inference mode, dispatch modes and functorch levels
-// (all visible in the dispatch key sets of the thread), autocast, default dtype, determinism,
-// float32 matmul precision.
+// (all visible in the dispatch key sets of the thread), autocast, default dtype, determinism.
+// Not the float32 matmul precision: operators ask for it themselves, and our own products are
+// always computed in full float32.
 struct GlobalState {
   uint64_t included_keys;
   uint64_t excluded_keys;

@@ -25,9 +25,9 @@ Dispatcher::Dispatcher(const Program& program, const StoragePlan& storage, Kerne
   const llvm::ArrayRef<uint8_t> bytes(reinterpret_cast<const uint8_t*>(constants.data()),
                                       constants.size());
   llvm::Constant* initializer = llvm::ConstantDataArray::get(module.getContext(), bytes);
-  constants_ = new llvm::GlobalVariable(module, initializer->getType(), /*isConstant=*/true,
-                                        llvm::GlobalValue::PrivateLinkage, initializer,
-                                        "constants");
+  constants_ =
+      new llvm::GlobalVariable(module, initializer->getType(), /*isConstant=*/true,
+                               llvm::GlobalValue::PrivateLinkage, initializer, "constants");
   constants_->setAlignment(llvm::Align(64));
 }
 
@@ -121,113 +121,9 @@ void Dispatcher::emit_outputs() {
         call(Extern::hostjit_return_slot, {frame_, integer(output.slot), target});
         live_slots_.erase(output.slot);
         break;
-      case OutputKind::kScalar:
-        builder_.CreateStore(scalar(output.value), target);
-        break;
+      case OutputKind::kScalar: builder_.CreateStore(scalar(output.value), target); break;
     }
   }
-}
-
-llvm::Value* Dispatcher::frame_field(size_t offset, llvm::Type* type, const char* name) {
-  llvm::Value*& field = frame_fields_[offset];
-  if (field) return field;
-  auto* load = entry_builder_.CreateLoad(
-      type, entry_builder_.CreateConstInBoundsGEP1_64(entry_builder_.getInt8Ty(), frame_, offset),
-      name);
-  load->setMetadata(llvm::LLVMContext::MD_invariant_load,
-                    llvm::MDNode::get(module_.getContext(), {}));
-  return field = load;
-}
-
-llvm::Value* Dispatcher::input_field(int64_t index, size_t offset, llvm::Type* type) {
-  llvm::Value*& field = input_fields_[{index, offset}];
-  if (field) return field;
-  const auto load_invariant = [&](llvm::Type* loaded, llvm::Value* from, const std::string& name) {
-    auto* load = entry_builder_.CreateLoad(loaded, from, name);
-    load->setMetadata(llvm::LLVMContext::MD_invariant_load,
-                      llvm::MDNode::get(module_.getContext(), {}));
-    return load;
-  };
-  constexpr size_t kPointerItself = ~size_t{0};
-  llvm::Value*& input = input_fields_[{index, kPointerItself}];
-  const std::string& name = program_.inputs()[index]->name();
-  if (!input) {
-    llvm::Value* slot =
-        entry_builder_.CreateConstInBoundsGEP1_64(pointer_, function_->getArg(1), index);
-    input = load_invariant(pointer_, slot, name);
-  }
-  llvm::Value* from =
-      entry_builder_.CreateConstInBoundsGEP1_64(entry_builder_.getInt8Ty(), input, offset);
-  return input_fields_[{index, offset}] = load_invariant(type, from, name + ".field");
-}
-
-llvm::Value* Dispatcher::data(const Value* value) {
-  const Storage& storage = storage_.of(value);
-  switch (storage.base) {
-    case MemoryBase::kInput:
-      return address(input_field(storage.index, offsetof(TensorArg, data), pointer_),
-                     storage.offset);
-    case MemoryBase::kArena:
-      return address(frame_field(offsetof(Frame, arena), pointer_, "arena"), storage.offset);
-    case MemoryBase::kConstant:
-      return address(constants_, storage.offset);
-    case MemoryBase::kSlot: {
-      llvm::Value*& base = slot_data_[storage.index];
-      if (!base) {
-        HOSTJIT_ICHECK(storage_.slot(storage.index).kind == SlotKind::kFrame, "%", value->name(),
-                       " is used but not made");
-        base = load_slot_data(entry_builder_, storage.index);
-      }
-      return address(base, storage.offset);
-    }
-  }
-  HOSTJIT_ICHECK(false, "no such memory base");
-}
-
-llvm::Value* Dispatcher::header(const Value* value) {
-  const int64_t slot = storage_.slot_of(value);
-  if (slot >= 0) return slot_header(slot);
-  const Storage& storage = storage_.of(value);
-  HOSTJIT_ICHECK(storage.base == MemoryBase::kInput && storage.root == value, "%", value->name(),
-                 " has no tensor header");
-  return input_field(storage.index, offsetof(TensorArg, tensor), pointer_);
-}
-
-llvm::Value* Dispatcher::slot_header(int64_t slot) {
-  // An at::Tensor is one pointer wide.
-  return address(frame_field(offsetof(Frame, slots), pointer_, "slots"),
-                 slot * static_cast<int64_t>(sizeof(void*)));
-}
-
-llvm::Value* Dispatcher::scalar(const Value* value) {
-  const auto found = scalars_.find(value);
-  if (found != scalars_.end()) return found->second;
-  for (size_t i = 0; i < program_.inputs().size(); ++i) {
-    if (program_.inputs()[i] != value) continue;
-    llvm::Type* type = std::holds_alternative<F64Type>(value->type()) ? builder_.getDoubleTy()
-                                                                      : builder_.getInt64Ty();
-    return scalars_[value] = input_field(static_cast<int64_t>(i), 0, type);
-  }
-  HOSTJIT_ICHECK(false, "scalar %", value->name(), " is used but not made");
-}
-
-llvm::Value* Dispatcher::integer(int64_t value) { return builder_.getInt64(value); }
-
-llvm::Value* Dispatcher::address(llvm::Value* base, int64_t bytes) {
-  if (bytes == 0) return base;
-  return builder_.CreateConstInBoundsGEP1_64(builder_.getInt8Ty(), base, bytes);
-}
-
-llvm::Align Dispatcher::alignment(const Value* value) const {
-  const Storage& storage = storage_.of(value);
-  const auto element = static_cast<uint64_t>(size_in_bytes(value->tensor_type().dtype));
-  uint64_t base = element;
-  if (storage.base == MemoryBase::kArena) {
-    base = static_cast<uint64_t>(storage_.layout().alignment);
-  } else if (storage.base == MemoryBase::kConstant) {
-    base = 64;
-  }
-  return llvm::commonAlignment(llvm::Align(base), static_cast<uint64_t>(storage.offset));
 }
 
 llvm::CallInst* Dispatcher::call(Extern name, llvm::ArrayRef<llvm::Value*> arguments) {
@@ -268,7 +164,8 @@ void Dispatcher::branch_to_cleanup_if(llvm::Value* condition) {
 }
 
 llvm::Value* Dispatcher::string_constant(std::string_view text) {
-  return builder_.CreateGlobalString(llvm::StringRef(text.data(), text.size()), "text", 0, &module_);
+  return builder_.CreateGlobalString(llvm::StringRef(text.data(), text.size()), "text", 0,
+                                     &module_);
 }
 
 void Dispatcher::emit_if(llvm::Value* condition, const std::function<void()>& then) {
@@ -301,8 +198,8 @@ bool Dispatcher::is_made_by_code(int64_t slot) const {
 
 llvm::Value* Dispatcher::load_slot_data(llvm::IRBuilder<>& builder, int64_t slot) {
   llvm::Value* array = frame_field(offsetof(Frame, slot_data), pointer_, "slot_data");
-  return builder.CreateLoad(
-      pointer_, builder.CreateConstInBoundsGEP1_64(pointer_, array, slot), "data");
+  return builder.CreateLoad(pointer_, builder.CreateConstInBoundsGEP1_64(pointer_, array, slot),
+                            "data");
 }
 
 void Dispatcher::release_slot(int64_t slot) {

@@ -64,9 +64,9 @@ class Dispatcher {
   // Scalars of init that body uses: they cost nothing to compute again.
   void emit_init_scalars();
   void emit_outputs();
-  llvm::Value* frame_field(size_t offset, llvm::Type* type, const char* name);
 
-  // dispatcher.cpp: operands
+  // operands.cpp
+  llvm::Value* frame_field(size_t offset, llvm::Type* type, const char* name);
   // The address of the first element.
   llvm::Value* data(const Value* value);
   // The at::Tensor*.
@@ -103,10 +103,10 @@ class Dispatcher {
   bool is_made_by_code(int64_t slot) const;
   llvm::Value* load_slot_data(llvm::IRBuilder<>& builder, int64_t slot);
 
-  void emit_copy_loops(const Copy& op);                // memory.cpp
-  void note_launch(const LaunchKernel& op);            // launch.cpp
-  void mark_kernel_operands();                         // launch.cpp
-  llvm::Value* scalar_in_memory(const Value* value);   // aten.cpp
+  void emit_copy_loops(const Copy& op);               // memory.cpp
+  void note_launch(const LaunchKernel& op);           // launch.cpp
+  void mark_kernel_operands();                        // launch.cpp
+  llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
 
   // math.cpp
   void emit_product(const Product& product);
@@ -137,7 +137,7 @@ class Dispatcher {
   std::unordered_map<int64_t, llvm::Value*> slot_data_;
   std::unordered_map<const Value*, llvm::Value*> scalars_;
   std::map<int64_t, const Value*> live_slots_;  // with the root of each
-  std::vector<llvm::Value*> open_ranges_;  // whether each range was opened
+  std::vector<llvm::Value*> open_ranges_;       // whether each range was opened
 };
 
 }  // namespace hostjit

@@ -8,9 +8,8 @@ template <class F>
 llvm::Function* declare(llvm::Module& module, const char* name) {
   if (llvm::Function* function = module.getFunction(name)) return function;
   using Signature = ExternSignature<F>;
-  auto* function =
-      llvm::Function::Create(Signature::type(module.getContext()),
-                             llvm::GlobalValue::ExternalLinkage, name, module);
+  auto* function = llvm::Function::Create(Signature::type(module.getContext()),
+                                          llvm::GlobalValue::ExternalLinkage, name, module);
   Signature::set_attributes(*function);
   return function;
 }
@@ -20,8 +19,7 @@ llvm::Function* declare(llvm::Module& module, const char* name) {
 llvm::Function* declare_extern(llvm::Module& module, Extern name) {
   switch (name) {
 #define HOSTJIT_DECLARE_EXTERN(function) \
-  case Extern::function:                 \
-    return declare<decltype(&function)>(module, #function);
+  case Extern::function: return declare<decltype(&function)>(module, #function);
     HOSTJIT_FOR_EACH_EXTERN(HOSTJIT_DECLARE_EXTERN)
 #undef HOSTJIT_DECLARE_EXTERN
   }

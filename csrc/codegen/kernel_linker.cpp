@@ -27,8 +27,8 @@ std::string type_text(const llvm::Type& type) {
 
 std::unique_ptr<llvm::Module> parse(const Kernel& kernel, llvm::LLVMContext& context) {
   llvm::SMDiagnostic diagnostic;
-  auto module = llvm::parseAssembly(llvm::MemoryBufferRef(kernel.text, kernel.name), diagnostic,
-                                    context);
+  auto module =
+      llvm::parseAssembly(llvm::MemoryBufferRef(kernel.text, kernel.name), diagnostic, context);
   HOSTJIT_CHECK(module, "kernel '", kernel.name, "': line ", diagnostic.getLineNo(), ", column ",
                 diagnostic.getColumnNo() + 1, ": ", diagnostic.getMessage().str(), "\n",
                 diagnostic.getLineContents().str());
@@ -48,9 +48,9 @@ void check_calls(const Kernel& kernel, const llvm::Module& module) {
     for (const ScalarMathFunction& math : scalar_math_functions()) {
       if (function.getName() != math.name) continue;
       const llvm::FunctionType* type = function.getFunctionType();
-      bool fits = type->getNumParams() == math.arity && !type->isVarArg() &&
-                  (math.is_f64 ? type->getReturnType()->isDoubleTy()
-                               : type->getReturnType()->isFloatTy());
+      bool fits =
+          type->getNumParams() == math.arity && !type->isVarArg() &&
+          (math.is_f64 ? type->getReturnType()->isDoubleTy() : type->getReturnType()->isFloatTy());
       for (const llvm::Type* parameter : type->params()) {
         fits = fits && parameter == type->getReturnType();
       }
@@ -77,15 +77,15 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
   for (size_t i = 0; i < expected; ++i) {
     const llvm::Type* found = type.getParamType(static_cast<unsigned>(i));
     if (i < num_tensors) {
-      HOSTJIT_CHECK(found->isPointerTy() && found->getPointerAddressSpace() == 0,
-                    "launch_kernel '", launch.kernel, "': parameter ", i, " has type ",
-                    type_text(*found), ", expected ptr");
+      HOSTJIT_CHECK(found->isPointerTy() && found->getPointerAddressSpace() == 0, "launch_kernel '",
+                    launch.kernel, "': parameter ", i, " has type ", type_text(*found),
+                    ", expected ptr");
       continue;
     }
     const bool is_f64 = std::holds_alternative<F64Type>(launch.scalars[i - num_tensors]->type());
     HOSTJIT_CHECK(is_f64 ? found->isDoubleTy() : found->isIntegerTy(64), "launch_kernel '",
-                  launch.kernel, "': parameter ", i, " has type ", type_text(*found),
-                  ", expected ", is_f64 ? "double" : "i64");
+                  launch.kernel, "': parameter ", i, " has type ", type_text(*found), ", expected ",
+                  is_f64 ? "double" : "i64");
   }
 }
 

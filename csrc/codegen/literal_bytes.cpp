@@ -3,6 +3,7 @@
 
 #include <llvm/ADT/APFloat.h>
 #include <llvm/ADT/APInt.h>
+#include <llvm/Config/llvm-config.h>
 
 #include <complex>
 #include <cstring>
@@ -16,28 +17,20 @@ namespace {
 const llvm::fltSemantics& float_semantics(DType dtype) {
   switch (dtype) {
     case DType::kF16:
-    case DType::kC32:
-      return llvm::APFloat::IEEEhalf();
-    case DType::kBF16:
-      return llvm::APFloat::BFloat();
+    case DType::kC32: return llvm::APFloat::IEEEhalf();
+    case DType::kBF16: return llvm::APFloat::BFloat();
     case DType::kF32:
-    case DType::kC64:
-      return llvm::APFloat::IEEEsingle();
+    case DType::kC64: return llvm::APFloat::IEEEsingle();
     case DType::kF64:
-    case DType::kC128:
-      return llvm::APFloat::IEEEdouble();
-    case DType::kF8E4M3FN:
-      return llvm::APFloat::Float8E4M3FN();
-    case DType::kF8E5M2:
-      return llvm::APFloat::Float8E5M2();
-    case DType::kF8E4M3FNUZ:
-      return llvm::APFloat::Float8E4M3FNUZ();
-    case DType::kF8E5M2FNUZ:
-      return llvm::APFloat::Float8E5M2FNUZ();
-    case DType::kF8E8M0FNU:
-      return llvm::APFloat::Float8E8M0FNU();
-    default:
-      HOSTJIT_ICHECK(false, "dtype ", dtype, " is not a floating point type");
+    case DType::kC128: return llvm::APFloat::IEEEdouble();
+    case DType::kF8E4M3FN: return llvm::APFloat::Float8E4M3FN();
+    case DType::kF8E5M2: return llvm::APFloat::Float8E5M2();
+    case DType::kF8E4M3FNUZ: return llvm::APFloat::Float8E4M3FNUZ();
+    case DType::kF8E5M2FNUZ: return llvm::APFloat::Float8E5M2FNUZ();
+#if LLVM_VERSION_MAJOR >= 20
+    case DType::kF8E8M0FNU: return llvm::APFloat::Float8E8M0FNU();
+#endif
+    default: throw_error(concat("this LLVM has no literals of dtype ", dtype));
   }
 }
 

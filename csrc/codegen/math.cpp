@@ -24,10 +24,9 @@ void Dispatcher::emit(const Bmm& op) {
 void Dispatcher::emit(const Addmm& op) {
   if (const auto product = describe(op)) return emit_product(*product);
   llvm::Type* f64 = builder_.getDoubleTy();
-  call_fallible(Extern::hostjit_addmm,
-                {frame_, header(op.bias), header(op.lhs), header(op.rhs),
-                 llvm::ConstantFP::get(f64, op.beta), llvm::ConstantFP::get(f64, op.alpha),
-                 header(op.out)});
+  call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
+                                        llvm::ConstantFP::get(f64, op.beta),
+                                        llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
 }
 
 void Dispatcher::emit_product(const Product& product) {
@@ -68,8 +67,8 @@ bool Dispatcher::writes_apart(const Product& product) const {
 void Dispatcher::emit_addend(const Product& product) {
   if (!product.addend && product.k != 0) return;
   const int64_t bytes = size_in_bytes(product.dtype);
-  llvm::Type* element = product.dtype == DType::kF32 ? builder_.getFloatTy()
-                                                     : builder_.getDoubleTy();
+  llvm::Type* element =
+      product.dtype == DType::kF32 ? builder_.getFloatTy() : builder_.getDoubleTy();
   const llvm::Align align(static_cast<uint64_t>(bytes));
   llvm::Value* out = data(product.out.value);
   llvm::Value* addend = product.addend ? data(product.addend->value) : nullptr;

@@ -48,8 +48,7 @@ void Dispatcher::emit(const Copy& op) {
   const CopyKind kind = plan_copy(op.source->tensor_type(), storage_.of(op.source),
                                   op.out->tensor_type(), storage_.of(op.out));
   switch (kind) {
-    case CopyKind::kNothing:
-      break;
+    case CopyKind::kNothing: break;
     case CopyKind::kBytes:
       announce_write(op.out);
       builder_.CreateMemCpy(data(op.out), alignment(op.out), data(op.source), alignment(op.source),

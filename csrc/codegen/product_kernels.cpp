@@ -33,9 +33,9 @@ std::string key_of(const Product& product) {
   const auto strides = [](const MatrixView& matrix) {
     return concat(".", matrix.row_stride, "_", matrix.column_stride);
   };
-  std::string key = concat("product.", product.m, "x", product.k, "x", product.n, ".",
-                           product.dtype, strides(product.lhs), strides(product.rhs),
-                           strides(product.out));
+  std::string key =
+      concat("product.", product.m, "x", product.k, "x", product.n, ".", product.dtype,
+             strides(product.lhs), strides(product.rhs), strides(product.out));
   if (product.addend) key += strides(*product.addend);
   if (product.alpha != 1.0 || product.beta != 1.0) {
     key += concat(".", product.alpha, "_", product.beta);

@@ -153,10 +153,10 @@ void ProductTiles::store(llvm::Value* sums, int64_t width, llvm::Value* row, llv
   llvm::Value* result = scaled(sums, product_.alpha);
   if (product_.addend) {
     llvm::Value* from = element(*product_.addend, addend_, row, column);
-    llvm::Value* value = product_.addend->column_stride == 1
-                             ? load(from, width, count)
-                             : builder_.CreateVectorSplat(static_cast<unsigned>(width),
-                                                          load_scalar(from));
+    llvm::Value* value =
+        product_.addend->column_stride == 1
+            ? load(from, width, count)
+            : builder_.CreateVectorSplat(static_cast<unsigned>(width), load_scalar(from));
     result = builder_.CreateFAdd(result, scaled(value, product_.beta));
   }
   llvm::Value* target = element(product_.out, out_, row, column);

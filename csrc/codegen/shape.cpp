@@ -61,15 +61,9 @@ void Dispatcher::emit(const IndexBinary& op) {
   };
   llvm::Value* result = nullptr;
   switch (op.operation) {
-    case IndexOperation::kAdd:
-      result = builder_.CreateAdd(lhs, rhs);
-      break;
-    case IndexOperation::kSub:
-      result = builder_.CreateSub(lhs, rhs);
-      break;
-    case IndexOperation::kMul:
-      result = builder_.CreateMul(lhs, rhs);
-      break;
+    case IndexOperation::kAdd: result = builder_.CreateAdd(lhs, rhs); break;
+    case IndexOperation::kSub: result = builder_.CreateSub(lhs, rhs); break;
+    case IndexOperation::kMul: result = builder_.CreateMul(lhs, rhs); break;
     case IndexOperation::kFloorDiv:
       check_divisor();
       result = rounded(divide(), signs_differ(), /*upwards=*/false);

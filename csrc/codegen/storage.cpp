@@ -122,8 +122,12 @@ void StoragePlan::place_inputs(const Program& program) {
     if (!input->is_tensor()) continue;
     HOSTJIT_CHECK(input->tensor_type().is_static(), "input %", input->name(), " has type ",
                   to_string(input->type()), ", expected constant sizes and strides");
-    storages_[input] = {MemoryBase::kInput, static_cast<int64_t>(i), 0,
-                        input->tensor_type().extent_in_bytes(), /*is_shared=*/false, input};
+    storages_[input] = {MemoryBase::kInput,
+                        static_cast<int64_t>(i),
+                        0,
+                        input->tensor_type().extent_in_bytes(),
+                        /*is_shared=*/false,
+                        input};
   }
 }
 
@@ -164,8 +168,8 @@ void StoragePlan::place(const Constant& op) {
     const std::vector<std::byte> bytes = literal_bytes(literal, type.dtype);
     block.insert(block.end(), bytes.begin(), bytes.end());
   }
-  storages_[op.result] = {MemoryBase::kConstant, 0, offset, type.extent_in_bytes(), false,
-                          op.result};
+  storages_[op.result] = {MemoryBase::kConstant,  0,     offset,
+                          type.extent_in_bytes(), false, op.result};
 }
 
 void StoragePlan::place(const View& op) {
@@ -181,11 +185,15 @@ void StoragePlan::place(const View& op) {
 void StoragePlan::place(const AtenCall& op, bool is_init) {
   for (const Value* result : op.results) {
     if (num_uses_[result] == 0) continue;
-    const int64_t slot = add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0,
-                                  result->tensor_type());
+    const int64_t slot =
+        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, result->tensor_type());
     slots_[result] = slot;
-    storages_[result] = {MemoryBase::kSlot, slot, 0, result->tensor_type().extent_in_bytes(),
-                         /*is_shared=*/!op.aliases.empty(), result};
+    storages_[result] = {MemoryBase::kSlot,
+                         slot,
+                         0,
+                         result->tensor_type().extent_in_bytes(),
+                         /*is_shared=*/!op.aliases.empty(),
+                         result};
   }
 }
 

@@ -87,7 +87,8 @@ std::vector<VectorMathVariant> vector_math_candidates(const std::vector<VectorIs
             concat("Sleef_", entry.name, is_f64 ? "d" : "f", lanes, entry.suffix);
         const char* separator = *entry.suffix ? "" : "_";
         for (const std::string& symbol : {plain + separator + isa.sleef_suffix, plain}) {
-          candidates.push_back({scalar_name(entry.name, is_f64), symbol, lanes, entry.arity, is_f64});
+          candidates.push_back(
+              {scalar_name(entry.name, is_f64), symbol, lanes, entry.arity, is_f64});
         }
       }
     }

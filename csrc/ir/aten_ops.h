@@ -17,14 +17,14 @@ namespace hostjit {
 // of inputs followed by mutated. A result whose schema aliases operand i lists i in `aliases`.
 struct AtenCall {
   static constexpr OpInfo kInfo{"aten_call", "Calls any operator through PyTorch's dispatcher."};
-  std::string target;
-  std::vector<Value*> inputs;
-  std::vector<Value*> mutated;
-  std::vector<Literal> arguments;
-  std::vector<int64_t> aliases;
+  std::string target = {};
+  std::vector<Value*> inputs = {};
+  std::vector<Value*> mutated = {};
+  std::vector<Literal> arguments = {};
+  std::vector<int64_t> aliases = {};
   // False for operators that draw random numbers or have effects of their own.
   bool pure = true;
-  std::vector<Value*> results;
+  std::vector<Value*> results = {};
 
   static void fields(auto& self, auto& visit) {
     visit.attribute("target", self.target, std::optional<std::string>{});

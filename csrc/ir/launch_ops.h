@@ -16,13 +16,13 @@ namespace hostjit {
 // loops by itself and takes none.
 struct LaunchKernel {
   static constexpr OpInfo kInfo{"launch_kernel", "Runs a kernel on the memory of its operands."};
-  std::string kernel;
-  std::vector<Value*> inputs;
-  std::vector<Value*> in_out;
-  std::vector<Value*> outputs;
-  std::vector<Value*> scalars;
-  std::vector<int64_t> grid;
-  std::vector<int64_t> block;
+  std::string kernel = {};
+  std::vector<Value*> inputs = {};
+  std::vector<Value*> in_out = {};
+  std::vector<Value*> outputs = {};
+  std::vector<Value*> scalars = {};
+  std::vector<int64_t> grid = {};
+  std::vector<int64_t> block = {};
   int64_t shared_memory = 0;
   Value* stream = nullptr;
 

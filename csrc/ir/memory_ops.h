@@ -49,7 +49,7 @@ struct Copy {
 
 struct Fill {
   static constexpr OpInfo kInfo{"fill", "Writes one scalar into every element of out."};
-  Literal value;
+  Literal value = {};
   Value* out = nullptr;
 
   static void fields(auto& self, auto& visit) {
@@ -62,7 +62,7 @@ struct Fill {
 struct Constant {
   static constexpr OpInfo kInfo{"constant",
                                 "A read-only contiguous tensor of literal values, row-major."};
-  std::vector<Literal> values;
+  std::vector<Literal> values = {};
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {

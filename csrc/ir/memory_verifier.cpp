@@ -70,26 +70,27 @@ class MemoryVerifier {
   }
 
   void use(const Op& op, const std::string& name, const Value* value, Access access) {
-    const auto require = [&](bool condition, const std::string& found, const char* expected) {
-      HOSTJIT_CHECK(condition, describe(op), ": '", name, "' is %", value->name(), ", ", found,
-                    ", expected ", expected);
+    const auto fail = [&](const std::string& found, const char* expected) {
+      throw_error(concat(describe(op), ": '", name, "' is %", value->name(), ", ", found,
+                         ", expected ", expected));
     };
     for (const size_t root : roots_[value]) {
       Memory& memory = memories_[root];
-      require(!memory.freed,
-              memory.value == value
-                  ? "which was freed before"
-                  : concat("memory of %", memory.value->name(), ", which was freed before"),
-              "live memory");
-      // What init made serves the calls that follow, so the body only reads it.
-      memory.last = memory.in_init && !in_init_ ? kForever : position_;
-      const bool read_only = memory.kind == ResultKind::kConstant || (memory.in_init && !in_init_);
-      // A Deallocate ends the life of the value's own memory, not of what it may share.
-      if (writes(access) || (access == Access::kFree && memory.value == value)) {
-        require(!read_only,
-                memory.kind == ResultKind::kConstant ? "memory of a constant" : "memory of init",
-                "memory that may change");
+      // Freeing what ATen owns leaves memory alone that the value shares.
+      if (access == Access::kFree && memory.value != value) continue;
+      if (memory.freed && memory.value == value) fail("which was freed before", "live memory");
+      if (memory.freed) {
+        fail(concat("memory of %", memory.value->name(), ", which was freed before"),
+             "live memory");
       }
+      // What init made serves the calls that follow, so the body only reads it.
+      const bool is_of_init = memory.in_init && !in_init_;
+      memory.last = is_of_init ? kForever : position_;
+      if (!writes(access) && access != Access::kFree) continue;
+      if (memory.kind == ResultKind::kConstant) {
+        fail("memory of a constant", "memory that may change");
+      }
+      if (is_of_init) fail("memory of init", "memory that may change");
     }
     if (access == Access::kFree) free(op, name, value);
   }

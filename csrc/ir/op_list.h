@@ -5,6 +5,7 @@
 //   kInfo                        name, one-line doc, side effect
 //   fields(self, visit)          operands with their access, attributes, results
 //   verify(OpVerifier&) const    what must hold beyond the fields
+// Every member has an initialiser, so that Linear{.input = x, .out = y} may leave any out.
 // The variant, the names, the visitors, the printer, the parser, the Python attributes and the
 // reference page come from it; evaluator and code generator fail to compile without a case.
 #define HOSTJIT_FOR_EACH_OP(X) \

@@ -18,42 +18,49 @@ bool certainly_overlaps(const TensorType& type) {
 
 }  // namespace
 
+void OpVerifier::fail(std::string_view operand, const std::string& found,
+                      const std::string& expected) const {
+  throw_error(concat(op_name_, label_, ": '", operand, "' ", found, ", expected ", expected));
+}
+
 const TensorType& OpVerifier::require_tensor(std::string_view operand, const Value* value) const {
   const auto* type = std::get_if<TensorType>(&value->type());
-  require(type != nullptr, operand, concat("has type ", to_string(value->type())), "a tensor");
-  return *type;
+  if (type) return *type;
+  fail(operand, concat("has type ", to_string(value->type())), "a tensor");
 }
 
 void OpVerifier::require_scalar(std::string_view operand, const Value* value,
                                 std::initializer_list<std::string_view> types) const {
   const std::string found = to_string(value->type());
+  if (std::ranges::find(types, found) != types.end()) return;
   std::string expected;
   for (const std::string_view type : types) {
     expected += concat(expected.empty() ? "" : " or ", type);
   }
-  require(std::ranges::find(types, found) != types.end(), operand, concat("has type ", found),
-          expected);
+  fail(operand, concat("has type ", found), expected);
 }
 
 void OpVerifier::require_rank(std::string_view operand, const Value* value, int64_t rank) const {
   const int64_t found = require_tensor(operand, value).rank();
-  require(found == rank, operand, concat("has rank ", found), std::to_string(rank));
+  if (found != rank) fail(operand, concat("has rank ", found), std::to_string(rank));
 }
 
 void OpVerifier::require_dtype(std::string_view operand, const Value* value, DType dtype) const {
   const DType found = require_tensor(operand, value).dtype;
-  require(found == dtype, operand, concat("has dtype ", found), std::string(to_string(dtype)));
+  if (found != dtype) {
+    fail(operand, concat("has dtype ", found), std::string(to_string(dtype)));
+  }
 }
 
 void OpVerifier::require_device(std::string_view operand, const Value* value, Device device) const {
   const Device found = require_tensor(operand, value).device;
-  require(found == device, operand, concat("is on ", to_string(found)), to_string(device));
+  if (found != device) fail(operand, concat("is on ", to_string(found)), to_string(device));
 }
 
 void OpVerifier::require_sizes(std::string_view operand, const Value* value,
                                const std::vector<Dim>& sizes) const {
   const std::vector<Dim>& found = require_tensor(operand, value).dims;
-  require(found == sizes, operand, concat("has sizes ", to_string(found)), to_string(sizes));
+  if (found != sizes) fail(operand, concat("has sizes ", to_string(found)), to_string(sizes));
 }
 
 void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* value,
@@ -64,15 +71,17 @@ void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* va
     const Dim& size = found[found.size() - 1 - i];
     fits = size == Dim(1) || size == sizes[sizes.size() - 1 - i];
   }
-  require(fits, operand, concat("has sizes ", to_string(found)),
-          concat("sizes that broadcast to ", to_string(sizes)));
+  if (fits) return;
+  fail(operand, concat("has sizes ", to_string(found)),
+       concat("sizes that broadcast to ", to_string(sizes)));
 }
 
 void OpVerifier::require_no_internal_overlap(std::string_view operand, const Value* value) const {
   const TensorType& type = require_tensor(operand, value);
-  require(!certainly_overlaps(type), operand,
-          concat("has sizes ", to_string(type.dims), " with strides ", to_string(type.strides)),
-          "elements that do not share memory");
+  if (!certainly_overlaps(type)) return;
+  fail(operand,
+       concat("has sizes ", to_string(type.dims), " with strides ", to_string(type.strides)),
+       "elements that do not share memory");
 }
 
 }  // namespace hostjit

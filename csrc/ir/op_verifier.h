@@ -16,10 +16,13 @@ class OpVerifier {
   OpVerifier(std::string_view op_name, std::string label)
       : op_name_(op_name), label_(std::move(label)) {}
 
-  // Throws Error "<op><label>: '<operand>' <has>, expected <expected>" unless `condition`.
-  void require(bool condition, std::string_view operand, const std::string& has,
+  // Throws Error "<op><label>: '<operand>' <found>, expected <expected>".
+  [[noreturn]] void fail(std::string_view operand, const std::string& found,
+                         const std::string& expected) const;
+  // Fails unless `condition`. Where the texts take time to build, test first and call fail.
+  void require(bool condition, std::string_view operand, const std::string& found,
                const std::string& expected) const {
-    HOSTJIT_CHECK(condition, op_name_, label_, ": '", operand, "' ", has, ", expected ", expected);
+    if (!condition) fail(operand, found, expected);
   }
 
   // The type of a tensor operand.

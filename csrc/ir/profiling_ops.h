@@ -12,7 +12,7 @@ namespace hostjit {
 struct RangePush {
   static constexpr OpInfo kInfo{"range_push", "Opens a profiler range (torch.profiler, NVTX).",
                                 /*has_side_effect=*/true};
-  std::string label;
+  std::string label = {};
 
   static void fields(auto& self, auto& visit) {
     visit.attribute("label", self.label, std::optional<std::string>{});

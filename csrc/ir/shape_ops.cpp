@@ -46,7 +46,7 @@ int64_t apply(IndexOperation operation, int64_t lhs, int64_t rhs) {
   const auto a = static_cast<uint64_t>(lhs);
   const auto b = static_cast<uint64_t>(rhs);
   const auto check_divisor = [&] {
-    HOSTJIT_CHECK(rhs != 0, "index_binary: ", to_string(operation), " of ", lhs, " by zero");
+    HOSTJIT_CHECK(rhs != 0, "index_binary: ", to_string(operation), " by zero");
   };
   switch (operation) {
     case IndexOperation::kAdd:

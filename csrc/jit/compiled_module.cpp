@@ -22,9 +22,7 @@ class CompileContext {
     context_.setDiagnosticHandlerCallBack(&CompileContext::handle, this);
   }
   llvm::LLVMContext& get() { return context_; }
-  void check() const {
-    HOSTJIT_CHECK(errors_.empty(), "program '", program_, "': ", errors_);
-  }
+  void check() const { HOSTJIT_CHECK(errors_.empty(), "program '", program_, "': ", errors_); }
 
  private:
   static void handle(const llvm::DiagnosticInfo* diagnostic, void* self) {
@@ -153,15 +151,13 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
 }
 
 std::string CompiledModule::llvm_ir() const {
-  return state_->text(/*is_optimized=*/true, [](HostTarget&, const llvm::Module& module) {
-    return module_text(module);
-  });
+  return state_->text(/*is_optimized=*/true,
+                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
 }
 
 std::string CompiledModule::unoptimized_llvm_ir() const {
-  return state_->text(/*is_optimized=*/false, [](HostTarget&, const llvm::Module& module) {
-    return module_text(module);
-  });
+  return state_->text(/*is_optimized=*/false,
+                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
 }
 
 std::string CompiledModule::assembly() const {

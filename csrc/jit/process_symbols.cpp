@@ -57,17 +57,22 @@ std::map<std::string, void*> symbol_addresses(const std::vector<VectorMathVarian
   }
   // LLVM calls these for intrinsics that are too long for inline code or have no instruction.
   for (const char* name :
-       {"memcpy", "memmove", "memset", "memcmp", "bcmp", "fmod", "fmodf", "pow", "powf", "exp",
-        "expf", "exp2", "exp2f", "log", "logf", "log2", "log2f", "log10", "log10f", "sin", "sinf",
-        "cos", "cosf", "tan", "tanf", "floor", "floorf", "ceil", "ceilf", "trunc", "truncf",
-        "rint", "rintf", "nearbyint", "nearbyintf", "round", "roundf", "roundeven", "roundevenf",
-        "fma", "fmaf", "fmin", "fminf", "fmax", "fmaxf", "ldexp", "ldexpf", "sqrt", "sqrtf",
-        "asin", "asinf", "acos", "acosf", "atan", "atanf", "atan2", "atan2f", "sinh", "sinhf",
-        "cosh", "coshf", "tanh", "tanhf", "sincos", "sincosf", "exp10", "exp10f", "frexp",
-        "frexpf", "modf", "modff", "lround", "lroundf", "llround", "llroundf", "lrint", "lrintf",
-        "llrint", "llrintf", "__truncsfhf2", "__truncdfhf2", "__extendhfsf2", "__truncsfbf2",
-        "__truncdfbf2", "__multi3", "__divti3", "__modti3", "__udivti3", "__umodti3", "__mulsc3",
-        "__muldc3", "__divsc3", "__divdc3", "__powisf2", "__powidf2"}) {
+       {"memcpy",   "memmove",      "memset",       "memcmp",        "bcmp",         "fmod",
+        "fmodf",    "pow",          "powf",         "exp",           "expf",         "exp2",
+        "exp2f",    "log",          "logf",         "log2",          "log2f",        "log10",
+        "log10f",   "sin",          "sinf",         "cos",           "cosf",         "tan",
+        "tanf",     "floor",        "floorf",       "ceil",          "ceilf",        "trunc",
+        "truncf",   "rint",         "rintf",        "nearbyint",     "nearbyintf",   "round",
+        "roundf",   "roundeven",    "roundevenf",   "fma",           "fmaf",         "fmin",
+        "fminf",    "fmax",         "fmaxf",        "ldexp",         "ldexpf",       "sqrt",
+        "sqrtf",    "asin",         "asinf",        "acos",          "acosf",        "atan",
+        "atanf",    "atan2",        "atan2f",       "sinh",          "sinhf",        "cosh",
+        "coshf",    "tanh",         "tanhf",        "sincos",        "sincosf",      "exp10",
+        "exp10f",   "frexp",        "frexpf",       "modf",          "modff",        "lround",
+        "lroundf",  "llround",      "llroundf",     "lrint",         "lrintf",       "llrint",
+        "llrintf",  "__truncsfhf2", "__truncdfhf2", "__extendhfsf2", "__truncsfbf2", "__truncdfbf2",
+        "__multi3", "__divti3",     "__modti3",     "__udivti3",     "__umodti3",    "__mulsc3",
+        "__muldc3", "__divsc3",     "__divdc3",     "__powisf2",     "__powidf2"}) {
     if (void* found = dlsym(RTLD_DEFAULT, name)) symbols[name] = found;
   }
   return symbols;

@@ -117,12 +117,12 @@ inline std::vector<at::Tensor> random_inputs(const Program& program, uint64_t se
     } else {
       const TensorType& type = input->tensor_type();
       const at::ScalarType dtype = to_torch(type.dtype);
-      const int64_t count = std::max<int64_t>(
-          1, type.extent_in_bytes() / size_in_bytes(type.dtype));
-      const at::Tensor memory = is_floating_point(type.dtype) || is_complex(type.dtype)
-                                    ? at::randn({count}).to(dtype)
-                                    : at::randint(0, type.dtype == DType::kBool ? 2 : 9, {count},
-                                                  at::kLong).to(dtype);
+      const int64_t count =
+          std::max<int64_t>(1, type.extent_in_bytes() / size_in_bytes(type.dtype));
+      const at::Tensor memory =
+          is_floating_point(type.dtype) || is_complex(type.dtype)
+              ? at::randn({count}).to(dtype)
+              : at::randint(0, type.dtype == DType::kBool ? 2 : 9, {count}, at::kLong).to(dtype);
       inputs.push_back(memory.as_strided(type.sizes(), type.static_strides()));
     }
   }
@@ -135,11 +135,8 @@ inline std::vector<at::Tensor> clone_all(const std::vector<at::Tensor>& tensors)
     // The memory behind strides, gaps included.
     const at::Tensor memory = tensor.storage().nbytes() == 0
                                   ? tensor
-                                  : at::empty({0}, tensor.options())
-                                        .set_(tensor.storage())
-                                        .clone();
-    clones.push_back(
-        memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()));
+                                  : at::empty({0}, tensor.options()).set_(tensor.storage()).clone();
+    clones.push_back(memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()));
   }
   return clones;
 }
@@ -159,10 +156,11 @@ inline std::string difference(const std::string& name, const at::Tensor& found,
     return is_inexact ? tensor.to(expected.is_complex() ? at::kComplexDouble : at::kDouble)
                       : tensor;
   };
-  const double tolerance = !is_inexact                                                 ? 0.0
+  const double tolerance = !is_inexact                                                      ? 0.0
                            : at::elementSize(at::toRealValueType(found.scalar_type())) >= 8 ? 1e-7
-                           : at::elementSize(at::toRealValueType(found.scalar_type())) >= 4 ? 1e-5
-                                                                                      : 1.6e-2;
+                           : at::elementSize(at::toRealValueType(found.scalar_type())) >= 4
+                               ? 1e-5
+                               : 1.6e-2;
   if (at::allclose(widened(found), widened(expected), tolerance, tolerance, /*equal_nan=*/true)) {
     return "";
   }

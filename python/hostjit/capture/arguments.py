@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 # Compared by `==` and type, because callers make a new object for every call.
-_EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice)
+EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice)
 _CONSTANT_TYPES: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -234,7 +234,7 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
     if kind in (dict, collections.OrderedDict):
         items = tuple(_describe(item, f"{name}[{key!r}]", leaves) for key, item in value.items())
         return DictArgument(kind, tuple(value), items)
-    if kind in _EQUALITY_TYPES:
+    if kind in EQUALITY_TYPES:
         return EqualArgument(value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         what = f"{name} is a symbolic number ({kind.__qualname__})"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
-from hostjit.capture.dynamo import DynamoCapture, run_dynamo
+from hostjit.capture.dynamo import DynamoCapture, capture_lock, function_modes, run_dynamo
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
@@ -60,8 +60,11 @@ def capture(
         program = capture(model, (x,))
         program.run(x)
     """
-    kwargs = dict(kwargs or {})
-    args = tuple(args)
+    with capture_lock:
+        return _capture(target, tuple(args), dict(kwargs or {}))
+
+
+def _capture(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
     traced = run_dynamo(target, args, kwargs)
     _refuse_autograd(traced)
@@ -105,9 +108,23 @@ def _trace(traced: DynamoCapture) -> FunctionalGraph:
         empty.output(())
         return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
     try:
-        return trace_functional(module, traced.inputs, traced.fake_mode)
+        with function_modes:
+            return trace_functional(module, traced.inputs, traced.fake_mode)
     except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
         raise translate_failure(error) from error
+
+
+def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"the program contains the higher-order operator {node.target.name()}",
+                where=source_location(node),
+                hint="run this function eagerly",
+            ) from error
 
 
 def _refuse_autograd(traced: DynamoCapture) -> None:

@@ -25,16 +25,19 @@ import torch._dynamo
 from torch._dynamo import convert_frame
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
+from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.startup import lean_dynamo
 
-__all__ = ["DynamoCapture", "run_dynamo"]
+__all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
 
 TARGET_NAME = "hostjit_target"
 
-# Dynamo is not re-entrant per thread pool: its global state is patched for the time of a capture.
-_capture_lock = threading.RLock()
+# One capture at a time: configuration and functions of Dynamo are patched during one.
+capture_lock = threading.RLock()
+# A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
+function_modes: Any = torch_function_mode_stack_state_mgr
 
 _SETTINGS: dict[str, Any] = {
     "assume_static_by_default": True,
@@ -54,6 +57,7 @@ _SETTINGS: dict[str, Any] = {
     "skip_guards_on_constant_func_defaults": False,
     "install_free_tensors": False,
     "prepare_freezing": False,
+    "allow_rnn": True,
     "replay_side_effects": True,
     "side_effect_replay_policy": "silent",
     "suppress_errors": False,
@@ -133,24 +137,29 @@ class DynamoCapture:
 
 
 def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DynamoCapture:
-    """Trace one call of `target`; raises CaptureError when Dynamo cannot trace it whole."""
+    """Trace one call of `target`; raises CaptureError when Dynamo cannot trace it whole.
+
+    The caller holds `capture_lock`.
+    """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
     entry = _make_entry(target)
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_capture_lock)
         stack.enter_context(torch._dynamo.config.patch(settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
+        stack.enter_context(function_modes)
         side_effects = stack.enter_context(_recorded_side_effects())
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
             output = captured.graph_capture_output
-            guards = output.build_guards(entry.__code__).guard_manager
+            # Guards on torch-function modes are made, and checked, with the modes in place.
+            with function_modes.temp_restore_stack():
+                guards = output.build_guards(entry.__code__).guard_manager
         except Exception as error:
             raise translate_failure(error) from error
         finally:

@@ -38,11 +38,11 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     eagerly = "or run this function eagerly"
     if "Observed exception" in text or isinstance(error, exc.TorchRuntimeError):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
-    if any(word in text for word in ("Attempted to wrap", "unsupported tensor subclass")):
+    if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, f"use a plain strided tensor, {eagerly}"
     user_error = getattr(exc, "UserError", ())
-    data_dependent = ("Data-dependent", "data-dependent", "data dependent", "Tensor.item")
-    if any(word in text for word in data_dependent):
+    data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
+    if any(word in text.lower() for word in data_dependent):
         return (
             CaptureFailure.DATA_DEPENDENT,
             "replace the decision on tensor values by torch.where, or move it out of the "

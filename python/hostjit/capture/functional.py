@@ -16,11 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import torch.fx.traceback as fx_traceback
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.recorder import record
 from hostjit.capture.traced_graph import (
     attribute_of,
     check_aliasing,
@@ -75,11 +74,9 @@ def trace_functional(
     with (
         _kept_whole(KEPT_OPERATORS),
         torch.no_grad(),
-        fake_mode,
         torch._C._AutoDispatchBelowAutograd(),
-        fx_traceback.preserve_node_meta(),
     ):
-        traced = make_fx(recipe)(*fakes)
+        traced = record(recipe, fakes, fake_mode)
     live.extend(lift_constants(traced))
     rename_placeholders(traced, module)
     check_targets(traced)

@@ -28,6 +28,7 @@ _GLOBAL_STATE = frozenset(
         *("FUNCTORCH_STACK_MATCH",),
     }
 )
+_GLOBAL_SOURCES = frozenset({"TorchFunctionModeStackSource", "CurrentStreamSource"})
 # The identity of an immutable value, or the class of an object: walking the path covers it.
 _BY_PATH = frozenset(
     {
@@ -119,6 +120,8 @@ class Guards:
         if kind in _GLOBAL_STATE:
             return
         source = guard.originating_source
+        if type(source).__name__ in _GLOBAL_SOURCES:
+            return
         resolved = self._visit(source, walker)
         if resolved is None:
             return

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capture.arguments import EQUALITY_TYPES
 from hostjit.capture.watches import MISSING, WatchList
 
 __all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
@@ -80,7 +81,7 @@ class ReadWatcher:
         """
         if covered:
             # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
-            if not isinstance(base, tuple):
+            if not isinstance(base, (tuple, *EQUALITY_TYPES)):
                 self.watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
         elif isinstance(base, types.ModuleType):
             self.watches.dict_item(vars(base), member, base.__name__)
@@ -113,12 +114,14 @@ class ReadWatcher:
             self.note_type(base, path, covered=False)
         if member in ("__dict__", "__class__"):
             return
-        if kind.__getattribute__ is not object.__getattribute__:
+        if _class_attribute(kind, "__getattribute__") is not vars(object)["__getattribute__"]:
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
             return
         found = _class_attribute(kind, member)
         state = _instance_dict(base)
         if found is not MISSING and hasattr(type(found), "__set__"):
+            if kind.__module__.startswith("torch.") and not isinstance(base, torch.nn.Module):
+                return  # such as the slots of a TreeSpec, which torch makes once
             self.watches.cannot_watch(f"{path}.{member} (a property or slot)")
             return
         if state is None:

@@ -9,6 +9,7 @@ its answer, or says that none can.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,6 +100,8 @@ class SourceWalker(ReadWatcher):
             return self._global(source.global_name), False
         if kind == "GlobalWeakRefSource":
             return self._globals[source.global_name](), False
+        if kind == "ImportSource":
+            return sys.modules[source.module_name], False
         if not hasattr(source, "base"):
             raise UnresolvedError(f"{kind} {source.name}")
         base, in_arguments = self.resolve(source.base)
@@ -132,6 +135,8 @@ class SourceWalker(ReadWatcher):
             if isinstance(defaults, dict):
                 self.watches.dict_item(defaults, source.idx_key, source.name)
             return defaults[source.idx_key]
+        if kind == "WeakRefCallSource":
+            return base()  # a reference that was alive stays: the watches hold its object
         if kind in _ITEM:
             return self._item(source, base, covered)
         if kind in _ATTRIBUTE:

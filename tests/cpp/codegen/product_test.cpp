@@ -12,7 +12,8 @@ namespace {
 
 TensorType matrix_type(DType dtype, int64_t rows, int64_t columns, bool is_transposed) {
   if (!is_transposed) return TensorType::make(dtype, {rows, columns});
-  return TensorType::make(dtype, {rows, columns}, std::vector<Dim>{Dim(1), Dim(std::max<int64_t>(rows, 1))});
+  return TensorType::make(dtype, {rows, columns},
+                          std::vector<Dim>{Dim(1), Dim(std::max<int64_t>(rows, 1))});
 }
 
 TEST(Product, AgreesOnRandomShapesAndStrides) {
@@ -35,14 +36,18 @@ TEST(Product, AgreesOnRandomShapesAndStrides) {
     if (pick(0, 1)) {
       builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
     } else {
-      builder.create(Addmm{.bias = bias, .lhs = lhs, .rhs = rhs,
-                           .beta = pick(0, 1) ? 1.0 : 0.5, .alpha = pick(0, 1) ? 1.0 : -2.0,
+      builder.create(Addmm{.bias = bias,
+                           .lhs = lhs,
+                           .rhs = rhs,
+                           .beta = pick(0, 1) ? 1.0 : 0.5,
+                           .alpha = pick(0, 1) ? 1.0 : -2.0,
                            .out = out});
     }
     program.set_outputs({out});
     RunnableProgram runnable(program);
     ASSERT_EQ(compare_runtimes(runnable, /*seed=*/round, /*num_calls=*/1), "")
-        << m << "x" << k << "x" << n << "\n" << runnable.module().unoptimized_llvm_ir();
+        << m << "x" << k << "x" << n << "\n"
+        << runnable.module().unoptimized_llvm_ir();
   }
 }
 

@@ -156,7 +156,7 @@ program @scaled(%x: tensor<f32, [3], cpu>, %s: f64) {
 
 TEST(Evaluator, DivisionByZeroIsTheErrorOfApply) {
   Evaluated program(kQuotient);
-  EXPECT_EQ(program.error({}, {7, 0}), "index_binary: floordiv of 7 by zero");
+  EXPECT_EQ(program.error({}, {7, 0}), "index_binary: floordiv by zero");
   EXPECT_EQ(program.note(), "in Host IR node 'index_binary'");
   EXPECT_EQ(std::bit_cast<int64_t>(program.raw_call({}, {7, 2}).at(0)), 6);
 }

@@ -46,7 +46,7 @@ TEST(ParserFuzz, SurvivesChangedBytes) {
       "09aeinx_",
       34);
   for (const std::string& text : seeds()) {
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < 2000; ++round) {
       std::string changed = text;
       for (int change = 0; change <= round % 4; ++change) {
         const size_t place = random() % changed.size();

@@ -46,8 +46,8 @@ std::string compile_error(const std::string& text) {
 }
 
 TEST(CompiledModule, InlinesSmallKernels) {
-  const auto module = CompiledModule::compile(
-      parse_program(kLaunch + kernel("k", "  %r = fadd float %v, 1.0\n")));
+  const auto module =
+      CompiledModule::compile(parse_program(kLaunch + kernel("k", "  %r = fadd float %v, 1.0\n")));
   const std::string text = module->llvm_ir();
   EXPECT_EQ(text.find("one.kernel.k("), std::string::npos) << text;
   EXPECT_NE(text.find("fadd <"), std::string::npos) << text;
@@ -57,9 +57,9 @@ TEST(CompiledModule, InlinesSmallKernels) {
 
 TEST(CompiledModule, CallsSleefOnWholeVectors) {
   if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "needs AVX2";
-  const auto module = CompiledModule::compile(parse_program(
-      kLaunch + kernel("k", "  %r = call float @hostjit_exp_f32(float %v)\n",
-                       "declare float @hostjit_exp_f32(float)\n")));
+  const auto module = CompiledModule::compile(
+      parse_program(kLaunch + kernel("k", "  %r = call float @hostjit_exp_f32(float %v)\n",
+                                     "declare float @hostjit_exp_f32(float)\n")));
   const std::string text = module->llvm_ir();
   EXPECT_NE(text.find(__builtin_cpu_supports("avx512f") ? "call <16 x float> @Sleef_expf16_u10"
                                                         : "call <8 x float> @Sleef_expf8_u10"),
@@ -69,9 +69,9 @@ TEST(CompiledModule, CallsSleefOnWholeVectors) {
 
 TEST(CompiledModule, ResultsOfMathDoNotDependOnThePosition) {
   // 64 of the elements go through whole vectors, the one of the second kernel does not.
-  RunnableProgram vector(parse_program(
-      kLaunch + kernel("k", "  %r = call float @hostjit_tanh_f32(float %v)\n",
-                       "declare float @hostjit_tanh_f32(float)\n")));
+  RunnableProgram vector(
+      parse_program(kLaunch + kernel("k", "  %r = call float @hostjit_tanh_f32(float %v)\n",
+                                     "declare float @hostjit_tanh_f32(float)\n")));
   RunnableProgram scalar(parse_program(R"(
 program @single(%x: tensor<f32, [1], cpu>) {
   %y = allocate() : tensor<f32, [1], cpu>
@@ -102,27 +102,29 @@ TEST(CompiledModule, NamesTheKernelWhoseTextIsMalformed) {
 }
 
 TEST(CompiledModule, NamesTheKernelThatIsNotDefined) {
-  const std::string text = std::string(kLaunch) + "kernel @k \"\"\"\ndefine void @other() {\n"
+  const std::string text = std::string(kLaunch) +
+                           "kernel @k \"\"\"\ndefine void @other() {\n"
                            "  ret void\n}\n\"\"\"\n";
   EXPECT_EQ(compile_error(text), "kernel 'k': the text does not define @k");
 }
 
 TEST(CompiledModule, RefusesCallsOutOfTheKernel) {
-  const std::string text =
-      kLaunch + kernel("k", "  %r = call float @system(float %v)\n",
-                       "declare float @system(float)\n");
-  EXPECT_EQ(compile_error(text), "kernel 'k': calls @system, which is neither defined in its text "
-                                 "nor a function of vector math");
+  const std::string text = kLaunch + kernel("k", "  %r = call float @system(float %v)\n",
+                                            "declare float @system(float)\n");
+  EXPECT_EQ(compile_error(text),
+            "kernel 'k': calls @system, which is neither defined in its text "
+            "nor a function of vector math");
 }
 
 TEST(CompiledModule, RefusesWrongDeclarationsOfVectorMath) {
-  const std::string text =
-      kLaunch + kernel("k", "  %d = fpext float %v to double\n"
-                            "  %e = call double @hostjit_exp_f32(double %d)\n"
-                            "  %r = fptrunc double %e to float\n",
-                       "declare double @hostjit_exp_f32(double)\n");
-  EXPECT_EQ(compile_error(text), "kernel 'k': declares @hostjit_exp_f32 as double (double), "
-                                 "expected 1 parameters and a result of float");
+  const std::string text = kLaunch + kernel("k",
+                                            "  %d = fpext float %v to double\n"
+                                            "  %e = call double @hostjit_exp_f32(double %d)\n"
+                                            "  %r = fptrunc double %e to float\n",
+                                            "declare double @hostjit_exp_f32(double)\n");
+  EXPECT_EQ(compile_error(text),
+            "kernel 'k': declares @hostjit_exp_f32 as double (double), "
+            "expected 1 parameters and a result of float");
 }
 
 TEST(CompiledModule, RefusesParametersThatDoNotFitTheLaunch) {
@@ -140,8 +142,7 @@ define void @k(ptr %a, ptr %b, PARAMETER) { ret void }
     return compile_error(changed.replace(changed.find("PARAMETER"), 9, parameter));
   };
   EXPECT_EQ(with("double %f"), "no error");
-  EXPECT_EQ(with("i64 %f"),
-            "launch_kernel 'k': parameter 2 has type i64, expected double");
+  EXPECT_EQ(with("i64 %f"), "launch_kernel 'k': parameter 2 has type i64, expected double");
   EXPECT_EQ(with("double %f, double %g"),
             "launch_kernel 'k': the kernel has 4 parameters, expected 2 pointers and 1 scalars");
 }
@@ -230,8 +231,10 @@ TEST(CompiledModule, LongProgramsCallWhatTheyDoNotInline) {
   std::string last = "x";
   for (int i = 0; i < 600; ++i) {
     const std::string next = "v" + std::to_string(i);
-    text += "  %" + next + " = allocate() : tensor<f32, [64], cpu>\n  launch_kernel(kernel=\"k\", "
-            "inputs=[%" + last + "], outputs=[%" + next + "])\n";
+    text += "  %" + next +
+            " = allocate() : tensor<f32, [64], cpu>\n  launch_kernel(kernel=\"k\", "
+            "inputs=[%" +
+            last + "], outputs=[%" + next + "])\n";
     last = next;
   }
   text += "  return %" + last + "\n}\n";

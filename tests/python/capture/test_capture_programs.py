@@ -7,12 +7,16 @@ import collections
 import copy
 import dataclasses
 import functools
+import gc
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 from hostjit.capture import ArgumentLeaf, BoundTensor, CapturedProgram, capture, source_location
@@ -177,6 +181,92 @@ def test_lstm_and_embedding() -> None:
             return state
 
     check(Model().eval(), torch.randint(0, 10, (2, 3)))
+
+
+def test_lstm() -> None:
+    program = check(nn.LSTM(4, 5, 2).eval(), torch.randn(2, 3, 4))
+    assert not program.guards.unwatchable
+
+
+def test_custom_operators() -> None:
+    @torch.library.custom_op("hostjit_test::increment", mutates_args={"x"})
+    def increment(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    @torch.library.custom_op("hostjit_test::double", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.register_fake(torch.empty_like)
+
+    def function(x: torch.Tensor) -> Any:
+        y = double(x)
+        increment(y)
+        increment(x)
+        return y + 1
+
+    program = check(function, torch.randn(3))
+    assert "hostjit_test.increment.default" in operators(program)
+    assert len(program.mutated_inputs) == 1
+
+
+def test_operators_with_effects() -> None:
+    matrix = torch.eye(3) * 2 + 0.1
+    program = check(torch.linalg.inv, matrix)
+    assert "aten._linalg_check_errors.default" in operators(program)
+    with pytest.raises(torch.linalg.LinAlgError):
+        program.run(torch.zeros(3, 3))
+
+
+def test_autograd_functions_and_checkpoints() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * 2
+
+    def function(x: torch.Tensor) -> Any:
+        y = torch.utils.checkpoint.checkpoint(torch.tanh, x, use_reentrant=False)
+        return Double.apply(x) + y
+
+    check(function, torch.randn(3))
+
+
+def test_torch_function_modes_apply_once() -> None:
+    with torch.device("cpu"):
+        check(lambda x: x + torch.ones(4), torch.randn(4))
+
+
+def test_captures_in_several_threads() -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            model = nn.Linear(4, 4)
+            check(model, torch.randn(2, 4))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_a_program_keeps_nothing_alive_when_it_is_gone() -> None:
+    model = nn.Linear(4, 4)
+    alive = weakref.ref(model)
+    check(model, torch.randn(2, 4))
+    names = [name for name in globals() if name.startswith("__compiled_fn")]
+    del model
+    gc.collect()
+    assert alive() is None
+    assert not names
 
 
 # Arguments and results
@@ -487,6 +577,7 @@ def test_autocast() -> None:
 
 def test_complex_double_and_integers() -> None:
     check(lambda x: (x.conj() * 2j, x.real), torch.randn(3, dtype=torch.complex64))
+    check(lambda x, s: x[s], torch.randn(4), slice(1, 3))
     check(lambda x, y: (x // 2, x / 3, y & x), torch.arange(4), torch.arange(4))
     check(lambda x: x.to(torch.bfloat16).sum(), torch.randn(3, dtype=torch.float64))
 

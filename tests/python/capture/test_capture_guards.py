@@ -7,15 +7,12 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
 from watch_checker import WatchChecker
 
 from hostjit.capture import CapturedProgram, capture
@@ -466,6 +463,12 @@ def test_a_returned_parameter_replaced() -> None:
         assert checker.failed()
         if program.revalidate((x,), {}):
             assert program.run(x)[1] is model.weight
+
+
+def test_a_capture_alarms_no_other_program() -> None:
+    watched = Watched(Net().eval(), torch.randn(3))
+    Watched(Net().eval(), torch.randn(3))
+    assert not watched.checker.failed()
 
 
 def test_global_state_is_part_of_the_full_check() -> None:
