@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/argument_spec.h"
+
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <bit>
+
+namespace hostjit {
+namespace {
+
+// Tuples whose items are all there is to them: plain ones, torch.Size, namedtuples.
+bool is_plain_tuple(PyObject* value) {
+  return PyTuple_CheckExact(value) || THPSize_Check(value) ||
+         (PyTuple_Check(value) && PyObject_HasAttrString(value, "_fields"));
+}
+
+// Values of which callers make a new object for every call.
+bool compares_by_value(PyObject* value) {
+  return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBytes_CheckExact(value) ||
+         PyRange_Check(value) || PySlice_Check(value) || THPDevice_Check(value);
+}
+
+// The keys of a dict that PyDict_Next visits in iteration order: an OrderedDict whose items were
+// moved is none of them.
+bool iterates_as_stored(PyObject* dict) {
+  if (PyDict_CheckExact(dict)) return true;
+  if (!PyODict_CheckExact(dict)) return false;
+  const PyRef keys = PyRef::steal(PySequence_List(dict));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  for (Py_ssize_t i = 0; keys && PyDict_Next(dict, &position, &key, &value); ++i) {
+    if (key != PyList_GET_ITEM(keys.get(), i)) return false;
+  }
+  return static_cast<bool>(keys);
+}
+
+// Equality of exact ints, bools' kin and strings; never raises for those.
+bool equal(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  const int result = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (result < 0) PyErr_Clear();
+  return result == 1;
+}
+
+}  // namespace
+
+ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
+    : kind_(Kind::kIdentity),
+      expected_(PyRef::share(example)),
+      type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {
+  const auto add_children = [&](PyObject* const* values, Py_ssize_t count) {
+    children_.reserve(count);
+    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves);
+    expected_ = PyRef();
+  };
+  if (THPVariable_CheckExact(example)) {
+    kind_ = Kind::kTensor;
+    guard_ = std::make_unique<TensorGuard>(THPVariable_Unpack(example));
+    leaves.push_back(example);
+    expected_ = PyRef();
+  } else if (compares_by_value(example)) {
+    kind_ = Kind::kEqual;
+  } else if (PyFloat_CheckExact(example)) {
+    kind_ = Kind::kFloat;
+    bits_ = std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(example));
+  } else if (PyComplex_CheckExact(example)) {
+    kind_ = Kind::kComplex;
+    bits_ = std::bit_cast<uint64_t>(PyComplex_RealAsDouble(example));
+    imaginary_bits_ = std::bit_cast<uint64_t>(PyComplex_ImagAsDouble(example));
+  } else if (is_plain_tuple(example)) {
+    kind_ = Kind::kTuple;
+    add_children(&PyTuple_GET_ITEM(example, 0), PyTuple_GET_SIZE(example));
+  } else if (PyList_CheckExact(example)) {
+    kind_ = Kind::kList;
+    std::vector<PyObject*> items;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(example); ++i) {
+      items.push_back(PyList_GET_ITEM(example, i));
+    }
+    add_children(items.data(), static_cast<Py_ssize_t>(items.size()));
+  } else if (PyDict_Check(example) && iterates_as_stored(example)) {
+    kind_ = Kind::kDict;
+    PyObject* key = nullptr;
+    PyObject* value = nullptr;
+    Py_ssize_t position = 0;
+    PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(example)));
+    Py_ssize_t count = 0;
+    while (PyDict_Next(example, &position, &key, &value)) {
+      Py_INCREF(key);
+      PyTuple_SET_ITEM(keys.get(), count++, key);
+      children_.emplace_back(value, leaves);
+    }
+    expected_ = std::move(keys);
+  }
+}
+
+bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (!children_[i].match(values[i], leaves)) return false;
+  }
+  return true;
+}
+
+bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
+  if (kind_ == Kind::kIdentity) return value == expected_.get();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) return false;
+  switch (kind_) {
+    case Kind::kTensor:
+      leaves.push_back(value);
+      return guard_->matches(THPVariable_Unpack(value));
+    case Kind::kEqual:
+      return equal(value, expected_.get());
+    case Kind::kFloat:
+      return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
+    case Kind::kComplex:
+      return std::bit_cast<uint64_t>(PyComplex_RealAsDouble(value)) == bits_ &&
+             std::bit_cast<uint64_t>(PyComplex_ImagAsDouble(value)) == imaginary_bits_;
+    case Kind::kTuple:
+      return PyTuple_GET_SIZE(value) == static_cast<Py_ssize_t>(children_.size()) &&
+             match_children(&PyTuple_GET_ITEM(value, 0), leaves);
+    case Kind::kList:
+      if (PyList_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      for (size_t i = 0; i < children_.size(); ++i) {
+        if (!children_[i].match(PyList_GET_ITEM(value, i), leaves)) return false;
+      }
+      return true;
+    case Kind::kDict: {
+      if (PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size()) ||
+          !iterates_as_stored(value)) {
+        return false;
+      }
+      PyObject* key = nullptr;
+      PyObject* item = nullptr;
+      Py_ssize_t position = 0;
+      for (size_t i = 0; PyDict_Next(value, &position, &key, &item); ++i) {
+        if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
+        if (!children_[i].match(item, leaves)) return false;
+      }
+      return true;
+    }
+    case Kind::kIdentity:
+      break;
+  }
+  return false;
+}
+
+int ArgumentNode::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(expected_.get());
+  Py_VISIT(type_.get());
+  for (const ArgumentNode& child : children_) {
+    if (const int status = child.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+int ArgumentSpec::traverse(visitproc visit, void* arg) const {
+  for (const PyRef& name : names_) Py_VISIT(name.get());
+  for (const ArgumentNode& node : nodes_) {
+    if (const int status = node.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
+    : num_positional_(PyTuple_GET_SIZE(args)) {
+  for (Py_ssize_t i = 0; i < num_positional_; ++i) {
+    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_);
+  }
+  if (kwargs == nullptr) return;
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(kwargs, &position, &key, &value)) {
+    names_.push_back(PyRef::share(key));
+    nodes_.emplace_back(value, example_leaves_);
+  }
+}
+
+bool ArgumentSpec::match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                         Leaves& leaves) const {
+  const size_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (nargs != num_positional_ || num_names != names_.size()) return false;
+  for (size_t i = 0; i < num_names; ++i) {
+    if (!equal(PyTuple_GET_ITEM(kwnames, i), names_[i].get())) return false;
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].match(values[i], leaves)) return false;
+  }
+  return true;
+}
+
+}  // namespace hostjit

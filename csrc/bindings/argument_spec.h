@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "bindings/py_ref.h"
+#include "bindings/tensor_guard.h"
+
+namespace hostjit {
+
+// Tensor leaves of one call, borrowed from its arguments.
+using Leaves = c10::SmallVector<PyObject*, 16>;
+
+// What one argument has to look like, recursively. Built from an example value:
+//   torch.Tensor, Parameter       the exact type and a TensorGuard; becomes a leaf
+//   int, str, bytes, device, ...  the same type and an equal value
+//   float, complex                the same bits
+//   tuple, list, dict, namedtuple the same type, length and keys; children in order
+//   anything else                 the same object: None, bool, modules, dtypes
+class ArgumentNode {
+ public:
+  explicit ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves);
+
+  // Appends the tensor leaves of `value`, in order, and tells whether it fits.
+  bool match(PyObject* value, Leaves& leaves) const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  enum class Kind { kTensor, kIdentity, kEqual, kFloat, kComplex, kTuple, kList, kDict };
+  bool match_children(PyObject* const* values, Leaves& leaves) const;
+
+  Kind kind_;
+  PyRef expected_;      // the object, the value, or the tuple of keys of a dict
+  PyRef type_;          // exact type of the value
+  uint64_t bits_ = 0;   // of a float, or of the real part of a complex
+  uint64_t imaginary_bits_ = 0;
+  std::unique_ptr<TensorGuard> guard_;
+  std::vector<ArgumentNode> children_;
+};
+
+// The arguments of a call: positional ones, then keywords in the order they were given.
+class ArgumentSpec {
+ public:
+  // `args` is a tuple, `kwargs` a dict or null.
+  ArgumentSpec(PyObject* args, PyObject* kwargs);
+
+  // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
+  bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+  // The example's tensor leaves; only valid while its arguments live.
+  const std::vector<PyObject*>& example_leaves() const { return example_leaves_; }
+  void forget_example() { example_leaves_.clear(); }
+
+ private:
+  Py_ssize_t num_positional_ = 0;
+  std::vector<PyRef> names_;
+  std::vector<ArgumentNode> nodes_;
+  std::vector<PyObject*> example_leaves_;
+};
+
+}  // namespace hostjit

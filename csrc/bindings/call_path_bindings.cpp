@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/compiled_function.h"
+#include "bindings/compiled_program.h"
+#include "bindings/program_bindings.h"
+#include "bindings/program_call.h"
+#include "bindings/specialization.h"
+#include "ir/printer.h"
+#include "passes/memory_plan_report.h"
+#include "runtime/torch_types.h"
+#include "support/knobs.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+RuntimeChoice runtime_from_python(const std::optional<std::string>& name) {
+  if (!name) return RuntimeChoice::kKnob;
+  if (*name == "jit") return RuntimeChoice::kJit;
+  if (*name == "evaluator") return RuntimeChoice::kEvaluator;
+  throw_error(concat("unknown runtime '", *name, "', expected 'jit' or 'evaluator'"));
+}
+
+std::shared_ptr<Specialization> make_specialization(
+    const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
+    const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
+    const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
+    const py::object& route, const std::optional<std::string>& runtime) {
+  Specialization::Options options;
+  options.args = args.ptr();
+  options.kwargs = kwargs.ptr();
+  options.program = std::move(program);
+  options.bindings = bindings.ptr();
+  options.output = output.ptr();
+  options.watches = watches.ptr();
+  options.revalidate = revalidate.ptr();
+  options.always_revalidate = always_revalidate;
+  options.mutated = std::move(mutated);
+  options.route = route.ptr();
+  options.runtime = runtime_from_python(runtime);
+  return std::make_shared<Specialization>(options);
+}
+
+bool fits(const TensorType& type, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || !type.is_static() ||
+      tensor.scalar_type() != to_torch(type.dtype) || tensor.device() != to_torch(type.device) ||
+      tensor.sizes() != at::IntArrayRef(type.sizes())) {
+    return false;
+  }
+  return tensor.strides() == at::IntArrayRef(type.static_strides()) ||
+         (type.is_contiguous() && tensor.is_contiguous());
+}
+
+std::string describe(const at::Tensor& tensor) {
+  std::string text = concat("a ", tensor.scalar_type(), " tensor of sizes ", tensor.sizes());
+  if (tensor.layout() == at::kStrided) {
+    text += concat(" and strides ", tensor.strides());
+  } else {
+    text += concat(" and layout ", tensor.layout());
+  }
+  return text + concat(" on ", tensor.device());
+}
+
+// Throws Error that names the input, what was expected and what was found.
+void check_inputs(const Program& program, const py::sequence& arguments) {
+  HOSTJIT_CHECK(arguments.size() == program.inputs().size(), "program '", program.name(),
+                "' takes ", program.inputs().size(), " inputs, got ", arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Value& input = *program.inputs()[i];
+    const py::object argument = arguments[i];
+    const auto expect = [&](bool condition, const std::string& found) {
+      HOSTJIT_CHECK(condition, "program '", program.name(), "': input %", input.name(), " is ",
+                    found, ", expected ", to_string(input.type()));
+    };
+    const std::string kind = concat("a ", Py_TYPE(argument.ptr())->tp_name);
+    if (input.is_tensor()) {
+      expect(THPVariable_Check(argument.ptr()), kind);
+      const at::Tensor& tensor = THPVariable_Unpack(argument.ptr());
+      expect(fits(input.tensor_type(), tensor), describe(tensor));
+    } else if (std::holds_alternative<F64Type>(input.type())) {
+      expect(PyFloat_Check(argument.ptr()) || PyLong_Check(argument.ptr()), kind);
+    } else if (std::holds_alternative<BoolType>(input.type())) {
+      expect(PyBool_Check(argument.ptr()), kind);
+    } else {
+      expect(PyLong_Check(argument.ptr()), kind);
+    }
+  }
+}
+
+void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
+  if (input.is_tensor()) {
+    call.add_tensor(argument.ptr());
+  } else if (std::holds_alternative<F64Type>(input.type())) {
+    call.add_f64(argument.cast<double>());
+  } else {
+    call.add_index(argument.cast<int64_t>());
+  }
+}
+
+// Runs a program on checked inputs; the way of tools and tests, not the fast one.
+py::object run_program(CompiledProgram& program, const py::sequence& arguments,
+                       const std::optional<std::string>& runtime) {
+  const std::vector<Value*>& inputs = program.program().inputs();
+  check_inputs(program.program(), arguments);
+  const RuntimeChoice choice = runtime_from_python(runtime);
+  const bool evaluator = choice == RuntimeChoice::kEvaluator ||
+                         (choice == RuntimeChoice::kKnob && !host_ir_jit_enabled());
+  ProgramCall call(program);
+  for (size_t i = 0; i < inputs.size(); ++i) add_input(call, *inputs[i], arguments[i]);
+  if (!call.run(evaluator ? program.evaluator_main() : program.jit_main())) {
+    throw py::error_already_set();
+  }
+  py::list outputs;
+  for (size_t i = 0; i < program.program().outputs().size(); ++i) {
+    outputs.append(py::reinterpret_borrow<py::object>(call.outputs()[i]));
+  }
+  return outputs;
+}
+
+}  // namespace
+
+void bind_call_path(py::module_& module) {
+  py::class_<CompiledProgram, std::shared_ptr<CompiledProgram>>(
+      module, "CompiledProgram", "A program after the passes, runnable by both runtimes.")
+      .def(py::init([](const Program& program) {
+             return std::make_shared<CompiledProgram>(program.clone());
+           }),
+           py::arg("program"))
+      .def("check", [](const CompiledProgram& p, const py::sequence& arguments) {
+             check_inputs(p.program(), arguments);
+           },
+           py::arg("arguments"), "Raises hostjit.Error unless these inputs fit the program's types.")
+      .def("run", &run_program, py::arg("arguments"), py::arg("runtime") = py::none(),
+           "Runs on a list of tensors and scalars; returns the list of outputs.")
+      .def_property_readonly("program",
+                             [](const CompiledProgram& p) {
+                               return std::make_shared<Program>(p.program().clone());
+                             })
+      .def("host_ir", [](const CompiledProgram& p) { return to_string(p.program()); })
+      .def("llvm_ir", [](const CompiledProgram& p, bool optimized) {
+             return optimized ? p.module().llvm_ir() : p.module().unoptimized_llvm_ir();
+           },
+           py::arg("optimized") = true)
+      .def("asm", [](const CompiledProgram& p) { return p.module().assembly(); })
+      .def("memory_plan", [](const CompiledProgram& p) { return memory_plan_report(p.program()); })
+      .def("timings", [](const CompiledProgram& p) {
+        py::dict timings;
+        for (const PassTiming& pass : p.pass_timings()) {
+          timings[py::str(concat("pass ", pass.name))] = pass.microseconds / 1e3;
+        }
+        timings["emit"] = p.module().timings().emit;
+        timings["optimize"] = p.module().timings().optimize;
+        timings["generate"] = p.module().timings().generate;
+        timings["link"] = p.module().timings().link;
+        return timings;
+      }, "Milliseconds of each pass and of LLVM's stages.");
+  py::class_<Specialization, std::shared_ptr<Specialization>>(
+      module, "Specialization",
+      "A compiled program with everything that has to hold for it to answer a call.\n\n"
+      "watches: see WatchList in the core; ('dict', dict, owner), ('dict_items', dict, owner, keys,\n"
+      "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
+      "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
+      "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
+      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', i),\n"
+      "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
+      "('call', callable, nodes).")
+      .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
+           py::arg("program"), py::arg("bindings"), py::arg("output"),
+           py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
+           py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
+           py::arg("route") = py::none(), py::arg("runtime") = py::none())
+      .def_property_readonly("program", &Specialization::program);
+  if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();
+}
+
+}  // namespace hostjit

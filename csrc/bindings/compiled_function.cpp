@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/compiled_function.h"
+
+#include <pybind11/pybind11.h>
+#include <structmember.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "bindings/py_ref.h"
+#include "bindings/python_error.h"
+#include "bindings/specialization.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+using Specializations = std::vector<std::shared_ptr<Specialization>>;
+
+struct CompiledFunction {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* function;
+  PyObject* owner;
+  PyObject* weak_references;
+  Specializations* specializations;  // most recently used first
+};
+
+CompiledFunction* as_compiled(PyObject* object) {
+  return reinterpret_cast<CompiledFunction*>(object);
+}
+
+PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                      PyObject* kwnames) {
+  return PyObject_Vectorcall(self->function, values, nargs, kwnames);
+}
+
+PyObject* run_specialization(Specialization& specialization, const Leaves& leaves,
+                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (PyObject* route = specialization.route()) {
+    return PyObject_Vectorcall(route, values, nargs, kwnames);
+  }
+  return specialization.run(leaves);
+}
+
+// Asks the owner for a specialization and runs it, or the function itself.
+PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
+               Py_ssize_t nargs, PyObject* kwnames) {
+  const PyRef args = PyRef::steal(PyTuple_New(nargs));
+  const PyRef kwargs = PyRef::steal(PyDict_New());
+  if (!args || !kwargs) return nullptr;
+  for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
+  const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < num_names; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, i);
+    if (PyDict_SetItem(kwargs.get(), name, values[nargs + i]) < 0) return nullptr;
+  }
+  const PyRef made = PyRef::steal(
+      PyObject_CallMethod(self->owner, "specialize", "OOO", self, args.get(), kwargs.get()));
+  if (!made) return nullptr;
+  if (made.get() == Py_None) return run_eagerly(self, values, nargs, kwnames);
+  auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
+  Specializations& all = *self->specializations;
+  // Another thread may have made it while this one waited.
+  if (std::ranges::find(all, specialization) == all.end()) all.insert(all.begin(), specialization);
+  Leaves leaves;
+  // The capture may itself have moved a version that it assumed; a specialization that does not
+  // match the very call it was made for answers nothing.
+  if (!specialization->match(state, values, nargs, kwnames, leaves)) {
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  return run_specialization(*specialization, leaves, values, nargs, kwnames);
+}
+
+// The first specialization that matches, moved to the front; null if there is none.
+std::shared_ptr<Specialization> find(CompiledFunction* self, const GlobalState& state,
+                                     PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                                     Leaves& leaves) {
+  Specializations& all = *self->specializations;
+  // By index, and shared: looking again after a failed watch may run Python that changes the list.
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::shared_ptr<Specialization> candidate = all[i];
+    if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
+    if (i > 0 && i < all.size() && all[i] == candidate) {
+      std::rotate(all.begin(), all.begin() + i, all.begin() + i + 1);
+    }
+    return candidate;
+  }
+  return nullptr;
+}
+
+PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                       PyObject* kwnames) {
+  const GlobalState state = GlobalState::current();
+  if (torch_function_mode_active()) [[unlikely]] {
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  Leaves leaves;
+  if (const auto found = find(self, state, values, nargs, kwnames, leaves)) {
+    return run_specialization(*found, leaves, values, nargs, kwnames);
+  }
+  return miss(self, state, values, nargs, kwnames);
+}
+
+PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                       PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  try {
+    return call_unchecked(self, values, nargs, kwnames);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* call(PyObject* object, PyObject* const* values, size_t nargsf, PyObject* kwnames) {
+  return call_checked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames);
+}
+
+PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"function", "owner", nullptr};
+  PyObject* function = nullptr;
+  PyObject* owner = nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO", const_cast<char**>(names), &function,
+                                   &owner)) {
+    return nullptr;
+  }
+  auto* self = as_compiled(type->tp_alloc(type, 0));
+  if (self == nullptr) return nullptr;
+  self->vectorcall = call;
+  self->function = Py_NewRef(function);
+  self->owner = Py_NewRef(owner);
+  self->weak_references = nullptr;
+  self->specializations = new Specializations();
+  return reinterpret_cast<PyObject*>(self);
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(as_compiled(object)->function);
+  Py_VISIT(as_compiled(object)->owner);
+  Py_VISIT(Py_TYPE(object));
+  for (const auto& specialization : *as_compiled(object)->specializations) {
+    // References of a specialization that someone else holds too are not this object's alone.
+    if (specialization.use_count() > 1) continue;
+    if (const int status = specialization->traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+int clear(PyObject* object) {
+  Py_CLEAR(as_compiled(object)->function);
+  Py_CLEAR(as_compiled(object)->owner);
+  as_compiled(object)->specializations->clear();
+  return 0;
+}
+
+void deallocate(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  if (as_compiled(object)->weak_references != nullptr) PyObject_ClearWeakRefs(object);
+  clear(object);
+  delete as_compiled(object)->specializations;
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+// Attributes that the type lacks come from the owner, and from there from the function.
+PyObject* get_attribute(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(object, name);
+  if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(as_compiled(object)->owner, name);
+}
+
+PyObject* bind(PyObject* object, PyObject* instance, PyObject*) {
+  if (instance == nullptr || instance == Py_None) return Py_NewRef(object);
+  return PyMethod_New(object, instance);
+}
+
+PyObject* represent(PyObject* object) {
+  return PyUnicode_FromFormat("hostjit.CompiledFunction(%R)", as_compiled(object)->function);
+}
+
+// match(*args, **kwargs): the specialization that would answer this call, or None.
+PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  HANDLE_TH_ERRORS
+  Leaves leaves;
+  auto found = find(as_compiled(object), GlobalState::current(), values, nargs, kwnames, leaves);
+  return py::cast(std::move(found)).release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* forget(PyObject* object, PyObject*) {
+  as_compiled(object)->specializations->clear();
+  Py_RETURN_NONE;
+}
+
+PyObject* specializations(PyObject* object, void*) {
+  HANDLE_TH_ERRORS
+  py::list list;
+  for (const auto& specialization : *as_compiled(object)->specializations) {
+    list.append(py::cast(specialization));
+  }
+  return list.release().ptr();
+  END_HANDLE_TH_ERRORS
+}
+
+PyMethodDef kMethods[] = {
+    {"match", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(match)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
+    {"forget", forget, METH_NOARGS, "forget()\n--\n\nDrops every specialization."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyMemberDef kMembers[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFunction, weak_references), READONLY,
+     nullptr},
+    {"__wrapped__", T_OBJECT_EX, offsetof(CompiledFunction, function), READONLY,
+     "What was compiled."},
+    {"owner", T_OBJECT_EX, offsetof(CompiledFunction, owner), READONLY,
+     "The Python side: makes specializations, answers questions about them."},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyGetSetDef kGetSet[] = {
+    {"specializations", specializations, nullptr, "Most recently used first.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+
+PyType_Slot kSlots[] = {
+    {Py_tp_doc, const_cast<char*>("A function compiled by hostjit; call it as the original.")},
+    {Py_tp_new, reinterpret_cast<void*>(construct)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
+    {Py_tp_repr, reinterpret_cast<void*>(represent)},
+    {Py_tp_methods, kMethods},
+    {Py_tp_members, kMembers},
+    {Py_tp_getset, kGetSet},
+    {0, nullptr},
+};
+
+PyType_Spec kSpec = {
+    "hostjit._C.CompiledFunction",
+    sizeof(CompiledFunction),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
+    kSlots,
+};
+
+}  // namespace
+
+bool add_compiled_function_type(PyObject* module) {
+  const PyRef type = PyRef::steal(PyType_FromSpec(&kSpec));
+  return type && PyModule_AddObjectRef(module, "CompiledFunction", type.get()) == 0;
+}
+
+}  // namespace hostjit

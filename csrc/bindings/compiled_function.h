@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+namespace hostjit {
+
+// Adds the type CompiledFunction to `module`; false with a Python error set on failure.
+//
+//   CompiledFunction(function, owner)
+//
+// Calling it looks for a specialization that matches (the last one that did first) and runs it:
+// no Python frame. On a miss it calls owner.specialize(self, args, kwargs), which returns a
+// Specialization that it keeps and runs, or None to run `function` itself. Attributes that it
+// lacks are looked up on `owner`. It binds to instances as functions do.
+bool add_compiled_function_type(PyObject* module);
+
+}  // namespace hostjit

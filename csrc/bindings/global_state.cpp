@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/global_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace hostjit {
+
+GlobalState GlobalState::current() {
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  const at::Context& context = at::globalContext();
+  uint64_t flags = 0;
+  const auto append = [&flags](uint64_t value, int bits) { flags = (flags << bits) | value; };
+  append(autograd.get_grad_mode(), 1);
+  append(autograd.get_inference_mode(), 1);
+  append(autograd.get_fw_grad_mode(), 1);
+  append(context.deterministicAlgorithms(), 1);
+  append(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()), 8);
+  append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), 8);
+  return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), flags};
+}
+
+bool torch_function_mode_active() { return at::impl::PythonTorchFunctionTLS::stack_len() > 0; }
+
+}  // namespace hostjit

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "bindings/program_bindings.h"
+#include "ir/op.h"
+
+namespace hostjit {
+
+// An op of that name with the fields of the dict; results are new values of `result_types`.
+// Throws Error for an unknown op or field, a missing operand, a value of the wrong kind, or a
+// wrong number of result types.
+OpVariant op_from_python(const std::shared_ptr<Program>& program, const std::string& name,
+                         const pybind11::dict& fields, const pybind11::sequence& result_types);
+
+// Every declared field by its name: values, lists of values, attributes.
+pybind11::dict op_to_python(const std::shared_ptr<Program>& program, const Op& op);
+
+Type type_from_python(const pybind11::handle& type);
+pybind11::object type_to_python(const Type& type);
+
+}  // namespace hostjit

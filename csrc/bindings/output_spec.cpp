@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/output_spec.h"
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+
+OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves) {
+  const auto parts = py::reinterpret_borrow<py::tuple>(description);
+  const auto kind = parts[0].cast<std::string>();
+  const auto position = [&](Py_ssize_t limit) {
+    const auto index = parts[1].cast<Py_ssize_t>();
+    HOSTJIT_CHECK(index >= 0 && index < limit, "output spec: ", kind, " ", index,
+                  " is out of range, there are ", limit);
+    return index;
+  };
+  const auto add_children = [&](const py::handle& nodes) {
+    for (const py::handle node : nodes) {
+      children_.emplace_back(node.ptr(), num_outputs, num_leaves);
+    }
+  };
+  if (kind == "output") {
+    kind_ = Kind::kOutput;
+    index_ = position(num_outputs);
+  } else if (kind == "argument") {
+    kind_ = Kind::kArgument;
+    index_ = position(num_leaves);
+  } else if (kind == "object") {
+    kind_ = Kind::kObject;
+    object_ = PyRef::share(parts[1].ptr());
+  } else if (kind == "tuple" || kind == "list") {
+    kind_ = kind == "tuple" ? Kind::kTuple : Kind::kList;
+    add_children(parts[1]);
+  } else if (kind == "dict" || kind == "call") {
+    kind_ = kind == "dict" ? Kind::kDict : Kind::kCall;
+    object_ = kind == "dict" ? PyRef::steal(PySequence_Tuple(parts[1].ptr()))
+                             : PyRef::share(parts[1].ptr());
+    add_children(parts[2]);
+  } else {
+    throw_error(concat("output spec: unknown kind '", kind,
+                       "', expected output, argument, object, tuple, list, dict or call"));
+  }
+}
+
+int OutputSpec::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(object_.get());
+  for (const OutputSpec& child : children_) {
+    if (const int status = child.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) const {
+  const auto count = static_cast<Py_ssize_t>(children_.size());
+  switch (kind_) {
+    case Kind::kOutput:
+      return Py_NewRef(outputs[index_]);
+    case Kind::kArgument:
+      return Py_NewRef(leaves[index_]);
+    case Kind::kObject:
+      return Py_NewRef(object_.get());
+    case Kind::kTuple:
+    case Kind::kCall: {
+      PyRef tuple = PyRef::steal(PyTuple_New(count));
+      if (!tuple) return nullptr;
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* child = children_[i].build(outputs, leaves);
+        if (child == nullptr) return nullptr;
+        PyTuple_SET_ITEM(tuple.get(), i, child);
+      }
+      if (kind_ == Kind::kTuple) return tuple.release();
+      return PyObject_CallObject(object_.get(), tuple.get());
+    }
+    case Kind::kList: {
+      PyRef list = PyRef::steal(PyList_New(count));
+      if (!list) return nullptr;
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        PyObject* child = children_[i].build(outputs, leaves);
+        if (child == nullptr) return nullptr;
+        PyList_SET_ITEM(list.get(), i, child);
+      }
+      return list.release();
+    }
+    case Kind::kDict: {
+      PyRef dict = PyRef::steal(PyDict_New());
+      if (!dict) return nullptr;
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        const PyRef child = PyRef::steal(children_[i].build(outputs, leaves));
+        if (!child) return nullptr;
+        PyObject* key = PyTuple_GET_ITEM(object_.get(), i);
+        if (PyDict_SetItem(dict.get(), key, child.get()) < 0) return nullptr;
+      }
+      return dict.release();
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace hostjit

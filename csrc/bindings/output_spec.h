@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include <vector>
+
+#include "bindings/py_ref.h"
+
+namespace hostjit {
+
+// How the result of a call is rebuilt. Made from nested tuples:
+//   ("output", i)                the i-th output of the program
+//   ("argument", i)              the i-th tensor leaf of the arguments, the same object
+//   ("object", value)            this object: a constant, a parameter
+//   ("tuple" | "list", nodes)    a new container
+//   ("dict", keys, nodes)        a new dict
+//   ("call", callable, nodes)    callable(*children): namedtuples and dataclasses
+class OutputSpec {
+ public:
+  // Throws Error for an unknown kind and IndexError's kin for positions out of range.
+  OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves);
+
+  // A new reference, or null with a Python error set. Consumes no reference of `outputs`.
+  PyObject* build(PyObject* const* outputs, PyObject* const* leaves) const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall };
+
+  Kind kind_;
+  Py_ssize_t index_ = 0;
+  PyRef object_;  // the object, the keys, or the callable
+  std::vector<OutputSpec> children_;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/program_call.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <bit>
+#include <string>
+
+#include "bindings/python_error.h"
+#include "support/check.h"
+
+namespace hostjit {
+namespace {
+
+// Runs `main` with ATen's warnings turned into Python's, as every torch function does.
+int32_t call_with_warnings(MainFunction main, void* const* inputs, void** outputs) {
+  torch::PyWarningHandler warnings;
+  const int32_t status = main(/*cache_id=*/0, inputs, outputs);
+  if (status != 0) warnings.set_in_exception();
+  return status;
+}
+
+// Sets the Python error that PyTorch sets for the exception the frame recorded.
+PyObject* set_recorded_error(Frame* frame) {
+  HANDLE_TH_ERRORS
+  try {
+    ProgramState::rethrow(frame);
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
+  END_HANDLE_TH_ERRORS
+}
+
+void add_note(const std::string& note) {
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value != nullptr) {
+    PyObject* result = PyObject_CallMethod(value, "add_note", "s", note.c_str());
+    if (result == nullptr) PyErr_Clear();
+    Py_XDECREF(result);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+}  // namespace
+
+ProgramCall::ProgramCall(CompiledProgram& program)
+    : program_(program), frame_(program.state().take()) {
+  const size_t num_inputs = program.program().inputs().size();
+  tensors_.reserve(num_inputs);  // inputs_ points into these
+  scalars_.reserve(num_inputs);
+  inputs_.reserve(num_inputs + 1);
+  inputs_.push_back(frame_);
+}
+
+ProgramCall::~ProgramCall() {
+  for (PyObject* output : outputs_) Py_XDECREF(output);
+  program_.state().give_back(frame_);
+}
+
+void ProgramCall::add_tensor(PyObject* tensor) {
+  at::Tensor& value = reinterpret_cast<THPVariable*>(tensor)->cdata;
+  c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+  HOSTJIT_CHECK(impl->data() != nullptr || impl->numel() == 0, "input %",
+                program_.program().inputs()[tensors_.size()]->name(), " of sizes ", impl->sizes(),
+                " has no memory: its storage was resized");
+  tensors_.push_back({const_cast<void*>(impl->data()), impl->sizes().data(),
+                      impl->strides().data(), &value});
+  inputs_.push_back(&tensors_.back());
+}
+
+void ProgramCall::add_index(int64_t value) {
+  scalars_.push_back(value);
+  inputs_.push_back(&scalars_.back());
+}
+
+void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
+
+bool ProgramCall::run(MainFunction main) {
+  const size_t num_outputs = program_.program().outputs().size();
+  c10::SmallVector<void*, 8> raw;
+  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
+  void* const* inputs = inputs_.data() + 1;
+  const int32_t status = program_.calls_aten() ? call_with_warnings(main, inputs, raw.data())
+                                               : main(/*cache_id=*/0, inputs, raw.data());
+  if (status != 0) {
+    set_error();
+    return false;
+  }
+  return wrap_outputs(raw.data());
+}
+
+bool ProgramCall::wrap_outputs(void* const* raw) {
+  const std::vector<Value*>& values = program_.program().outputs();
+  bool ok = true;
+  for (size_t i = 0; i < values.size(); ++i) {
+    PyObject* output = nullptr;
+    if (values[i]->is_tensor()) {
+      auto impl = c10::intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>::reclaim(
+          static_cast<c10::TensorImpl*>(raw[i]));
+      output = THPVariable_Wrap(at::TensorBase(std::move(impl)));
+    } else if (std::holds_alternative<F64Type>(values[i]->type())) {
+      output = PyFloat_FromDouble(std::bit_cast<double>(raw[i]));
+    } else if (std::holds_alternative<BoolType>(values[i]->type())) {
+      output = PyBool_FromLong(raw[i] != nullptr);
+    } else {
+      output = PyLong_FromLongLong(std::bit_cast<int64_t>(raw[i]));
+    }
+    ok = ok && output != nullptr;
+    outputs_.push_back(output);
+  }
+  return ok;
+}
+
+void ProgramCall::set_error() {
+  const std::string note = ProgramState::node_note(frame_);
+  set_recorded_error(frame_);
+  add_note(note);
+}
+
+}  // namespace hostjit

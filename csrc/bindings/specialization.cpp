@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/specialization.h"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string>
+
+#include "bindings/program_call.h"
+#include "support/check.h"
+#include "support/knobs.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+std::vector<InputBinding> make_bindings(PyObject* description, size_t num_inputs,
+                                        size_t num_leaves) {
+  const PyRef items = PyRef::steal(PySequence_Fast(description, "bindings is no sequence"));
+  HOSTJIT_CHECK(items, "specialization: bindings is no sequence");
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get()));
+  HOSTJIT_CHECK(count == num_inputs, "specialization: ", count, " bindings for ", num_inputs,
+                " program inputs");
+  std::vector<InputBinding> bindings(count);
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    if (PyLong_Check(item)) {
+      bindings[i].leaf = PyLong_AsSsize_t(item);
+      HOSTJIT_CHECK(bindings[i].leaf >= 0 && bindings[i].leaf < static_cast<Py_ssize_t>(num_leaves),
+                    "specialization: input ", i, " is bound to leaf ", bindings[i].leaf,
+                    ", the call has ", num_leaves);
+      continue;
+    }
+    HOSTJIT_CHECK(THPVariable_Check(item), "specialization: input ", i, " is bound to a ",
+                  Py_TYPE(item)->tp_name, ", expected a leaf number or a tensor");
+    bindings[i].tensor = PyRef::share(item);
+    bindings[i].guard.emplace(THPVariable_Unpack(item));
+  }
+  return bindings;
+}
+
+const c10::StorageImpl* storage_of(PyObject* tensor) {
+  const at::Tensor& value = THPVariable_Unpack(tensor);
+  return value.has_storage() ? value.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
+WatchList watches_from_python(PyObject* entries) {
+  WatchList watches;
+  for (const py::handle entry : py::reinterpret_borrow<py::object>(entries)) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(entry);
+    const auto kind = parts[0].cast<std::string>();
+    const auto part = [&](size_t i) { return py::object(parts[i]).ptr(); };
+    const auto optional = [&](size_t i) { return part(i) == Py_None ? nullptr : part(i); };
+    if (kind == "dict") {
+      watches.add_dict(part(1), optional(2));
+    } else if (kind == "dict_items") {
+      watches.add_dict_items(part(1), optional(2), part(3), part(4), part(5));
+    } else if (kind == "cell") {
+      PyObject* contents = part(2);
+      watches.add_cell(part(1), PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
+    } else if (kind == "list") {
+      watches.add_list(part(1), part(2));
+    } else if (kind == "set") {
+      watches.add_set(part(1), part(2));
+    } else if (kind == "type") {
+      watches.add_type(part(1));
+    } else if (kind == "object_type") {
+      watches.add_object_type(part(1), part(2));
+    } else if (kind == "function") {
+      watches.add_function(part(1), part(2), part(3), part(4));
+    } else if (kind == "tensor") {
+      watches.add_tensor(part(1));
+    } else {
+      throw_error(concat("unknown watch '", kind,
+                         "', expected dict, dict_items, cell, list, set, type, object_type, "
+                         "function or tensor"));
+    }
+  }
+  return watches;
+}
+
+std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) {
+  std::vector<Py_ssize_t> same_as(leaves.size());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    same_as[i] = std::find(leaves.begin(), leaves.begin() + i, leaves[i]) - leaves.begin();
+  }
+  return same_as;
+}
+
+}  // namespace
+
+Specialization::Specialization(const Options& options)
+    : state_(GlobalState::current()),
+      arguments_(options.args, options.kwargs),
+      num_leaves_(arguments_.example_leaves().size()),
+      program_(options.program),
+      bindings_(make_bindings(options.bindings,
+                              program_ ? program_->program().inputs().size() : 0,
+                              num_leaves_)),
+      output_(options.output,
+              program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
+              static_cast<Py_ssize_t>(num_leaves_)),
+      watches_(watches_from_python(options.watches)),
+      revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
+      always_revalidate_(options.always_revalidate),
+      mutated_(options.mutated),
+      same_as_(first_occurrences(arguments_.example_leaves())),
+      route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
+      runtime_(options.runtime) {
+  for (const int64_t i : mutated_) {
+    HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
+                  "specialization: mutated input ", i, " is out of range");
+  }
+  arguments_.forget_example();
+}
+
+PyObject* Specialization::input(size_t i, const Leaves& leaves) const {
+  const InputBinding& binding = bindings_[i];
+  return binding.leaf >= 0 ? leaves[binding.leaf] : binding.tensor.get();
+}
+
+bool Specialization::aliasing_holds(const Leaves& leaves) const {
+  for (size_t i = 0; i < same_as_.size(); ++i) {
+    if (same_as_[i] != static_cast<Py_ssize_t>(i) && leaves[i] != leaves[same_as_[i]]) return false;
+  }
+  // A written input must not be reachable through another one.
+  for (const int64_t written : mutated_) {
+    const c10::StorageImpl* storage = storage_of(input(written, leaves));
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+      if (static_cast<int64_t>(i) != written && storage_of(input(i, leaves)) == storage) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!revalidate_) return false;
+  const PyRef args = PyRef::steal(PyTuple_New(nargs));
+  const PyRef kwargs = PyRef::steal(PyDict_New());
+  for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
+  const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < num_names; ++i) {
+    PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), values[nargs + i]);
+  }
+  const PyRef found = PyRef::steal(
+      PyObject_CallFunctionObjArgs(revalidate_.get(), args.get(), kwargs.get(), nullptr));
+  if (!found) PyErr_Clear();
+  if (!found || found.get() == Py_None) return false;
+  try {
+    const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
+    WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
+    bindings_ = make_bindings(py::object(renewed[1]).ptr(), bindings_.size(), num_leaves_);
+    watches_ = std::move(watches);
+  } catch (const std::exception&) {
+    return false;  // what cannot be watched cannot be trusted
+  }
+  return true;
+}
+
+bool Specialization::match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
+                           PyObject* kwnames, Leaves& leaves) {
+  leaves.clear();
+  if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
+  if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
+    if (!revalidate(values, nargs, kwnames)) return false;
+  }
+  for (const InputBinding& binding : bindings_) {
+    if (binding.guard && !binding.guard->matches(THPVariable_Unpack(binding.tensor.get()))) {
+      return false;
+    }
+  }
+  return aliasing_holds(leaves);
+}
+
+int Specialization::traverse(visitproc visit, void* arg) const {
+  if (const int status = arguments_.traverse(visit, arg)) return status;
+  if (const int status = output_.traverse(visit, arg)) return status;
+  if (const int status = watches_.traverse(visit, arg)) return status;
+  for (const InputBinding& binding : bindings_) Py_VISIT(binding.tensor.get());
+  Py_VISIT(revalidate_.get());
+  Py_VISIT(route_.get());
+  return 0;
+}
+
+PyObject* Specialization::run(const Leaves& leaves) {
+  const bool evaluator = runtime_ == RuntimeChoice::kEvaluator ||
+                         (runtime_ == RuntimeChoice::kKnob && !host_ir_jit_enabled());
+  const MainFunction main = evaluator ? program_->evaluator_main() : program_->jit_main();
+  ProgramCall call(*program_);
+  for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
+  if (!call.run(main)) return nullptr;
+  return output_.build(call.outputs(), leaves.data());
+}
+
+}  // namespace hostjit

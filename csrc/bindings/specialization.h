@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/argument_spec.h"
+#include "bindings/compiled_program.h"
+#include "bindings/global_state.h"
+#include "bindings/output_spec.h"
+#include "bindings/watch_list.h"
+
+namespace hostjit {
+
+// Which runtime a specialization runs on.
+enum class RuntimeChoice { kKnob, kJit, kEvaluator };
+
+// One input of the program: a tensor leaf of the arguments, or a tensor held by reference.
+struct InputBinding {
+  Py_ssize_t leaf = -1;
+  PyRef tensor;
+  std::optional<TensorGuard> guard;  // of `tensor`
+};
+
+// A compiled program together with everything that has to hold for it to answer a call.
+class Specialization {
+ public:
+  struct Options {
+    PyObject* args = nullptr;    // tuple: the example call
+    PyObject* kwargs = nullptr;  // dict or null
+    std::shared_ptr<CompiledProgram> program;
+    PyObject* bindings = nullptr;   // list of int (leaf) or Tensor, one per program input
+    PyObject* output = nullptr;     // see OutputSpec
+    PyObject* watches = nullptr;    // tuples, see watches_from_python
+    // callable(args, kwargs) -> (watches, bindings) or None: looks again after a watch failed.
+    PyObject* revalidate = nullptr;
+    bool always_revalidate = false;  // something that was assumed can't be watched
+    std::vector<int64_t> mutated;   // program inputs that the program writes
+    PyObject* route = nullptr;      // callable that answers the call in Python, or None
+    RuntimeChoice runtime = RuntimeChoice::kKnob;
+  };
+
+  // Throws Error when bindings, output or example do not fit the program.
+  explicit Specialization(const Options& options);
+
+  // True when this specialization may answer the call; fills `leaves`. Cheap unless a watch
+  // failed. May run Python (revalidate), never raises.
+  bool match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
+             PyObject* kwnames, Leaves& leaves);
+
+  // Runs the program on the leaves that match() found. A new reference, or null with a Python
+  // error set.
+  PyObject* run(const Leaves& leaves);
+
+  // The Python callable that answers calls instead of run(), or null.
+  PyObject* route() const { return route_.get(); }
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+  const std::shared_ptr<CompiledProgram>& program() const { return program_; }
+
+ private:
+  // Same-object and shared-storage relations of the tensors that the capture relied on.
+  bool aliasing_holds(const Leaves& leaves) const;
+  PyObject* input(size_t i, const Leaves& leaves) const;
+  bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
+
+  GlobalState state_;
+  ArgumentSpec arguments_;
+  size_t num_leaves_;
+  std::shared_ptr<CompiledProgram> program_;
+  std::vector<InputBinding> bindings_;
+  OutputSpec output_;
+  WatchList watches_;
+  PyRef revalidate_;
+  bool always_revalidate_;
+  std::vector<int64_t> mutated_;
+  // same_as_[i] < i: leaf i of the example was that leaf; i itself: no earlier leaf.
+  std::vector<Py_ssize_t> same_as_;
+  PyRef route_;
+  RuntimeChoice runtime_;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+namespace hostjit {
+
+// What a specialization assumes of one tensor: everything but its data. The key set covers
+// layout, quantisation, conjugation, inference, fake and functional tensors.
+class TensorGuard {
+ public:
+  explicit TensorGuard(const at::Tensor& tensor)
+      : keys_(tensor.key_set()),
+        dtype_(tensor.dtype()),
+        device_(tensor.device()),
+        requires_grad_(tensor.requires_grad()),
+        sizes_(tensor.sizes()),
+        strides_(tensor.strides()) {}
+
+  bool matches(const at::Tensor& tensor) const {
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
+           impl->sizes() == at::IntArrayRef(sizes_) &&
+           impl->strides() == at::IntArrayRef(strides_) &&
+           impl->requires_grad() == requires_grad_;
+  }
+
+ private:
+  c10::DispatchKeySet keys_;
+  caffe2::TypeMeta dtype_;
+  c10::Device device_;
+  bool requires_grad_;
+  c10::SmallVector<int64_t, 5> sizes_;
+  c10::SmallVector<int64_t, 5> strides_;
+};
+
+}  // namespace hostjit

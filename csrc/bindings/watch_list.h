@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "bindings/py_ref.h"
+#include "bindings/tensor_guard.h"
+
+namespace hostjit {
+
+// What a capture assumed about Python state outside of the arguments, checked at every call in a
+// few nanoseconds per entry and without running Python. An entry that fails does not say that the
+// program is wrong, only that its owner has to look again.
+//
+// Dicts and types are compared by the version that CPython gives them at each change. Where it
+// keeps no version of dicts (3.14 and later), a watched dict never holds.
+class WatchList {
+ public:
+  // Nothing changes in the dict. When `owner` is not null, owner.__dict__ is still this dict.
+  void add_dict(PyObject* dict, PyObject* owner);
+  // dict[keys[i]] is expected[i], the very object; `missing` expects no such key. Other keys are
+  // free to change.
+  void add_dict_items(PyObject* dict, PyObject* owner, PyObject* keys, PyObject* expected,
+                      PyObject* missing);
+  // The closure cell holds this object; null: it is empty.
+  void add_cell(PyObject* cell, PyObject* expected);
+  // A list holds exactly these objects.
+  void add_list(PyObject* list, PyObject* items);
+  // A set or frozenset holds exactly these objects.
+  void add_set(PyObject* set, PyObject* items);
+  // Nothing changes in a class or its bases.
+  void add_type(PyObject* type);
+  // An object is of exactly this type.
+  void add_object_type(PyObject* object, PyObject* type);
+  // A function has these __code__, __defaults__ and __kwdefaults__ (null for None).
+  void add_function(PyObject* function, PyObject* code, PyObject* defaults, PyObject* kwdefaults);
+  // A tensor that is no input keeps what a TensorGuard sees.
+  void add_tensor(PyObject* tensor);
+
+  bool holds();
+
+  // For the garbage collector: calls `visit` for every reference held.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  struct Dict {
+    PyRef dict;
+    PyRef owner;
+    PyRef keys;      // null: the whole dict
+    PyRef expected;
+    PyRef missing;
+    uint64_t seen;
+    bool holds();
+  };
+  struct Pair {
+    PyRef object;
+    PyRef expected;
+  };
+  struct Version {
+    PyRef type;
+    unsigned int seen;
+  };
+  struct Function {
+    PyRef function;
+    PyRef code;
+    PyRef defaults;
+    PyRef kwdefaults;
+  };
+  struct Tensor {
+    PyRef tensor;
+    TensorGuard guard;
+  };
+
+  std::vector<Dict> dicts_;
+  std::vector<Pair> cells_;
+  std::vector<Pair> lists_;
+  std::vector<Pair> sets_;
+  std::vector<Version> types_;
+  std::vector<Pair> object_types_;
+  std::vector<Function> functions_;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <llvm/IR/DataLayout.h>
+#include <llvm/IR/Module.h>
+#include <llvm/TargetParser/Triple.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/vector_math.h"
+#include "ir/program.h"
+#include "runtime/abi.h"
+
+namespace hostjit {
+
+// What the code is for.
+struct CodegenOptions {
+  llvm::Triple triple;
+  llvm::DataLayout data_layout{""};
+  // The vector forms of math functions that exist on this machine and in this process.
+  std::vector<VectorMathVariant> vector_math;
+  // Width of the widest registers that arithmetic should use.
+  unsigned vector_bits = 128;
+};
+
+struct CodegenResult {
+  std::unique_ptr<llvm::Module> module;
+  FrameLayout layout;
+  std::string main_symbol;
+  std::string init_symbol;  // empty when the program hoisted nothing
+};
+
+// Emits main and init of a static program, kernels linked in, into one module of `context`.
+// Throws Error that names kernel or value when the program can't be compiled.
+CodegenResult generate(const Program& program, llvm::LLVMContext& context,
+                       const CodegenOptions& options);
+
+struct PackedKernelsResult {
+  std::unique_ptr<llvm::Module> module;
+  std::map<std::string, std::string> symbols;  // by kernel
+};
+
+// Emits a function of type PackedKernel for each kernel that the program launches.
+PackedKernelsResult generate_packed_kernels(const Program& program, llvm::LLVMContext& context,
+                                            const CodegenOptions& options);
+
+}  // namespace hostjit

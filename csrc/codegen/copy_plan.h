@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "codegen/storage.h"
+#include "ir/op.h"
+
+namespace hostjit {
+
+// How a copy is done.
+enum class CopyKind : uint8_t {
+  kNothing,  // no elements
+  kBytes,    // both contiguous, same dtype and sizes, apart: memcpy
+  kLoops,    // same dtype, apart, small: inline loops over the sizes of out
+  kLibrary,  // hostjit_copy on tensor headers
+};
+
+CopyKind plan_copy(const TensorType& source, const Storage& source_storage, const TensorType& out,
+                   const Storage& out_storage);
+
+}  // namespace hostjit

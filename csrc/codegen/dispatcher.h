@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "codegen/extern_signature.h"
+#include "codegen/kernel_linker.h"
+#include "codegen/product.h"
+#include "codegen/product_kernels.h"
+#include "codegen/storage.h"
+#include "ir/program.h"
+
+namespace hostjit {
+
+// Emits the functions of a program: one member `emit` per op, in the file of its family. An op
+// without one does not compile.
+class Dispatcher {
+ public:
+  Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
+             ProductKernels& products, llvm::Module& module);
+
+  // Both return the symbol of a function of type MainFunction. finish comes after them.
+  std::string emit_main();
+  std::string emit_init();
+  void finish() { mark_kernel_operands(); }
+
+ private:
+  // memory.cpp
+  void emit(const Allocate& op);
+  void emit(const Deallocate& op);
+  void emit(const Copy& op);
+  void emit(const Fill& op);
+  void emit(const Constant& op);
+  // shape.cpp
+  void emit(const View& op);
+  void emit(const Size& op);
+  void emit(const IndexConstant& op);
+  void emit(const IndexBinary& op);
+  // launch.cpp
+  void emit(const LaunchKernel& op);
+  // math.cpp
+  void emit(const Matmul& op);
+  void emit(const Linear& op);
+  void emit(const Bmm& op);
+  void emit(const Addmm& op);
+  // aten.cpp
+  void emit(const AtenCall& op);
+  // profiling.cpp
+  void emit(const RangePush& op);
+  void emit(const RangePop& op);
+
+  // dispatcher.cpp: the frame of a function
+  void begin_function(const std::string& name);
+  std::string end_function();
+  void emit_region(const Region& region);
+  // Scalars of init that body uses: they cost nothing to compute again.
+  void emit_init_scalars();
+  void emit_outputs();
+
+  // operands.cpp
+  llvm::Value* frame_field(size_t offset, llvm::Type* type, const char* name);
+  // The address of the first element.
+  llvm::Value* data(const Value* value);
+  // The at::Tensor*.
+  llvm::Value* header(const Value* value);
+  llvm::Value* slot_header(int64_t slot);
+  // i64 for index and bool, double for f64.
+  llvm::Value* scalar(const Value* value);
+  // A field of the struct that inputs[index] points at; loaded once, at entry.
+  llvm::Value* input_field(int64_t index, size_t offset, llvm::Type* type);
+  llvm::Value* integer(int64_t value);
+  llvm::Value* address(llvm::Value* base, int64_t bytes);
+  // Alignment of the first element that holds on every call.
+  llvm::Align alignment(const Value* value) const;
+
+  // dispatcher.cpp: calls
+  llvm::CallInst* call(Extern name, llvm::ArrayRef<llvm::Value*> arguments);
+  // Goes to the cleanup block when the call returns non-zero.
+  void call_fallible(Extern name, llvm::ArrayRef<llvm::Value*> arguments);
+  void branch_to_cleanup_if(llvm::Value* condition);
+  void note_node();
+  llvm::Value* string_constant(std::string_view text);
+
+  // To be called before generated code writes to a value: an input's version counter moves.
+  void announce_write(const Value* value);
+
+  // dispatcher.cpp: control flow
+  void emit_if(llvm::Value* condition, const std::function<void()>& then);
+  // Records `message` with the frame and goes to the cleanup block.
+  void emit_failure_if(llvm::Value* condition, const std::string& message);
+
+  // dispatcher.cpp: slots whose tensors this call made and still holds. `root` owns the memory.
+  void slot_made(int64_t slot, const Value* root);
+  void release_slot(int64_t slot);
+  bool is_made_by_code(int64_t slot) const;
+  llvm::Value* load_slot_data(llvm::IRBuilder<>& builder, int64_t slot);
+
+  void emit_copy_loops(const Copy& op);               // memory.cpp
+  void note_launch(const LaunchKernel& op);           // launch.cpp
+  void mark_kernel_operands();                        // launch.cpp
+  llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
+
+  // math.cpp
+  void emit_product(const Product& product);
+  bool writes_apart(const Product& product) const;
+  void emit_addend(const Product& product);
+  void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);
+
+  const Program& program_;
+  const StoragePlan& storage_;
+  KernelLinker& kernels_;
+  ProductKernels& products_;
+  llvm::Module& module_;
+  llvm::IRBuilder<> builder_;
+  llvm::IRBuilder<> entry_builder_;  // loads that happen once, before everything else
+  llvm::Type* pointer_;
+  llvm::GlobalVariable* constants_ = nullptr;
+
+  // Per kernel and pointer operand: written, and apart from all others at every launch.
+  std::map<llvm::Function*, std::vector<bool>> kernel_operands_apart_;
+
+  // Of the function under way.
+  llvm::Function* function_ = nullptr;
+  llvm::BasicBlock* cleanup_ = nullptr;
+  llvm::Value* frame_ = nullptr;
+  int64_t node_ = 0;
+  std::unordered_map<size_t, llvm::Value*> frame_fields_;
+  std::map<std::pair<int64_t, size_t>, llvm::Value*> input_fields_;
+  std::unordered_map<int64_t, llvm::Value*> slot_data_;
+  std::unordered_map<const Value*, llvm::Value*> scalars_;
+  std::map<int64_t, const Value*> live_slots_;  // with the root of each
+  std::vector<llvm::Value*> open_ranges_;       // whether each range was opened
+};
+
+}  // namespace hostjit

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/kernel_linker.h"
+
+#include <llvm/AsmParser/Parser.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Linker/Linker.h>
+#include <llvm/Support/MemoryBuffer.h>
+#include <llvm/Support/SourceMgr.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <memory>
+
+#include "codegen/vector_math.h"
+
+namespace hostjit {
+namespace {
+
+constexpr const char* kKernelAttribute = "hostjit-kernel";
+
+std::string type_text(const llvm::Type& type) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  type.print(out);
+  return text;
+}
+
+std::unique_ptr<llvm::Module> parse(const Kernel& kernel, llvm::LLVMContext& context) {
+  llvm::SMDiagnostic diagnostic;
+  auto module =
+      llvm::parseAssembly(llvm::MemoryBufferRef(kernel.text, kernel.name), diagnostic, context);
+  HOSTJIT_CHECK(module, "kernel '", kernel.name, "': line ", diagnostic.getLineNo(), ", column ",
+                diagnostic.getColumnNo() + 1, ": ", diagnostic.getMessage().str(), "\n",
+                diagnostic.getLineContents().str());
+  std::string problems;
+  llvm::raw_string_ostream out(problems);
+  HOSTJIT_CHECK(!llvm::verifyModule(*module, &out), "kernel '", kernel.name, "': ", problems);
+  return module;
+}
+
+// A kernel calls LLVM intrinsics, functions of its own and vector math, nothing else.
+void check_calls(const Kernel& kernel, const llvm::Module& module) {
+  for (const llvm::Function& function : module) {
+    if (!function.isDeclaration() || function.isIntrinsic() || function.use_empty()) continue;
+    HOSTJIT_CHECK(is_vector_math(function.getName()), "kernel '", kernel.name, "': calls @",
+                  function.getName().str(),
+                  ", which is neither defined in its text nor a function of vector math");
+    for (const ScalarMathFunction& math : scalar_math_functions()) {
+      if (function.getName() != math.name) continue;
+      const llvm::FunctionType* type = function.getFunctionType();
+      bool fits =
+          type->getNumParams() == math.arity && !type->isVarArg() &&
+          (math.is_f64 ? type->getReturnType()->isDoubleTy() : type->getReturnType()->isFloatTy());
+      for (const llvm::Type* parameter : type->params()) {
+        fits = fits && parameter == type->getReturnType();
+      }
+      HOSTJIT_CHECK(fits, "kernel '", kernel.name, "': declares @", math.name, " as ",
+                    type_text(*type), ", expected ", math.arity, " parameters and a result of ",
+                    math.is_f64 ? "double" : "float");
+    }
+  }
+  for (const llvm::GlobalVariable& global : module.globals()) {
+    HOSTJIT_CHECK(!global.isDeclaration(), "kernel '", kernel.name, "': refers to @",
+                  global.getName().str(), ", which its text does not define");
+  }
+}
+
+void check_signature(const LaunchKernel& launch, const llvm::Function& function) {
+  const llvm::FunctionType& type = *function.getFunctionType();
+  HOSTJIT_CHECK(type.getReturnType()->isVoidTy(), "launch_kernel '", launch.kernel,
+                "': the kernel returns ", type_text(*type.getReturnType()), ", expected void");
+  const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
+  const size_t expected = num_tensors + launch.scalars.size();
+  HOSTJIT_CHECK(type.getNumParams() == expected && !type.isVarArg(), "launch_kernel '",
+                launch.kernel, "': the kernel has ", type.getNumParams(), " parameters, expected ",
+                num_tensors, " pointers and ", launch.scalars.size(), " scalars");
+  for (size_t i = 0; i < expected; ++i) {
+    const llvm::Type* found = type.getParamType(static_cast<unsigned>(i));
+    if (i < num_tensors) {
+      HOSTJIT_CHECK(found->isPointerTy() && found->getPointerAddressSpace() == 0, "launch_kernel '",
+                    launch.kernel, "': parameter ", i, " has type ", type_text(*found),
+                    ", expected ptr");
+      continue;
+    }
+    const bool is_f64 = std::holds_alternative<F64Type>(launch.scalars[i - num_tensors]->type());
+    HOSTJIT_CHECK(is_f64 ? found->isDoubleTy() : found->isIntegerTy(64), "launch_kernel '",
+                  launch.kernel, "': parameter ", i, " has type ", type_text(*found), ", expected ",
+                  is_f64 ? "double" : "i64");
+  }
+}
+
+}  // namespace
+
+bool is_kernel(const llvm::Function& function) { return function.hasFnAttribute(kKernelAttribute); }
+
+void mark_kernel(llvm::Function& function) {
+  function.setDoesNotThrow();
+  function.addFnAttr(kKernelAttribute);
+  function.removeFnAttr(llvm::Attribute::AlwaysInline);
+  function.addFnAttr(llvm::Attribute::NoInline);
+}
+
+KernelLinker::KernelLinker(const Program& program, llvm::Module& module)
+    : program_(program), module_(module) {}
+
+llvm::Function* KernelLinker::get(const LaunchKernel& launch) {
+  llvm::Function*& function = functions_[launch.kernel];
+  if (!function) {
+    const auto kernel = program_.kernels().find(launch.kernel);
+    HOSTJIT_CHECK(kernel != program_.kernels().end(), "launch_kernel '", launch.kernel,
+                  "': the program has no such kernel");
+    function = link(kernel->second);
+  }
+  check_signature(launch, *function);
+  return function;
+}
+
+llvm::Function* KernelLinker::link(const Kernel& kernel) {
+  std::unique_ptr<llvm::Module> part = parse(kernel, module_.getContext());
+  check_calls(kernel, *part);
+  llvm::Function* function = part->getFunction(kernel.name);
+  HOSTJIT_CHECK(function && !function->isDeclaration(), "kernel '", kernel.name,
+                "': the text does not define @", kernel.name);
+  // The text may be for no machine in particular; it is compiled for this one.
+  part->setDataLayout(module_.getDataLayout());
+  part->setTargetTriple(module_.getTargetTriple());
+
+  // Names of two kernels' own functions may be the same; only internal ones can be renamed.
+  for (llvm::GlobalObject& object : part->global_objects()) {
+    if (!object.isDeclaration() && &object != function && !object.getName().starts_with("llvm.")) {
+      object.setLinkage(llvm::GlobalValue::InternalLinkage);
+      object.setComdat(nullptr);
+    }
+  }
+  function->setComdat(nullptr);
+  function->setVisibility(llvm::GlobalValue::DefaultVisibility);
+  function->setLinkage(llvm::GlobalValue::ExternalLinkage);
+  const std::string symbol = program_.name() + ".kernel." + kernel.name;
+  function->setName(symbol);
+  HOSTJIT_CHECK(!llvm::Linker::linkModules(module_, std::move(part)), "kernel '", kernel.name,
+                "': can't be linked with the kernels before it");
+  function = module_.getFunction(symbol);
+  HOSTJIT_ICHECK(function, "kernel '", kernel.name, "' was linked but is not there");
+  function->setLinkage(llvm::GlobalValue::InternalLinkage);
+  mark_kernel(*function);
+  return function;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "ir/program.h"
+
+namespace llvm {
+class Function;
+class Module;
+}  // namespace llvm
+
+namespace hostjit {
+
+// Kernels are optimised by themselves, and not inlined before somebody decides so.
+bool is_kernel(const llvm::Function& function);
+void mark_kernel(llvm::Function& function);
+
+// The kernels of a program as internal functions of one module.
+class KernelLinker {
+ public:
+  KernelLinker(const Program& program, llvm::Module& module);
+
+  // The function of the kernel that `launch` names, linked in at the first request. Throws Error
+  // that names the kernel when its text is malformed or its parameters do not fit the launch.
+  llvm::Function* get(const LaunchKernel& launch);
+
+ private:
+  llvm::Function* link(const Kernel& kernel);
+
+  const Program& program_;
+  llvm::Module& module_;
+  std::map<std::string, llvm::Function*> functions_;
+};
+
+}  // namespace hostjit

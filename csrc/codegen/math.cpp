@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/dispatcher.h"
+#include "codegen/loop_nest.h"
+
+namespace hostjit {
+
+void Dispatcher::emit(const Matmul& op) {
+  if (const auto product = describe(op)) return emit_product(*product);
+  call_fallible(Extern::hostjit_matmul, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+}
+
+void Dispatcher::emit(const Linear& op) {
+  if (const auto product = describe(op)) return emit_product(*product);
+  llvm::Value* bias = op.bias ? header(op.bias) : llvm::Constant::getNullValue(pointer_);
+  call_fallible(Extern::hostjit_linear,
+                {frame_, header(op.input), header(op.weight), bias, header(op.out)});
+}
+
+void Dispatcher::emit(const Bmm& op) {
+  if (const auto product = describe(op)) return emit_product(*product);
+  call_fallible(Extern::hostjit_bmm, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+}
+
+void Dispatcher::emit(const Addmm& op) {
+  if (const auto product = describe(op)) return emit_product(*product);
+  llvm::Type* f64 = builder_.getDoubleTy();
+  call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
+                                        llvm::ConstantFP::get(f64, op.beta),
+                                        llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
+}
+
+void Dispatcher::emit_product(const Product& product) {
+  if (product.batch == 0 || product.m == 0 || product.n == 0) return;
+  announce_write(product.out.value);
+  const int64_t bytes = size_in_bytes(product.dtype);
+  llvm::Value* lhs = data(product.lhs.value);
+  llvm::Value* rhs = data(product.rhs.value);
+  llvm::Value* out = data(product.out.value);
+  llvm::Function* kernel = writes_apart(product) ? products_.get(product) : nullptr;
+  llvm::Value* addend =
+      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
+  if (!kernel) emit_addend(product);
+  if (product.k == 0) return;
+  emit_loop(builder_, product.batch, [&](llvm::Value* batch) {
+    const auto matrix = [&](llvm::Value* base, const MatrixView& view) {
+      return element_address(builder_, base, {batch}, {view.batch_stride}, bytes);
+    };
+    llvm::Value* a = matrix(lhs, product.lhs);
+    llvm::Value* b = matrix(rhs, product.rhs);
+    llvm::Value* c = matrix(out, product.out);
+    if (kernel) {
+      builder_.CreateCall(kernel, {a, b, c, addend});
+    } else {
+      emit_blas(product, a, b, c);
+    }
+  });
+}
+
+bool Dispatcher::writes_apart(const Product& product) const {
+  const Storage& out = storage_.of(product.out.value);
+  return !may_overlap(out, storage_.of(product.lhs.value)) &&
+         !may_overlap(out, storage_.of(product.rhs.value)) &&
+         !(product.addend && may_overlap(out, storage_.of(product.addend->value)));
+}
+
+// BLAS adds to what out holds: it gets the addend first, or zeros when BLAS would do nothing.
+void Dispatcher::emit_addend(const Product& product) {
+  if (!product.addend && product.k != 0) return;
+  const int64_t bytes = size_in_bytes(product.dtype);
+  llvm::Type* element =
+      product.dtype == DType::kF32 ? builder_.getFloatTy() : builder_.getDoubleTy();
+  const llvm::Align align(static_cast<uint64_t>(bytes));
+  llvm::Value* out = data(product.out.value);
+  llvm::Value* addend = product.addend ? data(product.addend->value) : nullptr;
+  emit_loop_nest(
+      builder_, {product.batch, product.m, product.n},
+      [&](const std::vector<llvm::Value*>& indices) {
+        llvm::Value* value = llvm::ConstantFP::get(element, 0.0);
+        if (addend) {
+          const MatrixView& view = *product.addend;
+          value = builder_.CreateAlignedLoad(
+              element,
+              element_address(builder_, addend, indices,
+                              {view.batch_stride, view.row_stride, view.column_stride}, bytes),
+              align);
+          if (product.k == 0 && product.beta != 1.0) {
+            value = builder_.CreateFMul(value, llvm::ConstantFP::get(element, product.beta));
+          }
+        }
+        const MatrixView& view = product.out;
+        builder_.CreateAlignedStore(
+            value,
+            element_address(builder_, out, indices,
+                            {view.batch_stride, view.row_stride, view.column_stride}, bytes),
+            align);
+      });
+}
+
+// A row-major matrix is the transpose of a column-major one, so a row-major out is
+// out^T[n, m] = rhs^T[n, k] @ lhs^T[k, m] to a BLAS.
+void Dispatcher::emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs,
+                           llvm::Value* out) {
+  const bool is_f32 = product.dtype == DType::kF32;
+  llvm::Type* element = is_f32 ? builder_.getFloatTy() : builder_.getDoubleTy();
+  const BlasLayout out_layout = *blas_layout(product.m, product.n, product.out);
+  struct Operand {
+    llvm::Value* data;
+    BlasLayout layout;
+  };
+  Operand a{lhs, *blas_layout(product.m, product.k, product.lhs)};
+  Operand b{rhs, *blas_layout(product.k, product.n, product.rhs)};
+  int64_t m = product.m;
+  int64_t n = product.n;
+  // Whether BLAS has to transpose what it reads as column-major.
+  bool transpose_a = a.layout.is_row_major;
+  bool transpose_b = b.layout.is_row_major;
+  if (out_layout.is_row_major) {
+    std::swap(a, b);
+    std::swap(m, n);
+    transpose_a = !a.layout.is_row_major;
+    transpose_b = !b.layout.is_row_major;
+  }
+  llvm::Value* alpha = llvm::ConstantFP::get(element, product.alpha);
+  llvm::Value* beta = llvm::ConstantFP::get(element, product.addend ? product.beta : 0.0);
+  const int64_t k = product.k;
+  // A column of out: b is a vector of k elements in a row.
+  const bool is_vector = n == 1 && (transpose_b ? b.layout.leading == 1 : true);
+  if (is_vector) {
+    // The stored matrix is [m, k], or [k, m] when transposed.
+    call(is_f32 ? Extern::hostjit_gemv_f32 : Extern::hostjit_gemv_f64,
+         {builder_.getInt1(transpose_a), integer(transpose_a ? k : m), integer(transpose_a ? m : k),
+          alpha, a.data, integer(a.layout.leading), b.data, beta, out});
+    return;
+  }
+  call(is_f32 ? Extern::hostjit_gemm_f32 : Extern::hostjit_gemm_f64,
+       {builder_.getInt1(transpose_a), builder_.getInt1(transpose_b), integer(m), integer(n),
+        integer(k), alpha, a.data, integer(a.layout.leading), b.data, integer(b.layout.leading),
+        beta, out, integer(out_layout.leading)});
+}
+
+}  // namespace hostjit

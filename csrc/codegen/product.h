@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ir/op.h"
+
+// The matrix products of Host IR in one form, and what a BLAS can take of them.
+
+namespace hostjit {
+
+// A [batch, rows, columns] reading of a tensor; strides in elements.
+struct MatrixView {
+  const Value* value = nullptr;
+  int64_t batch_stride = 0;
+  int64_t row_stride = 0;
+  int64_t column_stride = 0;
+};
+
+// out[b] = alpha * lhs[b] @ rhs[b] + beta * addend[b]
+struct Product {
+  DType dtype = DType::kF32;
+  int64_t batch = 1;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  MatrixView lhs;  // [m, k]
+  MatrixView rhs;  // [k, n]
+  MatrixView out;  // [m, n]
+  std::optional<MatrixView> addend = std::nullopt;
+  double alpha = 1.0;
+  double beta = 1.0;
+};
+
+// nullopt when generated code leaves the op to ATen: other devices and dtypes than f32 and f64 on
+// the CPU, leading dims that no single stride walks, operands that a BLAS can't take, and batches
+// so large that ATen's parallel product is better.
+std::optional<Product> describe(const Matmul& op);
+std::optional<Product> describe(const Linear& op);
+std::optional<Product> describe(const Bmm& op);
+std::optional<Product> describe(const Addmm& op);
+
+// How a BLAS reads a matrix: one of the strides is 1, the other is the leading dimension.
+struct BlasLayout {
+  bool is_row_major = true;
+  int64_t leading = 1;
+};
+std::optional<BlasLayout> blas_layout(int64_t rows, int64_t columns, const MatrixView& matrix);
+
+}  // namespace hostjit

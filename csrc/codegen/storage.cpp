@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/storage.h"
+
+#include <algorithm>
+#include <array>
+
+#include "codegen/copy_plan.h"
+#include "codegen/literal_bytes.h"
+#include "codegen/product.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+constexpr int64_t kConstantAlignment = 64;
+
+TensorSpec make_spec(const TensorType& type) {
+  return {type.dtype, type.device, type.sizes(), type.static_strides()};
+}
+
+NodeInfo make_node_info(const Op& op) {
+  std::string name(op.name());
+  if (const auto* call = op.get_if<AtenCall>()) name += " " + call->target;
+  if (const auto* launch = op.get_if<LaunchKernel>()) name += " @" + launch->kernel;
+  return {std::move(name), op.location};
+}
+
+// The tensors that `op` hands to an extern as at::Tensor.
+std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan) {
+  struct Cases {
+    const StoragePlan& plan;
+    std::vector<const Value*> values = {};
+
+    void operator()(const Copy& op) {
+      if (plan_copy(op.source->tensor_type(), plan.of(op.source), op.out->tensor_type(),
+                    plan.of(op.out)) == CopyKind::kLibrary) {
+        values = {op.source, op.out};
+      }
+    }
+    void operator()(const Matmul& op) {
+      if (!describe(op)) values = {op.lhs, op.rhs, op.out};
+    }
+    void operator()(const Bmm& op) {
+      if (!describe(op)) values = {op.lhs, op.rhs, op.out};
+    }
+    void operator()(const Addmm& op) {
+      if (!describe(op)) values = {op.bias, op.lhs, op.rhs, op.out};
+    }
+    void operator()(const Linear& op) {
+      if (describe(op)) return;
+      values = {op.input, op.weight, op.out};
+      if (op.bias) values.push_back(op.bias);
+    }
+    void operator()(const AtenCall& op) {
+      values.assign(op.inputs.begin(), op.inputs.end());
+      values.insert(values.end(), op.mutated.begin(), op.mutated.end());
+      std::erase_if(values, [](const Value* value) { return !value->is_tensor(); });
+    }
+    void operator()(const Allocate&) {}
+    void operator()(const Deallocate&) {}
+    void operator()(const Fill&) {}
+    void operator()(const Constant&) {}
+    void operator()(const View&) {}
+    void operator()(const Size&) {}
+    void operator()(const IndexConstant&) {}
+    void operator()(const IndexBinary&) {}
+    void operator()(const LaunchKernel&) {}
+    void operator()(const RangePush&) {}
+    void operator()(const RangePop&) {}
+  };
+  Cases cases{plan};
+  visit_op(op, cases);
+  return cases.values;
+}
+
+}  // namespace
+
+bool may_overlap(const Storage& a, const Storage& b) {
+  if (a.extent == 0 || b.extent == 0) return false;
+  if (a.base == b.base && a.index == b.index) {
+    return a.offset < b.offset + b.extent && b.offset < a.offset + a.extent;
+  }
+  if (a.is_shared || b.is_shared) return true;
+  // Two inputs may be views of one tensor; memory that this program owns is its own.
+  return a.base == MemoryBase::kInput && b.base == MemoryBase::kInput;
+}
+
+StoragePlan::StoragePlan(const Program& program) {
+  layout_.arena_bytes = program.arena().bytes;
+  layout_.alignment = program.arena().alignment;
+  for (const Region* region : {&program.init(), &program.body()}) {
+    for (const auto& op : *region) {
+      for_each_operand(*op, [&](const Value* value, Access access) {
+        num_uses_[value] += access != Access::kFree;
+      });
+    }
+  }
+  for (const Value* output : program.outputs()) ++num_uses_[output];
+
+  place_inputs(program);
+  place_region(program.init(), /*is_init=*/true);
+  place_region(program.body(), /*is_init=*/false);
+  add_headers(program.init());
+  add_headers(program.body());
+  plan_outputs(program);
+}
+
+const Storage& StoragePlan::of(const Value* value) const {
+  const auto found = storages_.find(value);
+  HOSTJIT_ICHECK(found != storages_.end(), "%", value->name(), " has no memory");
+  return found->second;
+}
+
+int64_t StoragePlan::slot_of(const Value* value) const {
+  const auto found = slots_.find(value);
+  return found == slots_.end() ? -1 : found->second;
+}
+
+void StoragePlan::place_inputs(const Program& program) {
+  for (size_t i = 0; i < program.inputs().size(); ++i) {
+    const Value* input = program.inputs()[i];
+    if (!input->is_tensor()) continue;
+    HOSTJIT_CHECK(input->tensor_type().is_static(), "input %", input->name(), " has type ",
+                  to_string(input->type()), ", expected constant sizes and strides");
+    storages_[input] = {MemoryBase::kInput,
+                        static_cast<int64_t>(i),
+                        0,
+                        input->tensor_type().extent_in_bytes(),
+                        /*is_shared=*/false,
+                        input};
+  }
+}
+
+void StoragePlan::place_region(const Region& region, bool is_init) {
+  for (const auto& op : region) {
+    nodes_[op.get()] = static_cast<int64_t>(layout_.nodes.size());
+    layout_.nodes.push_back(make_node_info(*op));
+    if (is_init) {
+      for_each_result(*op, [&](const Value* value, ResultKind) { init_values_.insert(value); });
+    }
+    if (const auto* allocate = op->get_if<Allocate>()) place(*allocate, is_init);
+    if (const auto* constant = op->get_if<Constant>()) place(*constant);
+    if (const auto* view = op->get_if<View>()) place(*view);
+    if (const auto* call = op->get_if<AtenCall>()) place(*call, is_init);
+  }
+}
+
+void StoragePlan::place(const Allocate& op, bool is_init) {
+  const TensorType& type = op.result->tensor_type();
+  HOSTJIT_CHECK(type.is_static(), "allocate %", op.result->name(), " has type ",
+                to_string(op.result->type()), ", expected constant sizes and strides");
+  Storage storage{MemoryBase::kArena, 0, op.offset, type.extent_in_bytes(), false, op.result};
+  if (op.offset < 0) {
+    storage.base = MemoryBase::kSlot;
+    storage.offset = 0;
+    storage.index = slots_[op.result] =
+        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, type);
+  }
+  storages_[op.result] = storage;
+}
+
+void StoragePlan::place(const Constant& op) {
+  const TensorType& type = op.result->tensor_type();
+  std::vector<std::byte>& block = layout_.constants;
+  block.resize((block.size() + kConstantAlignment - 1) / kConstantAlignment * kConstantAlignment);
+  const auto offset = static_cast<int64_t>(block.size());
+  for (const Literal& literal : op.values) {
+    const std::vector<std::byte> bytes = literal_bytes(literal, type.dtype);
+    block.insert(block.end(), bytes.begin(), bytes.end());
+  }
+  storages_[op.result] = {MemoryBase::kConstant,  0,     offset,
+                          type.extent_in_bytes(), false, op.result};
+}
+
+void StoragePlan::place(const View& op) {
+  const TensorType& type = op.result->tensor_type();
+  HOSTJIT_CHECK(type.is_static(), "view %", op.result->name(), " has type ",
+                to_string(op.result->type()), ", expected constant sizes and strides");
+  Storage storage = of(op.source);
+  storage.offset += op.offset * size_in_bytes(op.source->tensor_type().dtype);
+  storage.extent = type.extent_in_bytes();
+  storages_[op.result] = storage;
+}
+
+void StoragePlan::place(const AtenCall& op, bool is_init) {
+  for (const Value* result : op.results) {
+    if (num_uses_[result] == 0) continue;
+    const int64_t slot =
+        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, result->tensor_type());
+    slots_[result] = slot;
+    storages_[result] = {MemoryBase::kSlot,
+                         slot,
+                         0,
+                         result->tensor_type().extent_in_bytes(),
+                         /*is_shared=*/!op.aliases.empty(),
+                         result};
+  }
+}
+
+void StoragePlan::add_headers(const Region& region) {
+  for (const auto& op : region) {
+    for (const Value* value : header_operands(*op, *this)) require_header(value);
+    if (const auto* call = op->get_if<AtenCall>()) add_aten_call(*call);
+  }
+}
+
+void StoragePlan::add_aten_call(const AtenCall& op) {
+  aten_calls_[&op] = static_cast<int64_t>(layout_.aten_calls.size());
+  AtenCallSpec spec{op.target, op.arguments, {}, {}, {}};
+  for (const auto* operands : {&op.inputs, &op.mutated}) {
+    for (const Value* operand : *operands) {
+      spec.operand_is_tensor.push_back(operand->is_tensor());
+      spec.operand_is_f64.push_back(std::holds_alternative<F64Type>(operand->type()));
+    }
+  }
+  for (const Value* result : op.results) spec.result_slots.push_back(slot_of(result));
+  layout_.aten_calls.push_back(std::move(spec));
+}
+
+void StoragePlan::plan_outputs(const Program& program) {
+  // From the last on: the last output of a slot moves it, those before share it.
+  std::unordered_map<int64_t, bool> moved;
+  for (size_t i = program.outputs().size(); i-- > 0;) {
+    const Value* value = program.outputs()[i];
+    OutputPlan plan{value, OutputKind::kScalar, -1};
+    if (value->is_tensor()) {
+      const Storage& storage = of(value);
+      if (storage.root == value && storage.base == MemoryBase::kInput) {
+        plan.kind = OutputKind::kInput;
+      } else if (belongs_to_frame(storage)) {
+        plan.kind = OutputKind::kCopy;
+        require_header(value);
+        plan.slot = add_slot(SlotKind::kCall, 0, value->tensor_type());
+      } else {
+        require_header(value);
+        plan.slot = slot_of(value);
+        plan.kind = moved[plan.slot] ? OutputKind::kShareSlot : OutputKind::kMoveSlot;
+        moved[plan.slot] = true;
+      }
+    }
+    outputs_.insert(outputs_.begin(), plan);
+  }
+}
+
+bool StoragePlan::belongs_to_frame(const Storage& storage) const {
+  return storage.base == MemoryBase::kArena || storage.base == MemoryBase::kConstant ||
+         (storage.base == MemoryBase::kSlot && slot(storage.index).kind == SlotKind::kFrame);
+}
+
+int64_t StoragePlan::add_slot(SlotKind kind, int64_t offset, const TensorType& type) {
+  layout_.slots.push_back({kind, offset, make_spec(type)});
+  return static_cast<int64_t>(layout_.slots.size()) - 1;
+}
+
+void StoragePlan::require_header(const Value* value) {
+  const Storage& storage = of(value);
+  const bool is_input = storage.base == MemoryBase::kInput && storage.root == value;
+  if (is_input || slots_.contains(value)) return;
+  const TensorType& type = value->tensor_type();
+  switch (storage.base) {
+    case MemoryBase::kArena:
+      slots_[value] = add_slot(SlotKind::kArena, storage.offset, type);
+      break;
+    case MemoryBase::kConstant:
+      slots_[value] = add_slot(SlotKind::kConstant, storage.offset, type);
+      break;
+    case MemoryBase::kInput:
+    case MemoryBase::kSlot:
+      slots_[value] =
+          add_slot(init_values_.contains(value) ? SlotKind::kFrame : SlotKind::kCall, 0, type);
+      break;
+  }
+}
+
+}  // namespace hostjit

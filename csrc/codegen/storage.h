@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/program.h"
+#include "runtime/abi.h"
+
+// Where every tensor of a static program lives, decided before any code is emitted.
+
+namespace hostjit {
+
+enum class MemoryBase : uint8_t {
+  kInput,     // TensorArg::data of input `index`
+  kArena,     // Frame::arena
+  kConstant,  // the constants that the module embeds
+  kSlot,      // Frame::slot_data of slot `index`
+};
+
+// The memory of a tensor value: `offset` bytes after its base, `extent` bytes long. Views are
+// folded into the offset.
+struct Storage {
+  MemoryBase base = MemoryBase::kArena;
+  int64_t index = 0;
+  int64_t offset = 0;
+  int64_t extent = 0;
+  // An ATen call that made this memory may have returned an operand's.
+  bool is_shared = false;
+  // The value at the base: an input, or the result of allocate, constant or aten_call.
+  const Value* root = nullptr;
+};
+
+// True unless the two cannot share a byte.
+bool may_overlap(const Storage& a, const Storage& b);
+
+// How one output leaves a call.
+enum class OutputKind : uint8_t {
+  kInput,      // a reference to the tensor of an input
+  kMoveSlot,   // the tensor of a slot of the call
+  kShareSlot,  // a reference to it; another output moves it
+  kCopy,       // memory that does not outlive the call is copied to the tensor of a slot
+  kScalar,     // int64_t or double bits
+};
+
+struct OutputPlan {
+  const Value* value = nullptr;
+  OutputKind kind = OutputKind::kScalar;
+  int64_t slot = -1;
+};
+
+class StoragePlan {
+ public:
+  // Throws Error for a program whose memory is not static, naming the value.
+  explicit StoragePlan(const Program& program);
+
+  // False for a result of an ATen call that nobody uses: the call itself drops it.
+  bool has_memory(const Value* value) const { return storages_.contains(value); }
+
+  const Storage& of(const Value* value) const;
+  // The slot that holds an at::Tensor header of the value, or -1. Inputs bring their own.
+  int64_t slot_of(const Value* value) const;
+  const SlotSpec& slot(int64_t index) const { return layout_.slots[index]; }
+  // Position in FrameLayout::nodes.
+  int64_t node_of(const Op& op) const { return nodes_.at(&op); }
+  // Position in FrameLayout::aten_calls.
+  int64_t aten_call_of(const AtenCall& call) const { return aten_calls_.at(&call); }
+  const std::vector<OutputPlan>& outputs() const { return outputs_; }
+  const FrameLayout& layout() const { return layout_; }
+
+ private:
+  void place_inputs(const Program& program);
+  void place_region(const Region& region, bool is_init);
+  void place(const Allocate& op, bool is_init);
+  void place(const Constant& op);
+  void place(const View& op);
+  void place(const AtenCall& op, bool is_init);
+  void add_headers(const Region& region);
+  void add_aten_call(const AtenCall& op);
+  void plan_outputs(const Program& program);
+  // True for memory that a later call uses again.
+  bool belongs_to_frame(const Storage& storage) const;
+
+  int64_t add_slot(SlotKind kind, int64_t offset, const TensorType& type);
+  // Gives the value an at::Tensor header unless it has one.
+  void require_header(const Value* value);
+
+  FrameLayout layout_;
+  std::unordered_map<const Value*, Storage> storages_;
+  std::unordered_map<const Value*, int64_t> slots_;
+  std::unordered_map<const Value*, int64_t> num_uses_;
+  std::unordered_set<const Value*> init_values_;
+  std::unordered_map<const Op*, int64_t> nodes_;
+  std::unordered_map<const AtenCall*, int64_t> aten_calls_;
+  std::vector<OutputPlan> outputs_;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "evaluator/op_evaluator.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+
+#include <optional>
+
+#include "ir/visitor.h"
+#include "runtime/externs.h"
+#include "runtime/literal_to_ivalue.h"
+#include "runtime/torch_types.h"
+
+namespace hostjit {
+namespace {
+
+at::Tensor empty(const TensorType& type) {
+  return at::empty_strided(
+      type.sizes(), type.static_strides(),
+      at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
+}
+
+at::Scalar scalar(const Literal& literal) {
+  return to_ivalue(literal, *c10::NumberType::get()).toScalar();
+}
+
+// Fills `out` from row-major literals by way of T, which holds each of them exactly.
+template <class T>
+void fill_by(at::Tensor& out, const std::vector<Literal>& values) {
+  at::Tensor wide = at::empty(out.sizes(), c10::CppTypeToScalarType<T>::value);
+  T* element = wide.mutable_data_ptr<T>();
+  for (const Literal& value : values) *element++ = scalar(value).to<T>();
+  out.copy_(wide);
+}
+
+}  // namespace
+
+void OpEvaluator::run(const Region& region, int64_t first_node) {
+  frame_->node = first_node;
+  for (const auto& op : region) {
+    visit_op(*op, [&](const auto& payload) { evaluate(payload); });
+    ++frame_->node;
+  }
+}
+
+void OpEvaluator::evaluate(const Allocate& op) {
+  values_.set(op.result, empty(op.result->tensor_type()));
+}
+
+void OpEvaluator::evaluate(const Deallocate& op) { values_.drop(op.buffer); }
+
+void OpEvaluator::evaluate(const Copy& op) { tensor(op.out).copy_(tensor(op.source)); }
+
+void OpEvaluator::evaluate(const Fill& op) { tensor(op.out).fill_(scalar(op.value)); }
+
+void OpEvaluator::evaluate(const Constant& op) {
+  const TensorType& type = op.result->tensor_type();
+  at::Tensor result = empty(type);
+  if (is_complex(type.dtype)) {
+    fill_by<c10::complex<double>>(result, op.values);
+  } else if (is_floating_point(type.dtype)) {
+    fill_by<double>(result, op.values);
+  } else {
+    fill_by<int64_t>(result, op.values);
+  }
+  values_.set(op.result, std::move(result));
+}
+
+void OpEvaluator::evaluate(const View& op) {
+  const at::Tensor& source = tensor(op.source);
+  const TensorType& type = op.result->tensor_type();
+  values_.set(op.result, at::as_strided(source, type.sizes(), type.static_strides(),
+                                        source.storage_offset() + op.offset));
+}
+
+void OpEvaluator::evaluate(const Size& op) {
+  values_.set(op.result, tensor(op.source).size(op.dim));
+}
+
+void OpEvaluator::evaluate(const IndexConstant& op) { values_.set(op.result, op.value); }
+
+void OpEvaluator::evaluate(const IndexBinary& op) {
+  values_.set(op.result, apply(op.operation, values_.index(op.lhs), values_.index(op.rhs)));
+}
+
+void OpEvaluator::evaluate(const LaunchKernel& op) {
+  std::vector<void*> arguments;
+  for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
+    for (const Value* operand : *operands) {
+      arguments.push_back(tensor(operand).unsafeGetTensorImpl()->mutable_data());
+    }
+  }
+  for (const Value* operand : op.scalars) arguments.push_back(values_.address(operand));
+  kernels_.at(op.kernel)(arguments.data());
+}
+
+void OpEvaluator::evaluate(const Matmul& op) {
+  at::mm_out(tensor(op.out), tensor(op.lhs), tensor(op.rhs));
+}
+
+void OpEvaluator::evaluate(const Linear& op) {
+  at::linear_out(tensor(op.out), tensor(op.input), tensor(op.weight),
+                 op.bias ? std::optional(tensor(op.bias)) : std::nullopt);
+}
+
+void OpEvaluator::evaluate(const Bmm& op) {
+  at::bmm_out(tensor(op.out), tensor(op.lhs), tensor(op.rhs));
+}
+
+void OpEvaluator::evaluate(const Addmm& op) {
+  at::addmm_out(tensor(op.out), tensor(op.bias), tensor(op.lhs), tensor(op.rhs), op.beta, op.alpha);
+}
+
+void OpEvaluator::evaluate(const AtenCall& op) { aten_calls_.call(op, values_); }
+
+void OpEvaluator::evaluate(const RangePush& op) {
+  if (hostjit_profiling_enabled()) hostjit_range_push(frame_, op.label.c_str());
+}
+
+void OpEvaluator::evaluate(const RangePop&) {
+  if (hostjit_profiling_enabled()) hostjit_range_pop(frame_);
+}
+
+}  // namespace hostjit

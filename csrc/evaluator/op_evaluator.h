@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "evaluator/aten_call_table.h"
+#include "evaluator/value_table.h"
+#include "ir/program.h"
+#include "runtime/abi.h"
+
+namespace hostjit {
+
+// Does the ops of one call, one member per kind of op.
+class OpEvaluator {
+ public:
+  OpEvaluator(Frame* frame, const std::map<std::string, PackedKernel>& kernels,
+              const AtenCallTable& aten_calls, ValueTable& values)
+      : frame_(frame), kernels_(kernels), aten_calls_(aten_calls), values_(values) {}
+
+  // Runs the ops of `region`, the first of which is node `first_node` of the program.
+  void run(const Region& region, int64_t first_node);
+
+#define HOSTJIT_DECLARE_EVALUATE(type) void evaluate(const type& op);
+  HOSTJIT_FOR_EACH_OP(HOSTJIT_DECLARE_EVALUATE)
+#undef HOSTJIT_DECLARE_EVALUATE
+
+ private:
+  at::Tensor& tensor(const Value* value) { return values_.tensor(value); }
+
+  Frame* frame_;
+  const std::map<std::string, PackedKernel>& kernels_;
+  const AtenCallTable& aten_calls_;
+  ValueTable& values_;
+};
+
+}  // namespace hostjit

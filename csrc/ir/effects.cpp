@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/effects.h"
+
+#include "ir/visitor.h"
+
+namespace hostjit {
+
+std::vector<OperandUse> operand_uses(const Op& op) {
+  std::vector<OperandUse> uses;
+  for_each_operand(op, [&](Value* value, Access access) { uses.push_back({value, access}); });
+  return uses;
+}
+
+std::vector<Value*> results_of(const Op& op) {
+  std::vector<Value*> results;
+  for_each_result(op, [&](Value* value, ResultKind) { results.push_back(value); });
+  return results;
+}
+
+std::vector<Value*> aliased_operands(const Op& op) {
+  std::vector<Value*> aliased;
+  if (const auto* call = op.get_if<AtenCall>()) {
+    const auto num_inputs = static_cast<int64_t>(call->inputs.size());
+    for (const int64_t i : call->aliases) {
+      aliased.push_back(i < num_inputs ? call->inputs[i] : call->mutated[i - num_inputs]);
+    }
+    return aliased;
+  }
+  bool has_alias_result = false;
+  for_each_result(op, [&](Value*, ResultKind kind) {
+    has_alias_result |= kind == ResultKind::kAlias;
+  });
+  if (!has_alias_result) return aliased;
+  for_each_operand(op, [&](Value* value, Access access) {
+    if (access == Access::kMetadata) aliased.push_back(value);
+  });
+  return aliased;
+}
+
+bool is_removable(const Op& op) {
+  if (op.info().has_side_effect) return false;
+  if (const auto* call = op.get_if<AtenCall>()) return call->pure;
+  return true;
+}
+
+}  // namespace hostjit

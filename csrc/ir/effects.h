@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "ir/op.h"
+
+namespace hostjit {
+
+struct OperandUse {
+  Value* value;
+  Access access;
+};
+
+// Operands in the order of the fields, with what the op does to their memory.
+std::vector<OperandUse> operand_uses(const Op& op);
+
+std::vector<Value*> results_of(const Op& op);
+
+// The operands whose memory a result of `op` may share: a view's source, the operands that an
+// ATen call names.
+std::vector<Value*> aliased_operands(const Op& op);
+
+// True when the op may go if nobody uses its results and the memory it writes.
+bool is_removable(const Op& op);
+
+}  // namespace hostjit

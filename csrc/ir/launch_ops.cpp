@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/launch_ops.h"
+
+#include <algorithm>
+
+namespace hostjit {
+namespace {
+
+void require_extent(const OpVerifier& verifier, std::string_view name,
+                    const std::vector<int64_t>& extent) {
+  const bool positive = std::ranges::all_of(extent, [](int64_t size) { return size > 0; });
+  verifier.require(extent.empty() || (extent.size() == 3 && positive), name,
+                   concat("is ", to_string(extent)), "[] or three positive sizes");
+}
+
+}  // namespace
+
+void LaunchKernel::verify(const OpVerifier& verifier) const {
+  verifier.require(!kernel.empty(), "kernel", "is empty", "the name of a kernel");
+  const Device* device = nullptr;
+  const auto require_operands = [&](std::string_view name, const std::vector<Value*>& values,
+                                    bool written) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const std::string element = concat(name, "[", i, "]");
+      const TensorType& type = verifier.require_tensor(element, values[i]);
+      if (!device) device = &type.device;
+      verifier.require_device(element, values[i], *device);
+      if (written) verifier.require_no_internal_overlap(element, values[i]);
+    }
+  };
+  require_operands("inputs", inputs, /*written=*/false);
+  require_operands("in_out", in_out, /*written=*/true);
+  require_operands("outputs", outputs, /*written=*/true);
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    verifier.require_scalar(concat("scalars[", i, "]"), scalars[i], {"index", "f64"});
+  }
+  require_extent(verifier, "grid", grid);
+  require_extent(verifier, "block", block);
+  verifier.require(shared_memory >= 0, "shared_memory", concat("is ", shared_memory),
+                   "0 or more bytes");
+  if (stream) verifier.require_scalar("stream", stream, {"stream"});
+  if (device && device->type == DeviceType::kCPU) {
+    verifier.require(grid.empty(), "grid", concat("is ", to_string(grid)), "[] on the CPU");
+    verifier.require(block.empty(), "block", concat("is ", to_string(block)), "[] on the CPU");
+    verifier.require(shared_memory == 0, "shared_memory", concat("is ", shared_memory),
+                     "0 on the CPU");
+    verifier.require(!stream, "stream", "is given", "none on the CPU");
+  }
+}
+
+}  // namespace hostjit

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/access.h"
+#include "ir/op_verifier.h"
+
+namespace hostjit {
+
+// Runs a kernel of the program. Its parameters are the data pointers of inputs, in_out and
+// outputs, then the scalars. grid, block and shared_memory (bytes) are for devices; a CPU kernel
+// loops by itself and takes none.
+struct LaunchKernel {
+  static constexpr OpInfo kInfo{"launch_kernel", "Runs a kernel on the memory of its operands."};
+  std::string kernel = {};
+  std::vector<Value*> inputs = {};
+  std::vector<Value*> in_out = {};
+  std::vector<Value*> outputs = {};
+  std::vector<Value*> scalars = {};
+  std::vector<int64_t> grid = {};
+  std::vector<int64_t> block = {};
+  int64_t shared_memory = 0;
+  Value* stream = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("kernel", self.kernel, std::optional<std::string>{});
+    visit.operands("inputs", self.inputs, Access::kRead);
+    visit.operands("in_out", self.in_out, Access::kReadWrite);
+    visit.operands("outputs", self.outputs, Access::kWrite);
+    visit.operands("scalars", self.scalars, Access::kRead);
+    visit.attribute("grid", self.grid, std::vector<int64_t>{});
+    visit.attribute("block", self.block, std::vector<int64_t>{});
+    visit.attribute("shared_memory", self.shared_memory, int64_t{0});
+    visit.optional_operand("stream", self.stream, Access::kRead);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+}  // namespace hostjit

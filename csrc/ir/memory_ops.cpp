@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/memory_ops.h"
+
+#include <limits>
+
+namespace hostjit {
+namespace {
+
+// Smallest and largest value of an integer dtype, as far as a literal can say it.
+std::pair<int64_t, int64_t> integer_range(DType dtype) {
+  const int64_t bits = 8 * size_in_bytes(dtype);
+  const bool is_unsigned =
+      dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kU32 || dtype == DType::kU64;
+  const int64_t most =
+      std::numeric_limits<int64_t>::max() >> (is_unsigned && bits < 64 ? 63 - bits : 64 - bits);
+  return {is_unsigned ? 0 : -most - 1, most};
+}
+
+// What an element of `dtype` may be, or empty when `literal` is one without a lossy change of kind.
+std::string expected_element(const Literal& literal, DType dtype) {
+  const auto* integer = std::get_if<int64_t>(&literal.value);
+  const bool is_real = integer || std::holds_alternative<double>(literal.value);
+  if (dtype == DType::kBool) {
+    return std::holds_alternative<bool>(literal.value) ? "" : "true or false for dtype bool";
+  }
+  if (is_floating_point(dtype)) {
+    return is_real ? "" : concat("a real number for dtype ", dtype);
+  }
+  if (is_complex(dtype)) {
+    const bool fits = is_real || std::holds_alternative<std::complex<double>>(literal.value);
+    return fits ? "" : concat("a number for dtype ", dtype);
+  }
+  const auto [least, most] = integer_range(dtype);
+  if (integer && *integer >= least && *integer <= most) return "";
+  return concat("an integer from ", least, " to ", most, " for dtype ", dtype);
+}
+
+}  // namespace
+
+void Allocate::verify(const OpVerifier& verifier) const {
+  const TensorType& type = verifier.require_tensor("result", result);
+  verifier.require(offset >= -1, "offset", concat("is ", offset),
+                   "-1 or a number of bytes into the arena");
+  verifier.require(offset < 0 || type.is_static(), "result",
+                   concat("has type ", to_string(result->type())),
+                   "a static type for memory in the arena");
+  verifier.require_no_internal_overlap("result", result);
+}
+
+void Deallocate::verify(const OpVerifier& verifier) const {
+  verifier.require_tensor("buffer", buffer);
+}
+
+void Copy::verify(const OpVerifier& verifier) const {
+  verifier.require_broadcasts_to("source", source, verifier.require_tensor("out", out).dims);
+  verifier.require_no_internal_overlap("out", out);
+}
+
+void Fill::verify(const OpVerifier& verifier) const {
+  const std::string expected = expected_element(value, verifier.require_tensor("out", out).dtype);
+  verifier.require(expected.empty(), "value", concat("is ", to_string(value)), expected);
+  verifier.require_no_internal_overlap("out", out);
+}
+
+void Constant::verify(const OpVerifier& verifier) const {
+  const TensorType& type = verifier.require_tensor("result", result);
+  verifier.require(type.is_static() && type.is_contiguous(), "result",
+                   concat("has type ", to_string(result->type())), "a static contiguous type");
+  verifier.require(static_cast<int64_t>(values.size()) == type.num_elements(), "values",
+                   concat("has length ", values.size()),
+                   concat(type.num_elements(), ", one per element of ", to_string(type.dims)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const std::string expected = expected_element(values[i], type.dtype);
+    if (expected.empty()) continue;
+    verifier.require(false, concat("values[", i, "]"), concat("is ", to_string(values[i])),
+                     expected);
+  }
+}
+
+}  // namespace hostjit

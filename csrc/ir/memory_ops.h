@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/access.h"
+#include "ir/op_verifier.h"
+#include "support/literal.h"
+
+namespace hostjit {
+
+// `offset` is set by plan_memory: bytes into the frame's arena, or -1 for memory of its own.
+struct Allocate {
+  static constexpr OpInfo kInfo{"allocate", "Reserves uninitialised memory for the result."};
+  int64_t offset = -1;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("offset", self.offset, int64_t{-1});
+    visit.result("result", self.result, ResultKind::kAllocated);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Deallocate {
+  static constexpr OpInfo kInfo{"deallocate", "Ends the life of memory that an op allocated."};
+  Value* buffer = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("buffer", self.buffer, Access::kFree);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Copy {
+  static constexpr OpInfo kInfo{
+      "copy", "Writes source into out: strides may differ, sizes broadcast, dtypes convert."};
+  Value* source = nullptr;
+  Value* out = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("source", self.source, Access::kRead);
+    visit.operand("out", self.out, Access::kWrite);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Fill {
+  static constexpr OpInfo kInfo{"fill", "Writes one scalar into every element of out."};
+  Literal value = {};
+  Value* out = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("value", self.value, std::optional<Literal>{});
+    visit.operand("out", self.out, Access::kWrite);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Constant {
+  static constexpr OpInfo kInfo{"constant",
+                                "A read-only contiguous tensor of literal values, row-major."};
+  std::vector<Literal> values = {};
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("values", self.values, std::vector<Literal>{});
+    visit.result("result", self.result, ResultKind::kConstant);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+}  // namespace hostjit

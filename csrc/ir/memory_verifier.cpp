@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/memory_verifier.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ir/effects.h"
+#include "ir/verification_error.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+// One piece of memory: that of an input, or made by an op.
+struct Memory {
+  const Value* value = nullptr;
+  const Op* producer = nullptr;  // null for an input
+  ResultKind kind = ResultKind::kOwned;
+  bool in_init = false;
+  int64_t first = 0;  // positions of ops, those of init first
+  int64_t last = 0;
+  bool freed = false;
+};
+
+class MemoryVerifier {
+ public:
+  explicit MemoryVerifier(const Program& program) : program_(program) {}
+
+  void run() {
+    for (const Value* input : program_.inputs()) add_memory(input, nullptr, ResultKind::kOwned);
+    in_init_ = true;
+    for (const auto& op : program_.init()) verify_about(*op, [&] { visit(*op); });
+    in_init_ = false;
+    for (const auto& op : program_.body()) verify_about(*op, [&] { visit(*op); });
+    for (size_t i = 0; i < program_.outputs().size(); ++i) visit_output(i);
+    verify_plan();
+  }
+
+ private:
+  void visit(const Op& op) {
+    ++position_;
+    for_each_named_operand(op, [&](const std::string& name, const Value* value, Access access) {
+      use(op, name, value, access);
+    });
+    std::vector<size_t> aliased;
+    for (const Value* operand : aliased_operands(op)) {
+      const std::vector<size_t>& roots = roots_[operand];
+      aliased.insert(aliased.end(), roots.begin(), roots.end());
+    }
+    std::ranges::sort(aliased);
+    const auto duplicates = std::ranges::unique(aliased);
+    aliased.erase(duplicates.begin(), duplicates.end());
+    for_each_result(op, [&](const Value* value, ResultKind kind) {
+      if (kind != ResultKind::kAlias && kind != ResultKind::kScalar) add_memory(value, &op, kind);
+      std::vector<size_t>& roots = roots_[value];
+      roots.insert(roots.end(), aliased.begin(), aliased.end());
+    });
+  }
+
+  void add_memory(const Value* value, const Op* producer, ResultKind kind) {
+    roots_[value].push_back(memories_.size());
+    memories_.push_back({.value = value,
+                         .producer = producer,
+                         .kind = kind,
+                         .in_init = in_init_,
+                         .first = position_,
+                         .last = position_});
+  }
+
+  void use(const Op& op, const std::string& name, const Value* value, Access access) {
+    const auto fail = [&](const std::string& found, const char* expected) {
+      throw_error(concat(describe(op), ": '", name, "' is %", value->name(), ", ", found,
+                         ", expected ", expected));
+    };
+    for (const size_t root : roots_[value]) {
+      Memory& memory = memories_[root];
+      // Freeing what ATen owns leaves memory alone that the value shares.
+      if (access == Access::kFree && memory.value != value) continue;
+      if (memory.freed && memory.value == value) fail("which was freed before", "live memory");
+      if (memory.freed) {
+        fail(concat("memory of %", memory.value->name(), ", which was freed before"),
+             "live memory");
+      }
+      // What init made serves the calls that follow, so the body only reads it.
+      const bool is_of_init = memory.in_init && !in_init_;
+      memory.last = is_of_init ? kForever : position_;
+      if (!writes(access) && access != Access::kFree) continue;
+      if (memory.kind == ResultKind::kConstant) {
+        fail("memory of a constant", "memory that may change");
+      }
+      if (is_of_init) fail("memory of init", "memory that may change");
+    }
+    if (access == Access::kFree) free(op, name, value);
+  }
+
+  void free(const Op& op, const std::string& name, const Value* value) {
+    const std::vector<size_t>& roots = roots_[value];
+    const bool is_root = !roots.empty() && memories_[roots.front()].value == value;
+    HOSTJIT_CHECK(is_root && memories_[roots.front()].producer, describe(op), ": '", name, "' is %",
+                  value->name(), is_root ? ", an input" : ", a view",
+                  ", expected memory that an op allocated");
+    memories_[roots.front()].freed = true;
+  }
+
+  void visit_output(size_t i) {
+    const Value* output = program_.outputs()[i];
+    for (const size_t root : roots_[output]) {
+      const Memory& memory = memories_[root];
+      const auto require = [&](bool condition, const char* found) {
+        HOSTJIT_CHECK(condition, "program '", program_.name(), "': output ", i, " is %",
+                      output->name(), ", memory ", found,
+                      ", expected memory that the caller may keep");
+      };
+      require(!memory.freed, "that was freed before");
+      require(memory.kind != ResultKind::kConstant, "of a constant");
+      require(!memory.in_init, "of init");
+      require(planned_offset(memory) < 0, "planned in the arena");
+    }
+  }
+
+  // Bytes into the arena, or -1.
+  static int64_t planned_offset(const Memory& memory) {
+    const auto* allocate = memory.producer ? memory.producer->get_if<Allocate>() : nullptr;
+    return allocate ? allocate->offset : -1;
+  }
+
+  void verify_plan() {
+    for (const Memory& memory : memories_) {
+      if (planned_offset(memory) < 0) continue;
+      verify_about(*memory.producer, [&] { verify_placement(memory); });
+    }
+  }
+
+  // Called in the order of first uses: keeps what is live by offset, and requires that `memory`
+  // lies in the arena and apart from it.
+  void verify_placement(const Memory& memory) {
+    const ArenaPlan& arena = program_.arena();
+    const int64_t offset = planned_offset(memory);
+    const int64_t bytes = memory.value->tensor_type().extent_in_bytes();
+    const auto require = [&](bool condition, const std::string& expected) {
+      HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " has ",
+                    bytes, " bytes at offset ", offset, ", expected ", expected);
+    };
+    require(bytes <= arena.bytes && offset <= arena.bytes - bytes,
+            concat("to lie in the arena of ", arena.bytes, " bytes"));
+    require(offset % arena.alignment == 0,
+            concat("an offset that is a multiple of ", arena.alignment));
+    if (bytes == 0) return;
+    while (!last_uses_.empty() && last_uses_.begin()->first < memory.first) {
+      live_.erase(last_uses_.begin()->second);
+      last_uses_.erase(last_uses_.begin());
+    }
+    const auto require_apart = [&](int64_t other_offset, const Placed& other) {
+      require(offset + bytes <= other_offset || other.end <= offset,
+              concat("memory apart from %", other.memory->value->name(), ", which is live with ",
+                     other.end - other_offset, " bytes at offset ", other_offset));
+    };
+    const auto after = live_.lower_bound(offset);
+    if (after != live_.end()) require_apart(after->first, after->second);
+    if (after != live_.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
+    live_.emplace(offset, Placed{&memory, offset + bytes});
+    last_uses_.emplace(memory.last, offset);
+  }
+
+  struct Placed {
+    const Memory* memory;
+    int64_t end;  // bytes into the arena
+  };
+
+  const Program& program_;
+  bool in_init_ = false;
+  int64_t position_ = 0;
+  std::vector<Memory> memories_;  // in the order of position
+  // Positions in memories_ of what a value may share; its own memory, if it has any, comes first.
+  std::unordered_map<const Value*, std::vector<size_t>> roots_;
+  std::map<int64_t, Placed> live_;             // by offset
+  std::multimap<int64_t, int64_t> last_uses_;  // position to offset
+};
+
+}  // namespace
+
+void verify_memory(const Program& program) { MemoryVerifier(program).run(); }
+
+}  // namespace hostjit

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/printer.h"
+
+#include "ir/attribute_text.h"
+#include "ir/lexer.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+std::string value_name(const Value* value) {
+  return value ? concat("%", name_to_string(value->name())) : "none";
+}
+
+std::string values_text(const std::vector<Value*>& values) {
+  std::string text;
+  for (const Value* value : values) text += concat(text.empty() ? "" : ", ", value_name(value));
+  return text;
+}
+
+// Collects "name=value, ..." of the fields and the results of one op.
+struct FieldPrinter {
+  std::string text;
+  std::vector<const Value*> values;
+
+  void add(std::string_view name, const std::string& value) {
+    text += concat(text.empty() ? "" : ", ", name, "=", value);
+  }
+  void operand(std::string_view name, const Value* value, Access) { add(name, value_name(value)); }
+  void optional_operand(std::string_view name, const Value* value, Access) {
+    if (value) add(name, value_name(value));
+  }
+  void operands(std::string_view name, const std::vector<Value*>& list, Access) {
+    if (!list.empty()) add(name, concat("[", values_text(list), "]"));
+  }
+  void attribute(std::string_view name, const auto& value, const auto& default_value) {
+    if (!(default_value == value)) add(name, attribute_to_string(value));
+  }
+  void result(std::string_view, const Value* value, ResultKind) { values.push_back(value); }
+  void results(std::string_view, const std::vector<Value*>& list, ResultKind) {
+    values.insert(values.end(), list.begin(), list.end());
+  }
+};
+
+std::string arena_text(const ArenaPlan& arena) {
+  if (arena == ArenaPlan{}) return "";
+  return concat(" arena(bytes=", arena.bytes, ", lower_bound=", arena.lower_bound,
+                ", alignment=", arena.alignment, ")");
+}
+
+// The text as it is when the raw form can hold it.
+std::string kernel_text(const std::string& text) {
+  const bool raw = text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
+  return raw ? concat("\"\"\"\n", text, "\"\"\"") : quoted(text);
+}
+
+constexpr size_t kLineWidth = 100;
+
+std::string inputs_text(const std::vector<Value*>& inputs, std::string_view separator) {
+  std::string text;
+  for (const Value* input : inputs) {
+    text += concat(text.empty() ? "" : separator, value_name(input), ": ",
+                   to_string(input->type()));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_string(const Op& op) {
+  FieldPrinter fields;
+  visit_fields(op, fields);
+  std::string names;
+  std::string types;
+  for (const Value* value : fields.values) {
+    names += concat(names.empty() ? "" : ", ", value_name(value));
+    types += concat(types.empty() ? "" : ", ", value ? to_string(value->type()) : "none");
+  }
+  std::string text;
+  if (!names.empty()) text += names + " = ";
+  text += concat(op.name(), "(", fields.text, ")");
+  if (!types.empty()) text += " : " + types;
+  if (!op.location.empty()) text += concat(" loc(", quoted(op.location), ")");
+  return text;
+}
+
+std::string to_string(const Program& program) {
+  std::string text = concat("program @", name_to_string(program.name()), "(",
+                            inputs_text(program.inputs(), ", "), ")",
+                            arena_text(program.arena()), " {\n");
+  if (text.size() > kLineWidth) {
+    text = concat("program @", name_to_string(program.name()), "(\n    ",
+                  inputs_text(program.inputs(), ",\n    "), ")", arena_text(program.arena()),
+                  " {\n");
+  }
+  if (!program.init().empty()) {
+    text += "  init {\n";
+    for (const auto& op : program.init()) text += concat("    ", to_string(*op), "\n");
+    text += "  }\n";
+  }
+  for (const auto& op : program.body()) text += concat("  ", to_string(*op), "\n");
+  text += program.outputs().empty() ? "  return\n"
+                                    : concat("  return ", values_text(program.outputs()), "\n");
+  text += "}\n";
+  for (const auto& [name, kernel] : program.kernels()) {
+    text += concat("\nkernel @", name_to_string(name), " ", kernel_text(kernel.text), "\n");
+  }
+  return text;
+}
+
+}  // namespace hostjit

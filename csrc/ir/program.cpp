@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/program.h"
+
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+// Maps values of one program to values of another while both are walked in step.
+using ValueMap = std::unordered_map<const Value*, Value*>;
+
+void clone_region(const Region& source, Region& target, Program& program, ValueMap& map) {
+  for (const auto& op : source) {
+    auto copy = std::make_unique<Op>(*op);
+    for_each_operand(*copy, [&](Value*& value, Access) { value = map.at(value); });
+    for_each_result(*copy, [&](Value*& value, ResultKind) {
+      Value* result = program.add_value(value->type(), value->name());
+      result->set_producer(copy.get());
+      map[value] = result;
+      value = result;
+    });
+    target.push_back(std::move(copy));
+  }
+}
+
+}  // namespace
+
+std::string Program::unique_name(const std::string& hint) {
+  std::string name = hint;
+  while (name.empty() || names_.contains(name)) {
+    name = concat(hint, hint.empty() ? "" : "_", next_number_++);
+  }
+  names_.insert(name);
+  return name;
+}
+
+Value* Program::add_value(Type type, const std::string& hint) {
+  values_.push_back(std::make_unique<Value>(std::move(type), unique_name(hint)));
+  return values_.back().get();
+}
+
+Value* Program::add_input(Type type, const std::string& name) {
+  HOSTJIT_CHECK(!names_.contains(name), "program '", name_, "': input %", name,
+                " is defined twice");
+  inputs_.push_back(add_value(std::move(type), name));
+  return inputs_.back();
+}
+
+void Program::add_kernel(Kernel kernel) {
+  const auto [position, inserted] = kernels_.try_emplace(kernel.name, kernel);
+  HOSTJIT_CHECK(inserted || position->second == kernel, "program '", name_, "': kernel @",
+                kernel.name, " is defined twice with different text");
+}
+
+void Program::replace_uses(const std::unordered_map<Value*, Value*>& replacement) {
+  const auto rewrite = [&](Value*& value) {
+    for (auto found = replacement.find(value); found != replacement.end();
+         found = replacement.find(value)) {
+      value = found->second;
+    }
+  };
+  for (Region* region : {&init_, &body_}) {
+    for (const auto& op : *region) {
+      for_each_operand(*op, [&](Value*& value, Access) { rewrite(value); });
+    }
+  }
+  for (Value*& output : outputs_) rewrite(output);
+}
+
+Program Program::clone() const {
+  Program copy(name_);
+  ValueMap map;
+  for (const Value* input : inputs_) map[input] = copy.add_input(input->type(), input->name());
+  clone_region(init_, copy.init_, copy, map);
+  clone_region(body_, copy.body_, copy, map);
+  for (const Value* output : outputs_) copy.outputs_.push_back(map.at(output));
+  copy.kernels_ = kernels_;
+  copy.arena_ = arena_;
+  return copy;
+}
+
+}  // namespace hostjit

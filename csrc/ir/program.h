@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/op.h"
+
+namespace hostjit {
+
+// Straight-line ops in execution order. A list: passes insert and erase, pointers stay valid.
+using Region = std::list<std::unique_ptr<Op>>;
+
+// A CPU kernel: LLVM IR text that defines `void @<name>(ptr..., scalars...)`.
+struct Kernel {
+  std::string name;
+  std::string text;
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+// What plan_memory decided for one frame; bytes.
+struct ArenaPlan {
+  int64_t bytes = 0;
+  int64_t lower_bound = 0;  // most bytes live at once
+  int64_t alignment = 64;
+  friend bool operator==(const ArenaPlan&, const ArenaPlan&) = default;
+};
+
+// A Host IR program: owns its values, ops and kernels. Movable, not copyable; see clone().
+class Program {
+ public:
+  explicit Program(std::string name) : name_(std::move(name)) {}
+  Program(Program&&) = default;
+  Program& operator=(Program&&) = default;
+
+  const std::string& name() const { return name_; }
+  const std::vector<Value*>& inputs() const { return inputs_; }
+  const std::vector<Value*>& outputs() const { return outputs_; }
+  const std::map<std::string, Kernel>& kernels() const { return kernels_; }
+
+  // Ops of `init` run once when a frame is made; ops of `body` run at every call.
+  Region& init() { return init_; }
+  const Region& init() const { return init_; }
+  Region& body() { return body_; }
+  const Region& body() const { return body_; }
+
+  Value* add_input(Type type, const std::string& name);
+  // A value whose name is `hint`, made unique; an empty hint numbers it.
+  Value* add_value(Type type, const std::string& hint = "");
+  void set_outputs(std::vector<Value*> outputs) { outputs_ = std::move(outputs); }
+  // Throws Error when a kernel of that name with another text exists.
+  void add_kernel(Kernel kernel);
+  void remove_kernel(const std::string& name) { kernels_.erase(name); }
+
+  // Rewrites every operand and output by `replacement` (chains are followed).
+  void replace_uses(const std::unordered_map<Value*, Value*>& replacement);
+
+  const ArenaPlan& arena() const { return arena_; }
+  void set_arena(const ArenaPlan& plan) { arena_ = plan; }
+
+  Program clone() const;
+
+ private:
+  std::string unique_name(const std::string& hint);
+
+  std::string name_;
+  std::deque<std::unique_ptr<Value>> values_;
+  std::unordered_set<std::string> names_;
+  int64_t next_number_ = 0;
+  std::vector<Value*> inputs_;
+  std::vector<Value*> outputs_;
+  Region init_;
+  Region body_;
+  std::map<std::string, Kernel> kernels_;
+  ArenaPlan arena_;
+};
+
+// Same inputs, ops, fields, outputs and kernels; names of values do not count.
+bool structurally_equal(const Program& a, const Program& b);
+
+}  // namespace hostjit

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "ir/access.h"
+#include "ir/op_verifier.h"
+
+namespace hostjit {
+
+// Every view of torch (reshape, permute, expand, slice, select, squeeze, as_strided): the result
+// type has the sizes and strides, `offset` is its first element relative to the source's.
+struct View {
+  static constexpr OpInfo kInfo{"view", "Another shape of the same memory; costs nothing."};
+  Value* source = nullptr;
+  int64_t offset = 0;  // elements
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("source", self.source, Access::kMetadata);
+    visit.attribute("offset", self.offset, int64_t{0});
+    visit.result("result", self.result, ResultKind::kAlias);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Size {
+  static constexpr OpInfo kInfo{"size", "The size of one dim of a tensor."};
+  Value* source = nullptr;
+  int64_t dim = 0;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("source", self.source, Access::kMetadata);
+    visit.attribute("dim", self.dim, std::optional<int64_t>{});
+    visit.result("result", self.result, ResultKind::kScalar);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct IndexConstant {
+  static constexpr OpInfo kInfo{"index_constant", "An integer."};
+  int64_t value = 0;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("value", self.value, std::optional<int64_t>{});
+    visit.result("result", self.result, ResultKind::kScalar);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+// X(enumerator, text). Division and remainder round towards minus infinity, as in Python.
+#define HOSTJIT_FOR_EACH_INDEX_OPERATION(X) \
+  X(kAdd, "add")                            \
+  X(kSub, "sub")                            \
+  X(kMul, "mul")                            \
+  X(kFloorDiv, "floordiv")                  \
+  X(kCeilDiv, "ceildiv")                    \
+  X(kMod, "mod")                            \
+  X(kMin, "min")                            \
+  X(kMax, "max")
+
+enum class IndexOperation : uint8_t {
+#define HOSTJIT_INDEX_ENUMERATOR(enumerator, text) enumerator,
+  HOSTJIT_FOR_EACH_INDEX_OPERATION(HOSTJIT_INDEX_ENUMERATOR)
+#undef HOSTJIT_INDEX_ENUMERATOR
+};
+
+std::string_view to_string(IndexOperation operation);
+IndexOperation index_operation_from_string(std::string_view text);
+
+// The value of one operation; throws Error on division by zero.
+int64_t apply(IndexOperation operation, int64_t lhs, int64_t rhs);
+
+struct IndexBinary {
+  static constexpr OpInfo kInfo{"index_binary", "Integer arithmetic on sizes."};
+  IndexOperation operation = IndexOperation::kAdd;
+  Value* lhs = nullptr;
+  Value* rhs = nullptr;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("operation", self.operation, std::optional<IndexOperation>{});
+    visit.operand("lhs", self.lhs, Access::kRead);
+    visit.operand("rhs", self.rhs, Access::kRead);
+    visit.result("result", self.result, ResultKind::kScalar);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+}  // namespace hostjit

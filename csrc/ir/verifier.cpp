@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/verifier.h"
+
+#include <unordered_set>
+
+#include "ir/effects.h"
+#include "ir/memory_verifier.h"
+#include "ir/verification_error.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+OpVerifier verifier_of(const Op& op) {
+  return OpVerifier(op.name(), describe(op).substr(op.name().size()));
+}
+
+// Checks that the results are there and are of the kind that the field declares.
+struct ResultChecker {
+  const OpVerifier& verifier;
+
+  void operand(std::string_view, const Value*, Access) {}
+  void optional_operand(std::string_view, const Value*, Access) {}
+  void operands(std::string_view, const std::vector<Value*>&, Access) {}
+  void attribute(std::string_view, const auto&, const auto&) {}
+  void result(std::string_view name, const Value* value, ResultKind kind) {
+    verifier.require(value != nullptr, name, "is missing", "a result");
+    if (kind != ResultKind::kScalar) verifier.require_tensor(name, value).check();
+  }
+  void results(std::string_view name, const std::vector<Value*>& values, ResultKind kind) {
+    for (size_t i = 0; i < values.size(); ++i) result(concat(name, "[", i, "]"), values[i], kind);
+  }
+};
+
+// Requires that memory which the op writes is named once: inputs are never the outputs.
+void check_written_once(const Op& op, const OpVerifier& verifier) {
+  struct Use {
+    std::string name;
+    Access access;
+  };
+  std::unordered_map<const Value*, Use> seen;
+  for_each_named_operand(op, [&](const std::string& name, const Value* value, Access access) {
+    const auto [position, inserted] = seen.try_emplace(value, Use{name, access});
+    const Use& other = position->second;
+    if (inserted || !(writes(access) || writes(other.access))) return;
+    verifier.fail(name, concat("is %", value->name(), ", which is '", other.name, "' too"),
+                  "different memory, because the op writes it");
+  });
+}
+
+// Checks definitions, uses and names, op by op.
+class ProgramVerifier {
+ public:
+  explicit ProgramVerifier(const Program& program) : program_(program) {}
+
+  void run() {
+    verify_arena();
+    for (const Value* input : program_.inputs()) define_input(input);
+    for (const auto& op : program_.init()) verify_about(*op, [&] { verify_init_op(*op); });
+    defined_.insert(inputs_.begin(), inputs_.end());
+    for (const auto& op : program_.body()) verify_about(*op, [&] { verify_next_op(*op); });
+    HOSTJIT_CHECK(open_ranges_ == 0, in_program(), open_ranges_,
+                  " range_push without a range_pop, expected one for each");
+    for (size_t i = 0; i < program_.outputs().size(); ++i) {
+      const Value* output = program_.outputs()[i];
+      HOSTJIT_CHECK(output != nullptr, in_program(), "output ", i, " is missing");
+      HOSTJIT_CHECK(defined_.contains(output), in_program(), "output ", i, " is %", output->name(),
+                    ", which is not defined");
+    }
+  }
+
+ private:
+  std::string in_program() const { return concat("program '", program_.name(), "': "); }
+
+  void verify_arena() const {
+    const ArenaPlan& arena = program_.arena();
+    const bool power_of_two = arena.alignment > 0 && (arena.alignment & (arena.alignment - 1)) == 0;
+    HOSTJIT_CHECK(power_of_two, in_program(), "arena alignment is ", arena.alignment,
+                  ", expected a power of two");
+    HOSTJIT_CHECK(arena.bytes >= 0 && arena.lower_bound >= 0, in_program(), "arena has ",
+                  arena.bytes, " bytes and lower bound ", arena.lower_bound,
+                  ", expected 0 or more");
+    HOSTJIT_CHECK(arena.lower_bound <= arena.bytes, in_program(), "arena has lower bound ",
+                  arena.lower_bound, ", expected at most its ", arena.bytes, " bytes");
+  }
+
+  void define_input(const Value* input) {
+    inputs_.insert(input);
+    if (const auto* type = std::get_if<TensorType>(&input->type())) {
+      type->check();
+      for (const Dim& dim : type->dims) symbols_.insert(dim.symbol);
+    }
+  }
+
+  void verify_init_op(const Op& op) {
+    HOSTJIT_CHECK(is_removable(op), describe(op),
+                  ": has effects of its own, expected in init only ops without");
+    for_each_named_operand(op, [&](const std::string& name, const Value* value, Access) {
+      if (!inputs_.contains(value)) return;
+      verifier_of(op).fail(name, concat("is %", value->name(), ", an input"),
+                           "in init only values of init");
+    });
+    verify_next_op(op);
+  }
+
+  void verify_next_op(const Op& op) {
+    verify_op(op);
+    const OpVerifier verifier = verifier_of(op);
+    for_each_named_operand(op, [&](const std::string& name, const Value* value, Access) {
+      if (defined_.contains(value)) return;
+      verifier.fail(name, concat("is %", value->name(), ", which is not defined here"),
+                    "a value defined before");
+    });
+    for (const Value* result : results_of(op)) {
+      HOSTJIT_CHECK(defined_.insert(result).second, describe(op), ": defines %", result->name(),
+                    " a second time");
+      HOSTJIT_ICHECK(result->producer() == &op, describe(op), ": %", result->name(),
+                     " names another op as its producer");
+      if (const auto* type = std::get_if<TensorType>(&result->type())) {
+        verify_symbols(op, *result, *type);
+      }
+    }
+    if (const auto* launch = op.get_if<LaunchKernel>()) {
+      verifier.require(program_.kernels().contains(launch->kernel), "kernel",
+                       concat("is @", launch->kernel, ", which does not exist"),
+                       "a kernel of the program");
+    }
+    open_ranges_ += op.is<RangePush>();
+    open_ranges_ -= op.is<RangePop>();
+    HOSTJIT_CHECK(open_ranges_ >= 0, describe(op), ": no range is open here");
+  }
+
+  void verify_symbols(const Op& op, const Value& result, const TensorType& type) const {
+    for (const auto* dims : {&type.dims, &type.strides}) {
+      for (const Dim& dim : *dims) {
+        HOSTJIT_CHECK(dim.is_constant() || symbols_.contains(dim.symbol), describe(op), ": %",
+                      result.name(), " has symbol ", dim.symbol,
+                      ", expected symbols among the sizes of inputs");
+      }
+    }
+  }
+
+  const Program& program_;
+  std::unordered_set<const Value*> inputs_;
+  std::unordered_set<const Value*> defined_;
+  std::unordered_set<std::string> symbols_;
+  int64_t open_ranges_ = 0;
+};
+
+}  // namespace
+
+void verify_op(const Op& op) {
+  const OpVerifier verifier = verifier_of(op);
+  for_each_named_operand(op, [&](const std::string& name, const Value* value, Access) {
+    verifier.require(value != nullptr, name, "is missing", "a value");
+  });
+  ResultChecker results{verifier};
+  visit_fields(op, results);
+  check_written_once(op, verifier);
+  visit_op(op, [&](const auto& payload) { payload.verify(verifier); });
+}
+
+void verify_program(const Program& program) {
+  ProgramVerifier(program).run();
+  verify_memory(program);
+}
+
+}  // namespace hostjit

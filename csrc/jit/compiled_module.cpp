@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/Support/raw_ostream.h>
+
+#include <atomic>
+#include <optional>
+
+#include "codegen/codegen.h"
+#include "jit/jit.h"
+#include "jit/session.h"
+#include "support/dump.h"
+
+namespace hostjit {
+namespace {
+
+// A context whose errors are collected; LLVM's own handler ends the process.
+class CompileContext {
+ public:
+  explicit CompileContext(const std::string& program) : program_(program) {
+    context_.setDiagnosticHandlerCallBack(&CompileContext::handle, this);
+  }
+  llvm::LLVMContext& get() { return context_; }
+  void check() const { HOSTJIT_CHECK(errors_.empty(), "program '", program_, "': ", errors_); }
+
+ private:
+  static void handle(const llvm::DiagnosticInfo* diagnostic, void* self) {
+    if (diagnostic->getSeverity() != llvm::DS_Error) return;
+    llvm::raw_string_ostream out(static_cast<CompileContext*>(self)->errors_);
+    llvm::DiagnosticPrinterRawOStream printer(out);
+    diagnostic->print(printer);
+    out << "\n";
+  }
+
+  std::string program_;
+  std::string errors_;
+  llvm::LLVMContext context_;
+};
+
+std::string module_text(const llvm::Module& module) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  module.print(out, nullptr);
+  return text;
+}
+
+void dump_kernels(const Program& program) {
+  if (!is_enabled(Knob::kDumpKernels)) return;
+  for (const auto& [name, kernel] : program.kernels()) {
+    dump({Knob::kDumpKernels, program.name(), "kernel_" + name, "ll"}, kernel.text);
+  }
+}
+
+}  // namespace
+
+struct CompiledModule::State {
+  explicit State(Program source) : program(std::move(source)) {}
+
+  Program program;  // texts and packed kernels are made from it
+  FrameLayout layout;
+  CompileTimings timings;
+  std::optional<LoadedCode> code;
+  MainFunction main = nullptr;
+  MainFunction init = nullptr;
+
+  std::mutex kernels_mutex;  // guards what follows; taken before the session's
+  std::optional<LoadedCode> kernels_code;
+  std::optional<std::map<std::string, PackedKernel>> kernels;
+
+  // Emits the program again and hands it to `write`, optimised or not. Takes the session.
+  template <class Write>
+  std::string text(bool is_optimized, Write write) const {
+    JitSession& session = JitSession::instance();
+    const std::lock_guard lock(session.mutex());
+    CompileContext context(program.name());
+    const CodegenResult result =
+        generate(program, context.get(), session.target().codegen_options());
+    if (is_optimized) session.target().optimize(*result.module);
+    return write(session.target(), *result.module);
+  }
+};
+
+CompiledModule::CompiledModule(std::unique_ptr<State> state) : state_(std::move(state)) {}
+CompiledModule::~CompiledModule() = default;
+
+std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) {
+  auto state = std::make_unique<State>(program.clone());
+  dump_kernels(program);
+  {
+    JitSession& session = JitSession::instance();
+    const std::lock_guard lock(session.mutex());
+    CompileContext context(program.name());
+    CodegenResult result;
+    {
+      const ScopedTimer timer(state->timings.emit);
+      result = generate(program, context.get(), session.target().codegen_options());
+      context.check();
+    }
+    {
+      const ScopedTimer timer(state->timings.optimize);
+      session.target().optimize(*result.module);
+    }
+    if (is_enabled(Knob::kDumpLlvmIr)) {
+      dump({Knob::kDumpLlvmIr, program.name(), "main", "ll"}, module_text(*result.module));
+    }
+    std::vector<std::string> symbols = {result.main_symbol};
+    if (!result.init_symbol.empty()) symbols.push_back(result.init_symbol);
+    state->code = session.load(*result.module, symbols, state->timings);
+    context.check();
+    state->layout = std::move(result.layout);
+    state->main = reinterpret_cast<MainFunction>(state->code->find(result.main_symbol));
+    if (!result.init_symbol.empty()) {
+      state->init = reinterpret_cast<MainFunction>(state->code->find(result.init_symbol));
+    }
+  }
+  std::unique_ptr<CompiledModule> compiled(new CompiledModule(std::move(state)));
+  if (is_enabled(Knob::kDumpAsm)) {
+    dump({Knob::kDumpAsm, program.name(), "main", "s"}, compiled->assembly());
+  }
+  return compiled;
+}
+
+MainFunction CompiledModule::main() const { return state_->main; }
+MainFunction CompiledModule::init() const { return state_->init; }
+const FrameLayout& CompiledModule::layout() const { return state_->layout; }
+const CompileTimings& CompiledModule::timings() const { return state_->timings; }
+
+const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() const {
+  State& state = *state_;
+  const std::lock_guard kernels_lock(state.kernels_mutex);
+  if (state.kernels) return *state.kernels;
+  JitSession& session = JitSession::instance();
+  const std::lock_guard lock(session.mutex());
+  CompileContext context(state.program.name());
+  const PackedKernelsResult result =
+      generate_packed_kernels(state.program, context.get(), session.target().codegen_options());
+  context.check();
+  std::map<std::string, PackedKernel> kernels;
+  if (!result.symbols.empty()) {
+    session.target().optimize(*result.module);
+    std::vector<std::string> symbols;
+    for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
+    CompileTimings timings;
+    state.kernels_code = session.load(*result.module, symbols, timings);
+    for (const auto& [kernel, symbol] : result.symbols) {
+      kernels[kernel] = reinterpret_cast<PackedKernel>(state.kernels_code->find(symbol));
+    }
+  }
+  return state.kernels.emplace(std::move(kernels));
+}
+
+std::string CompiledModule::llvm_ir() const {
+  return state_->text(/*is_optimized=*/true,
+                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
+}
+
+std::string CompiledModule::unoptimized_llvm_ir() const {
+  return state_->text(/*is_optimized=*/false,
+                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
+}
+
+std::string CompiledModule::assembly() const {
+  return state_->text(/*is_optimized=*/true, [](HostTarget& target, llvm::Module& module) {
+    return target.emit_assembly(module);
+  });
+}
+
+}  // namespace hostjit

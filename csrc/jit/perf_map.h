@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <llvm/Support/MemoryBufferRef.h>
+
+#include <map>
+#include <string>
+
+namespace hostjit {
+
+// Appends the functions of a loaded object to /tmp/perf-<pid>.map, where `perf report` looks for
+// names. `addresses` has where at least one of its functions is.
+void write_perf_map(llvm::MemoryBufferRef object, const std::map<std::string, void*>& addresses);
+
+}  // namespace hostjit

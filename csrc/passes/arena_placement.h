@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace hostjit {
+
+// A buffer that is alive at the instants begin <= t < end.
+struct LiveBytes {
+  int64_t bytes = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  bool overlaps(const LiveBytes& other) const { return begin < other.end && other.begin < end; }
+};
+
+struct ArenaPlacement {
+  std::vector<int64_t> offsets;  // one per buffer
+  int64_t bytes = 0;
+};
+
+// The most bytes alive at one instant: no placement needs less.
+int64_t most_bytes_live(std::span<const LiveBytes> buffers);
+
+// Gives each buffer an offset, a multiple of `alignment`, such that buffers alive at one instant
+// share no byte. The best of several greedy orders and fits and, where those miss the lower bound,
+// of repairs that place first what came to lie on top. Quadratic in the number of buffers; stops as
+// soon as the bound is met. Empty buffers get offset 0.
+ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment);
+
+}  // namespace hostjit

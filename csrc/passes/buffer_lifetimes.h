@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "passes/alias_analysis.h"
+#include "passes/arena_placement.h"
+
+namespace hostjit {
+
+// The life of the memory of one Allocate of static type. Instants: 0 is init, 1 the first op of
+// the body; the last is the return.
+struct BufferLifetime {
+  Value* buffer = nullptr;  // result of the Allocate
+  // From the Allocate up to its Deallocate, or to the end when there is none; at least past the
+  // last use through any alias. A buffer of init lives from 0 to the end.
+  LiveBytes live;
+  bool is_persistent = false;  // of init
+  bool escapes = false;
+};
+
+// In order of definition.
+std::vector<BufferLifetime> buffer_lifetimes(const Program& program, const AliasAnalysis& aliases);
+
+}  // namespace hostjit

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/canonicalise_views.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "ir/effects.h"
+#include "passes/alias_analysis.h"
+
+namespace hostjit {
+namespace {
+
+// Values that share memory with another operand of an op that writes one of the two.
+std::unordered_set<const Value*> written_under_two_names(const Program& program) {
+  const AliasAnalysis aliases(program);
+  std::unordered_set<const Value*> values;
+  for (const Region* region : {&program.init(), &program.body()}) {
+    for (const auto& op : *region) {
+      const std::vector<OperandUse> uses = operand_uses(*op);
+      for (size_t i = 0; i < uses.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+          if (!writes(uses[i].access) && !writes(uses[j].access)) continue;
+          if (!aliases.share_root(uses[i].value, uses[j].value)) continue;
+          values.insert({uses[i].value, uses[j].value});
+        }
+      }
+    }
+  }
+  return values;
+}
+
+class ViewCanonicaliser {
+ public:
+  explicit ViewCanonicaliser(Program& program)
+      : program_(program),
+        pinned_(written_under_two_names(program)),
+        inputs_(program.inputs().begin(), program.inputs().end()),
+        outputs_(program.outputs().begin(), program.outputs().end()) {}
+
+  void run() {
+    for (Region* region : {&program_.init(), &program_.body()}) {
+      std::erase_if(*region, [&](const auto& op) {
+        View* view = op->template get_if<View>();
+        return view && canonicalise(*view);
+      });
+    }
+    program_.replace_uses(replacement_);
+  }
+
+ private:
+  // Rewrites the source of `view`. True when another value replaces the result.
+  bool canonicalise(View& view) {
+    if (const auto found = replacement_.find(view.source); found != replacement_.end()) {
+      view.source = found->second;
+    }
+    const Op* producer = view.source->producer();
+    if (const View* inner = producer ? producer->get_if<View>() : nullptr) {
+      view.offset += inner->offset;
+      view.source = inner->source;
+    }
+    Value* equal = find_equal(view);
+    if (!equal || !may_replace(view.result, equal)) {
+      views_[{view.source, view.offset}].push_back(view.result);
+      return false;
+    }
+    if (outputs_.contains(view.result)) outputs_.insert(equal);
+    replacement_[view.result] = equal;
+    view.result->set_producer(nullptr);
+    return true;
+  }
+
+  // A value before `view` that refers to the same elements in the same shape; or null.
+  Value* find_equal(const View& view) {
+    if (view.offset == 0 && view.source->type() == view.result->type()) return view.source;
+    const auto found = views_.find({view.source, view.offset});
+    if (found == views_.end()) return nullptr;
+    const auto equal = std::ranges::find_if(
+        found->second, [&](const Value* other) { return other->type() == view.result->type(); });
+    return equal == found->second.end() ? nullptr : *equal;
+  }
+
+  bool may_replace(const Value* result, const Value* equal) const {
+    if (pinned_.contains(result)) return false;
+    return !outputs_.contains(result) || (!outputs_.contains(equal) && !inputs_.contains(equal));
+  }
+
+  Program& program_;
+  std::unordered_set<const Value*> pinned_;
+  std::unordered_set<const Value*> inputs_;
+  std::unordered_set<const Value*> outputs_;
+  std::unordered_map<Value*, Value*> replacement_;
+  std::map<std::pair<const Value*, int64_t>, std::vector<Value*>> views_;
+};
+
+}  // namespace
+
+void canonicalise_views(Program& program) { ViewCanonicaliser(program).run(); }
+
+}  // namespace hostjit

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/remove_dead_ops.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/effects.h"
+#include "ir/visitor.h"
+#include "passes/alias_analysis.h"
+
+namespace hostjit {
+namespace {
+
+// Marks live ops from what can be seen outside, backwards through values and memory.
+class LiveOps {
+ public:
+  explicit LiveOps(const Program& program) : aliases_(program) {
+    for (const Region* region : {&program.init(), &program.body()}) {
+      for (const auto& op : *region) add_writes(*op);
+    }
+    for (const Value* input : program.inputs()) observe_memory(input);
+    for (const Value* output : program.outputs()) {
+      observe_memory(output);
+      keep_producer(output);
+    }
+    for (const Region* region : {&program.init(), &program.body()}) {
+      for (const auto& op : *region) {
+        if (!is_removable(*op)) keep(op.get());
+      }
+    }
+    propagate();
+  }
+
+  bool contains(const Op& op) const {
+    // A Deallocate keeps nothing alive; it stays with its buffer.
+    if (const auto* deallocate = op.get_if<Deallocate>()) {
+      return live_.contains(deallocate->buffer->producer());
+    }
+    return live_.contains(&op);
+  }
+
+ private:
+  void add_writes(const Op& op) {
+    for_each_operand(op, [&](const Value* value, Access access) {
+      if (!writes(access)) return;
+      for (const Value* root : aliases_.roots(value)) writers_[root].push_back(&op);
+    });
+  }
+
+  void keep(const Op* op) {
+    if (op && live_.insert(op).second) work_.push_back(op);
+  }
+
+  void keep_producer(const Value* value) { keep(value->producer()); }
+
+  // Somebody reads the memory of `value`: what is written there counts.
+  void observe_memory(const Value* value) {
+    for (const Value* root : aliases_.roots(value)) {
+      if (!observed_.insert(root).second) continue;
+      for (const Op* writer : writers_[root]) keep(writer);
+    }
+  }
+
+  void propagate() {
+    while (!work_.empty()) {
+      const Op* op = work_.back();
+      work_.pop_back();
+      for_each_operand(*op, [&](const Value* value, Access access) {
+        keep_producer(value);
+        if (reads(access)) observe_memory(value);
+      });
+    }
+  }
+
+  AliasAnalysis aliases_;
+  std::unordered_map<const Value*, std::vector<const Op*>> writers_;  // by root
+  std::unordered_set<const Value*> observed_;                         // roots
+  std::unordered_set<const Op*> live_;
+  std::vector<const Op*> work_;
+};
+
+void remove_unused_kernels(Program& program) {
+  std::unordered_set<std::string> used;
+  for (const Region* region : {&program.init(), &program.body()}) {
+    for (const auto& op : *region) {
+      if (const auto* launch = op->get_if<LaunchKernel>()) used.insert(launch->kernel);
+    }
+  }
+  std::vector<std::string> unused;
+  for (const auto& [name, kernel] : program.kernels()) {
+    if (!used.contains(name)) unused.push_back(name);
+  }
+  for (const std::string& name : unused) program.remove_kernel(name);
+}
+
+}  // namespace
+
+void remove_dead_ops(Program& program) {
+  const LiveOps live(program);
+  std::vector<Value*> dead_results;
+  for (Region* region : {&program.init(), &program.body()}) {
+    for (const auto& op : *region) {
+      if (!live.contains(*op)) std::ranges::copy(results_of(*op), std::back_inserter(dead_results));
+    }
+  }
+  for (Region* region : {&program.body(), &program.init()}) {
+    std::erase_if(*region, [&](const auto& op) { return !live.contains(*op); });
+  }
+  for (Value* result : dead_results) result->set_producer(nullptr);
+  remove_unused_kernels(program);
+}
+
+}  // namespace hostjit

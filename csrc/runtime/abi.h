@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "support/device.h"
+#include "support/dtype.h"
+#include "support/literal.h"
+
+// The binary contract between generated code, the runtime and the call path. Plain data: no torch,
+// no LLVM. Generated code addresses the fields by offsetof.
+
+namespace hostjit {
+
+// What inputs[i] points at when input i is a tensor. An input of type index, bool or f64 points at
+// an int64_t, an int64_t of 0 or 1, or a double.
+struct TensorArg {
+  void* data;              // first element
+  const int64_t* sizes;    // one per dim
+  const int64_t* strides;  // in elements
+  void* tensor;            // at::Tensor*, borrowed for the call
+};
+
+class ProgramState;
+
+// What one call in flight needs. A slot holds an at::Tensor (one pointer wide): a header over
+// planned memory or a constant, made with the frame; or, empty between calls, a tensor that one
+// call makes.
+struct Frame {
+  std::byte* arena;
+  void* slots;       // at::Tensor[]
+  void** slot_data;  // first element of each slot's tensor, valid while it holds one
+  int64_t node;      // index into FrameLayout::nodes of the fallible op under way
+  ProgramState* program;
+};
+
+// 0: outputs are set. Otherwise the error is recorded with the frame, outputs are unset and every
+// tensor the call made is released.
+//
+// inputs[-1] is the Frame*. outputs[i] receives an owned reference (c10::TensorImpl*) for a tensor
+// and is written through as int64_t or double bits for a scalar. cache_id selects the row of
+// shape-dependent values; a static program has row 0 only, folded to constants.
+using MainFunction = int32_t (*)(int64_t cache_id, void* const* inputs, void** outputs);
+
+// A kernel called with an array: the data pointers of inputs, in_out and outputs, then pointers to
+// the scalars (int64_t or double).
+using PackedKernel = void (*)(void* const* arguments);
+
+struct TensorSpec {
+  DType dtype = DType::kF32;
+  Device device;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+enum class SlotKind : uint8_t {
+  kArena,     // header at `offset` bytes of the arena
+  kConstant,  // header at `offset` bytes of FrameLayout::constants
+  kCall,      // made and released by a call
+  kFrame,     // made by init, released with the frame
+};
+
+struct SlotSpec {
+  SlotKind kind = SlotKind::kCall;
+  int64_t offset = 0;
+  TensorSpec type;
+};
+
+// One aten_call node. `arguments` refers to operands by $i. Result i goes to result_slots[i] and
+// must have the dtype, device, sizes and strides of that slot; -1 drops it.
+struct AtenCallSpec {
+  std::string target;
+  std::vector<Literal> arguments;
+  // Types of the operands: true for a tensor (at::Tensor*), false for a scalar (int64_t*).
+  std::vector<bool> operand_is_tensor;
+  std::vector<int64_t> result_slots;
+  // True for a scalar that is an f64 (double*); empty when none is.
+  std::vector<bool> operand_is_f64 = {};
+};
+
+// For messages: the op and the user's "file:line" (or empty).
+struct NodeInfo {
+  std::string op;
+  std::string location;
+};
+
+// Everything a frame and its program state are made from; comes out of code generation.
+struct FrameLayout {
+  int64_t arena_bytes = 0;
+  int64_t alignment = 64;
+  std::vector<std::byte> constants;
+  std::vector<SlotSpec> slots;
+  std::vector<AtenCallSpec> aten_calls;
+  std::vector<NodeInfo> nodes;
+};
+
+}  // namespace hostjit

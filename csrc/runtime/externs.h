@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/abi.h"
+
+// What generated code calls. Every function is noexcept: it catches, records the error with the
+// frame and returns non-zero. `void*` tensors are at::Tensor*. The LLVM types and the symbol table
+// are derived from these declarations and HOSTJIT_FOR_EACH_EXTERN.
+
+namespace hostjit {
+
+extern "C" {
+
+// Makes the tensor of slot `slot` (uninitialised memory of its own) and sets slot_data.
+int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept;
+
+// Makes slot `slot` a view of `source`: the slot's sizes and strides, `offset` elements after the
+// first element of `source`. Shares storage and version counter.
+int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) noexcept;
+
+// Drops the tensor of a kCall slot.
+void hostjit_release(Frame* frame, int64_t slot) noexcept;
+
+// Drops the tensors of all kCall slots and closes the ranges that the call opened.
+void hostjit_cleanup(Frame* frame) noexcept;
+
+// Moves the tensor of a kCall slot to an output.
+void hostjit_return_slot(Frame* frame, int64_t slot, void** output) noexcept;
+
+// Adds a reference to a tensor for an output.
+void hostjit_return_tensor(Frame* frame, void* tensor, void** output) noexcept;
+
+// Counts a write that generated code is about to do to memory that others see. Fails where eager
+// mode refuses the write.
+int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept;
+
+// Copies with conversion of strides and dtype, and broadcasting.
+int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept;
+
+// Runs FrameLayout::aten_calls[call]. operands[i] is an at::Tensor*, an
+// int64_t* or a double*, as operand_is_tensor and operand_is_f64 say.
+int32_t hostjit_aten_call(Frame* frame, int64_t call, void* const* operands) noexcept;
+
+// out = op(lhs) @ op(rhs) * alpha + beta * out in BLAS column-major terms, on raw pointers:
+// the exported Fortran gemm of the library that PyTorch uses.
+void hostjit_gemm_f32(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                      float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
+                      float beta, float* c, int64_t ldc) noexcept;
+void hostjit_gemm_f64(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                      double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
+                      double beta, double* c, int64_t ldc) noexcept;
+
+// y = op(a) @ x * alpha + beta * y, column-major a[m, n].
+void hostjit_gemv_f32(bool transpose, int64_t m, int64_t n, float alpha, const float* a,
+                      int64_t lda, const float* x, float beta, float* y) noexcept;
+void hostjit_gemv_f64(bool transpose, int64_t m, int64_t n, double alpha, const double* a,
+                      int64_t lda, const double* x, double beta, double* y) noexcept;
+
+// The general cases, through at::cpu out-variants below the dispatcher (CPU tensors) or the
+// dispatcher (others). `bias` may be null.
+int32_t hostjit_matmul(Frame* frame, void* lhs, void* rhs, void* out) noexcept;
+int32_t hostjit_bmm(Frame* frame, void* lhs, void* rhs, void* out) noexcept;
+int32_t hostjit_addmm(Frame* frame, void* bias, void* lhs, void* rhs, double beta, double alpha,
+                      void* out) noexcept;
+int32_t hostjit_linear(Frame* frame, void* input, void* weight, void* bias, void* out) noexcept;
+
+// Division by zero in index arithmetic and other errors that generated code finds itself.
+void hostjit_fail(Frame* frame, const char* message) noexcept;
+
+// Profiler ranges. Generated code checks hostjit_profiling_enabled() first.
+bool hostjit_profiling_enabled() noexcept;
+void hostjit_range_push(Frame* frame, const char* label) noexcept;
+void hostjit_range_pop(Frame* frame) noexcept;
+
+}  // extern "C"
+
+#define HOSTJIT_FOR_EACH_EXTERN(X) \
+  X(hostjit_allocate)              \
+  X(hostjit_view)                  \
+  X(hostjit_release)               \
+  X(hostjit_cleanup)               \
+  X(hostjit_return_slot)           \
+  X(hostjit_return_tensor)         \
+  X(hostjit_bump_version)          \
+  X(hostjit_copy)                  \
+  X(hostjit_aten_call)             \
+  X(hostjit_gemm_f32)              \
+  X(hostjit_gemm_f64)              \
+  X(hostjit_gemv_f32)              \
+  X(hostjit_gemv_f64)              \
+  X(hostjit_matmul)                \
+  X(hostjit_bmm)                   \
+  X(hostjit_addmm)                 \
+  X(hostjit_linear)                \
+  X(hostjit_fail)                  \
+  X(hostjit_profiling_enabled)     \
+  X(hostjit_range_push)            \
+  X(hostjit_range_pop)
+
+}  // namespace hostjit

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "runtime/abi.h"
+
+namespace hostjit {
+
+struct AlignedDelete {
+  std::align_val_t alignment{};
+  void operator()(std::byte* memory) const { ::operator delete(memory, alignment); }
+};
+using AlignedMemory = std::unique_ptr<std::byte, AlignedDelete>;
+
+// Uninitialised; at least one byte.
+inline AlignedMemory allocate_aligned(size_t bytes, size_t alignment) {
+  const std::align_val_t align{alignment};
+  return {static_cast<std::byte*>(::operator new(bytes ? bytes : 1, align)), AlignedDelete{align}};
+}
+
+// A Frame and what it points at. Every Frame is one. Used by one thread at a time.
+struct FrameStorage : Frame {
+  AlignedMemory memory;
+  std::vector<at::Tensor> tensors;    // Frame::slots
+  std::vector<void*> first_elements;  // Frame::slot_data
+  std::vector<int64_t> call_slots;    // the kCall slots, which cleanup empties
+  std::exception_ptr error;
+  // Ranges that the call under way opened, innermost last.
+  std::vector<std::unique_ptr<at::RecordFunction>> ranges;
+
+  static FrameStorage& of(Frame* frame) { return *static_cast<FrameStorage*>(frame); }
+  static const FrameStorage& of(const Frame* frame) {
+    return *static_cast<const FrameStorage*>(frame);
+  }
+
+  void put(int64_t slot, at::Tensor tensor) {
+    first_elements[slot] = tensor.unsafeGetTensorImpl()->mutable_data();
+    tensors[slot] = std::move(tensor);
+  }
+  void drop(int64_t slot) {
+    tensors[slot].reset();
+    first_elements[slot] = nullptr;
+  }
+  // RecordFunction must end in the reverse order of its begin.
+  void close_ranges() {
+    while (!ranges.empty()) ranges.pop_back();
+  }
+};
+
+}  // namespace hostjit

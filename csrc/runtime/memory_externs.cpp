@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "runtime/extern_status.h"
+#include "runtime/externs.h"
+#include "runtime/frame_storage.h"
+#include "runtime/tensor_header.h"
+#include "runtime/torch_types.h"
+#include "support/check.h"
+
+namespace hostjit {
+namespace {
+
+at::Tensor allocate(const ProgramState& program, int64_t slot) {
+  const TensorSpec& type = program.layout().slots[slot].type;
+  if (type.device.type == DeviceType::kCPU) return new_cpu_tensor(type, program.slot_bytes(slot));
+  return at::empty_strided(
+      type.sizes, type.strides,
+      at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
+}
+
+// A tensor of this frame that autograd knows nothing of: no view of a user's tensor.
+bool is_private(const FrameStorage& frame, const at::Tensor* tensor) {
+  const at::Tensor* first = frame.tensors.data();
+  return tensor >= first && tensor < first + frame.tensors.size() &&
+         tensor->unsafeGetTensorImpl()->autograd_meta() == nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept {
+  return status_of(frame,
+                   [&] { FrameStorage::of(frame).put(slot, allocate(*frame->program, slot)); });
+}
+
+int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) noexcept {
+  return status_of(frame, [&] {
+    FrameStorage& storage = FrameStorage::of(frame);
+    const TensorSpec& type = frame->program->layout().slots[slot].type;
+    const at::Tensor& tensor = *static_cast<at::Tensor*>(source);
+    HOSTJIT_ICHECK(tensor.scalar_type() == to_torch(type.dtype), "view of ",
+                   c10::toString(tensor.scalar_type()), " as ", type.dtype);
+    // A view of a user's tensor may reach the user: autograd must know it as a view.
+    storage.put(slot, is_private(storage, &tensor)
+                          ? alias_of(tensor, type.sizes, type.strides, offset)
+                          : at::as_strided(tensor, type.sizes, type.strides,
+                                           tensor.storage_offset() + offset));
+  });
+}
+
+void hostjit_release(Frame* frame, int64_t slot) noexcept { FrameStorage::of(frame).drop(slot); }
+
+void hostjit_cleanup(Frame* frame) noexcept {
+  FrameStorage& storage = FrameStorage::of(frame);
+  for (const int64_t slot : storage.call_slots) storage.drop(slot);
+  storage.close_ranges();
+}
+
+void hostjit_return_slot(Frame* frame, int64_t slot, void** output) noexcept {
+  FrameStorage& storage = FrameStorage::of(frame);
+  *output = storage.tensors[slot].unsafeReleaseTensorImpl();
+  storage.first_elements[slot] = nullptr;
+}
+
+void hostjit_return_tensor(Frame*, void* tensor, void** output) noexcept {
+  *output = at::Tensor(*static_cast<at::Tensor*>(tensor)).unsafeReleaseTensorImpl();
+}
+
+int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept {
+  return status_of(frame, [&] {
+    static_cast<at::Tensor*>(tensor)->unsafeGetTensorImpl()->bump_version();
+  });
+}
+
+int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept {
+  return status_of(frame, [&] {
+    at::Tensor& target = *static_cast<at::Tensor*>(out);
+    at::compositeexplicitautograd::copy_(target, *static_cast<at::Tensor*>(source));
+    // What the dispatcher's in-place layer does for an operator.
+    target.unsafeGetTensorImpl()->bump_version();
+  });
+}
+
+void hostjit_fail(Frame* frame, const char* message) noexcept {
+  status_of(frame, [&] { throw_error(message); });
+}
+
+}  // extern "C"
+
+}  // namespace hostjit

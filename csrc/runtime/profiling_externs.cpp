@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/record_function.h>
+
+#include "runtime/extern_status.h"
+#include "runtime/externs.h"
+#include "runtime/frame_storage.h"
+
+// Ranges are at::RecordFunction scopes, as torch.profiler.record_function opens. torch.profiler
+// sees them directly; NVTX gets them from the callbacks of torch.autograd.profiler.emit_nvtx, so
+// that no NVTX library is linked or looked for.
+
+namespace hostjit {
+
+extern "C" {
+
+// What the dispatcher asks for each operator; at::hasCallbacks takes a lock.
+bool hostjit_profiling_enabled() noexcept {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
+// Profiling never fails a call: a range that cannot be opened is left out.
+void hostjit_range_push(Frame* frame, const char* label) noexcept {
+  try {
+    auto range = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+    // Owned: callbacks may keep the name longer than generated code lives.
+    if (range->isActive()) range->before(std::string(label));
+    FrameStorage::of(frame).ranges.push_back(std::move(range));
+  } catch (...) {
+  }
+}
+
+void hostjit_range_pop(Frame* frame) noexcept {
+  auto& ranges = FrameStorage::of(frame).ranges;
+  // Empty when profiling began between the push and the pop.
+  if (!ranges.empty()) ranges.pop_back();
+}
+
+}  // extern "C"
+
+}  // namespace hostjit

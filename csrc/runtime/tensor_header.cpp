@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/tensor_header.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "runtime/torch_types.h"
+#include "support/check.h"
+
+namespace hostjit {
+
+namespace {
+
+at::Tensor tensor_with(c10::Storage storage, const TensorSpec& type) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      caffe2::TypeMeta::fromScalarType(to_torch(type.dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
+  return tensor;
+}
+
+}  // namespace
+
+int64_t extent_in_bytes(const TensorSpec& type) {
+  return static_cast<int64_t>(
+      at::detail::computeStorageNbytes(type.sizes, type.strides, size_in_bytes(type.dtype)));
+}
+
+at::Tensor new_cpu_tensor(const TensorSpec& type, int64_t bytes) {
+  c10::Allocator* allocator = c10::GetCPUAllocator();
+  return tensor_with(c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                  allocator->allocate(bytes), allocator, /*resizable=*/true),
+                     type);
+}
+
+at::Tensor tensor_over(void* data, const TensorSpec& type) {
+  HOSTJIT_ICHECK(type.device.type == DeviceType::kCPU, "a header over memory of device ",
+                 to_string(type.device), ", expected cpu");
+  return tensor_with(c10::Storage(c10::Storage::use_byte_size_t(), extent_in_bytes(type),
+                                  c10::DataPtr(data, to_torch(type.device)), /*allocator=*/nullptr,
+                                  /*resizable=*/false),
+                     type);
+}
+
+at::Tensor alias_of(const at::Tensor& source, at::IntArrayRef sizes, at::IntArrayRef strides,
+                    int64_t offset) {
+  const c10::TensorImpl* impl = source.unsafeGetTensorImpl();
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(source.storage()), impl->key_set(), impl->dtype());
+  c10::TensorImpl* result = tensor.unsafeGetTensorImpl();
+  result->set_sizes_and_strides(sizes, strides, source.storage_offset() + offset);
+  if (!source.is_inference()) result->set_version_counter(impl->version_counter());
+  return tensor;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/check.h"
+
+namespace hostjit {
+
+void throw_error(std::string message) { throw Error(message); }
+
+void throw_internal_error(const char* file, int line, std::string message) {
+  throw InternalError(concat(file, ":", line, ": internal error: ", message));
+}
+
+}  // namespace hostjit

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "evaluator/evaluator.h"
+#include "ir/program.h"
+#include "jit/jit.h"
+#include "runtime/program_state.h"
+#include "runtime/torch_types.h"
+#include "support/check.h"
+
+// Runs one program by both runtimes on the same inputs. For the tool and the tests.
+
+namespace hostjit {
+
+// A program with its compiled code and its evaluator, as it is given: no pass runs.
+class RunnableProgram {
+ public:
+  struct Result {
+    // Scalars are zero-dim tensors. Empty after an error.
+    std::vector<at::Tensor> outputs;
+    std::string error;  // with the note that names the node
+  };
+
+  explicit RunnableProgram(const Program& program)
+      : program_(program.clone()),
+        module_(CompiledModule::compile(program_)),
+        evaluator_(program_, module_->packed_kernels()),
+        state_(module_->layout(), module_->init()) {
+    state_.set_evaluator(&evaluator_);
+  }
+
+  const CompiledModule& module() const { return *module_; }
+  const Program& program() const { return program_; }
+
+  // Inputs are in the order of the program; scalars are zero-dim tensors of int64, bool or double.
+  Result run_jit(std::vector<at::Tensor> inputs) { return run(module_->main(), std::move(inputs)); }
+  Result run_evaluator(std::vector<at::Tensor> inputs) {
+    return run(&evaluator_main, std::move(inputs));
+  }
+
+ private:
+  Result run(MainFunction main, std::vector<at::Tensor> inputs) {
+    const c10::NoGradGuard no_grad;
+    Result result;
+    std::vector<TensorArg> tensors(inputs.size());
+    std::vector<int64_t> scalars(inputs.size());
+    Frame* frame = nullptr;
+    try {
+      frame = state_.take();
+      std::vector<void*> arguments = {frame};
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        at::Tensor& tensor = inputs[i];
+        tensors[i] = {tensor.data_ptr(), tensor.sizes().data(), tensor.strides().data(), &tensor};
+        const Value* input = program_.inputs()[i];
+        if (!input->is_tensor()) {
+          scalars[i] = std::holds_alternative<F64Type>(input->type())
+                           ? std::bit_cast<int64_t>(tensor.item<double>())
+                           : tensor.item<int64_t>();
+        }
+        arguments.push_back(input->is_tensor() ? static_cast<void*>(&tensors[i]) : &scalars[i]);
+      }
+      std::vector<void*> outputs(program_.outputs().size());
+      if (main(/*cache_id=*/0, arguments.data() + 1, outputs.data()) != 0) {
+        result.error = ProgramState::node_note(frame);
+        ProgramState::rethrow(frame);
+      }
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        result.outputs.push_back(wrap(program_.outputs()[i]->type(), outputs[i]));
+      }
+    } catch (const c10::Error& error) {
+      result.error = concat(error.what_without_backtrace(), " [", result.error, "]");
+    } catch (const std::exception& error) {
+      result.error = concat(error.what(), " [", result.error, "]");
+    }
+    if (frame != nullptr) state_.give_back(frame);
+    return result;
+  }
+
+  static at::Tensor wrap(const Type& type, void* word) {
+    if (std::holds_alternative<TensorType>(type)) {
+      return at::Tensor(c10::intrusive_ptr<at::TensorImpl, at::UndefinedTensorImpl>::reclaim(
+          static_cast<at::TensorImpl*>(word)));
+    }
+    if (std::holds_alternative<F64Type>(type)) {
+      return at::scalar_tensor(std::bit_cast<double>(word), at::kDouble);
+    }
+    return at::scalar_tensor(std::bit_cast<int64_t>(word), at::kLong);
+  }
+
+  Program program_;
+  std::unique_ptr<CompiledModule> module_;
+  Evaluator evaluator_;
+  ProgramState state_;
+};
+
+// Seeded inputs of the program's types: normal numbers, small integers, bools.
+inline std::vector<at::Tensor> random_inputs(const Program& program, uint64_t seed) {
+  at::manual_seed(seed);
+  std::vector<at::Tensor> inputs;
+  for (const Value* input : program.inputs()) {
+    if (std::holds_alternative<F64Type>(input->type())) {
+      inputs.push_back(at::randn({}, at::kDouble));
+    } else if (std::holds_alternative<BoolType>(input->type())) {
+      inputs.push_back(at::randint(0, 2, {}, at::kBool));
+    } else if (!input->is_tensor()) {
+      inputs.push_back(at::randint(1, 9, {}, at::kLong));
+    } else {
+      const TensorType& type = input->tensor_type();
+      const at::ScalarType dtype = to_torch(type.dtype);
+      const int64_t count =
+          std::max<int64_t>(1, type.extent_in_bytes() / size_in_bytes(type.dtype));
+      const at::Tensor memory =
+          is_floating_point(type.dtype) || is_complex(type.dtype)
+              ? at::randn({count}).to(dtype)
+              : at::randint(0, type.dtype == DType::kBool ? 2 : 9, {count}, at::kLong).to(dtype);
+      inputs.push_back(memory.as_strided(type.sizes(), type.static_strides()));
+    }
+  }
+  return inputs;
+}
+
+inline std::vector<at::Tensor> clone_all(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> clones;
+  for (const at::Tensor& tensor : tensors) {
+    // The memory behind strides, gaps included.
+    const at::Tensor memory = tensor.storage().nbytes() == 0
+                                  ? tensor
+                                  : at::empty({0}, tensor.options()).set_(tensor.storage()).clone();
+    clones.push_back(memory.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()));
+  }
+  return clones;
+}
+
+// Empty when `found` equals `expected` up to rounding, or what differs.
+inline std::string difference(const std::string& name, const at::Tensor& found,
+                              const at::Tensor& expected) {
+  if (found.sizes() != expected.sizes() || found.strides() != expected.strides() ||
+      found.scalar_type() != expected.scalar_type()) {
+    return concat(name, ": the JIT's is ", c10::toString(found.scalar_type()), found.sizes(),
+                  " with strides ", found.strides(), ", the evaluator's ",
+                  c10::toString(expected.scalar_type()), expected.sizes(), " with strides ",
+                  expected.strides(), "\n");
+  }
+  const bool is_inexact = expected.is_floating_point() || expected.is_complex();
+  const auto widened = [&](const at::Tensor& tensor) {
+    return is_inexact ? tensor.to(expected.is_complex() ? at::kComplexDouble : at::kDouble)
+                      : tensor;
+  };
+  const double tolerance = !is_inexact                                                      ? 0.0
+                           : at::elementSize(at::toRealValueType(found.scalar_type())) >= 8 ? 1e-7
+                           : at::elementSize(at::toRealValueType(found.scalar_type())) >= 4
+                               ? 1e-5
+                               : 1.6e-2;
+  if (at::allclose(widened(found), widened(expected), tolerance, tolerance, /*equal_nan=*/true)) {
+    return "";
+  }
+  return concat(name, ": the JIT's is ", found, "\nthe evaluator's ", expected, "\n");
+}
+
+// Calls both runtimes with equal inputs, `num_calls` times each on one frame. Empty when errors,
+// outputs and what is left in the inputs agree, or what differs.
+inline std::string compare_runtimes(RunnableProgram& program, uint64_t seed, int num_calls = 2) {
+  std::string differences;
+  for (int call = 0; call < num_calls; ++call) {
+    const std::vector<at::Tensor> inputs = random_inputs(program.program(), seed + call);
+    const std::vector<at::Tensor> for_jit = clone_all(inputs);
+    const std::vector<at::Tensor> for_evaluator = clone_all(inputs);
+    const RunnableProgram::Result found = program.run_jit(for_jit);
+    const RunnableProgram::Result expected = program.run_evaluator(for_evaluator);
+    if (found.error != expected.error) {
+      differences += concat("error: the JIT's is '", found.error, "', the evaluator's '",
+                            expected.error, "'\n");
+      continue;
+    }
+    for (size_t i = 0; i < found.outputs.size(); ++i) {
+      differences += difference(concat("output ", i), found.outputs[i], expected.outputs[i]);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      differences += difference(concat("input ", i, " afterwards"), for_jit[i], for_evaluator[i]);
+    }
+  }
+  return differences;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hostjit: PyTorch programs at the speed of one function pointer.
+
+    import torch, hostjit
+
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        y = fast(x)
+"""
+
+from importlib.metadata import version as _version
+
+import torch as _torch  # noqa: F401  # loads the libraries that the core links against
+
+from hostjit import ir
+from hostjit.compile import compile
+from hostjit.errors import CaptureError, Error, InternalError
+from hostjit.knobs import knobs, runtime
+
+__version__ = _version("hostjit")
+
+__all__ = [
+    "CaptureError",
+    "Error",
+    "InternalError",
+    "__version__",
+    "compile",
+    "ir",
+    "knobs",
+    "runtime",
+]

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture: a callable and one call's arguments become a `CapturedProgram`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capture.arguments import ArgumentSpec, describe_arguments
+from hostjit.capture.dynamo import DynamoCapture, capture_lock, function_modes, run_dynamo
+from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.failures import translate_failure
+from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.guards import Guards
+from hostjit.capture.output_inference import CannotRebuildError
+from hostjit.capture.outputs import (
+    ArgumentOutput,
+    BoundOutput,
+    GraphOutput,
+    Output,
+    map_outputs,
+)
+from hostjit.capture.program import (
+    ArgumentLeaf,
+    BoundTensor,
+    BytecodeRoute,
+    CapturedProgram,
+    InputBinding,
+)
+from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.traced_graph import source_location
+
+__all__ = ["capture"]
+
+
+def capture(
+    target: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> CapturedProgram:
+    """Capture one call of a callable as a functional ATen program, for inference.
+
+    Nothing of the user's code runs on real tensors and nothing of the user's is changed. The
+    program is valid for calls that match its `argument_spec`, as long as its `guards` hold, under
+    the global state of the time of capture. That state is the caller's to compare: grad mode,
+    inference mode, autocast (each device: enabled, dtype, cache), deterministic algorithms and
+    their warn-only flag, default dtype, default device, number of threads, float32 matmul and
+    reduced-precision settings, empty stacks of torch-function and torch-dispatch modes, no
+    functorch transform, no saved-tensor hooks, torch function enabled.
+
+    Args:
+        target: a function, nn.Module, bound method, partial or callable object.
+        args: the positional arguments of the call; tensors are read for their metadata only.
+        kwargs: its keyword arguments.
+
+    Raises CaptureError when the call cannot be captured; running it eagerly is then right.
+
+    Example:
+        program = capture(model, (x,))
+        program.run(x)
+    """
+    with capture_lock:
+        return _capture(target, tuple(args), dict(kwargs or {}))
+
+
+def _capture(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedProgram:
+    spec, leaves = describe_arguments(args, kwargs)
+    traced = run_dynamo(target, args, kwargs)
+    _refuse_autograd(traced)
+    graph = _trace(traced)
+    inputs = _bind_inputs(traced, graph, leaves)
+    guards = Guards(traced, args, kwargs)
+    route = BytecodeRoute(traced)
+    output_spec, reason = None, "; ".join(traced.side_effects)
+    if not reason:
+        try:
+            output_spec = route.infer_outputs(args, kwargs, leaves)
+        except CannotRebuildError as error:
+            reason = f"returns {error}"
+    program = CapturedProgram(
+        name=_name_of(target),
+        graph_module=graph.graph_module,
+        inputs=inputs,
+        argument_spec=_with_bound_leaves(spec, leaves, guards),
+        output_spec=output_spec,
+        guards=guards,
+        mutated_inputs=graph.mutated,
+        requires_disjoint_inputs=bool(graph.mutated),
+        needs_bytecode=output_spec is None,
+        bytecode_reason=reason,
+        bytecode=route,
+        dynamo_input_count=graph.dynamo_input_count,
+        depends_on_storage_offset=_depends_on_storage_offset(traced),
+        random=_is_random(graph.graph_module.graph),
+        _dynamo_positions=tuple(range(len(inputs))),
+        _dynamo_output_spec=output_spec,
+    )
+    if output_spec is not None:
+        _drop_unused(program, output_spec)
+    return program
+
+
+def _trace(traced: DynamoCapture) -> FunctionalGraph:
+    module = traced.graph_module
+    if module is None:
+        empty = torch.fx.Graph()
+        empty.output(())
+        return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
+    try:
+        with function_modes:
+            return trace_functional(module, traced.inputs, traced.fake_mode)
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+
+
+def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"the program contains the higher-order operator {node.target.name()}",
+                where=source_location(node),
+                hint="run this function eagerly",
+            ) from error
+
+
+def _refuse_autograd(traced: DynamoCapture) -> None:
+    """Results that need a gradient can appear even under no_grad, through enable_grad inside."""
+    if traced.graph_module is None:
+        return
+    results = traced.graph_module.graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    for node in results:
+        if not isinstance(node, torch.fx.Node):
+            continue
+        value = node.meta.get("example_value")
+        if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "placeholder":
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs a gradient",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+
+
+def _bind_inputs(
+    traced: DynamoCapture, graph: FunctionalGraph, leaves: Sequence[torch.Tensor]
+) -> tuple[InputBinding, ...]:
+    by_identity = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+    names = [node.name for node in graph.graph_module.graph.nodes if node.op == "placeholder"]
+    bindings: list[InputBinding] = []
+    for position, tensor in enumerate(graph.inputs):
+        if id(tensor) in by_identity:
+            bindings.append(ArgumentLeaf(by_identity[id(tensor)]))
+            continue
+        is_constant = position >= graph.dynamo_input_count
+        path = "" if is_constant else traced.input_path(position)
+        check_tensor(tensor, path or names[position])
+        bindings.append(BoundTensor(tensor, TensorFacts.of(tensor), path, is_constant))
+    return tuple(bindings)
+
+
+def _with_bound_leaves(
+    spec: ArgumentSpec, leaves: Sequence[torch.Tensor], guards: Guards
+) -> ArgumentSpec:
+    outside = {id(tensor) for tensor in guards.bound_tensors}
+    pairs = tuple((i, leaf) for i, leaf in enumerate(leaves) if id(leaf) in outside)
+    return dataclasses.replace(spec, bound_leaves=pairs)
+
+
+def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
+    """Drop inputs and outputs that the direct route does not need, and renumber."""
+    graph = program.graph_module.graph
+    output_node = graph.output_node()
+    results = list(output_node.args[0])  # type: ignore[arg-type]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    positions = {node: index for index, node in enumerate(placeholders)}
+    kept: dict[int, int] = {}
+
+    def replace(output: GraphOutput) -> Output:
+        node = results[output.index]
+        if node in positions:
+            binding = program.inputs[positions[node]]
+            if isinstance(binding, ArgumentLeaf):
+                return ArgumentOutput(binding.index)
+            return BoundOutput(binding.tensor)
+        return GraphOutput(kept.setdefault(output.index, len(kept)))
+
+    program.output_spec = map_outputs(output_spec, replace)
+    output_node.args = (tuple(results[index] for index in kept),)
+    used = [node for node in placeholders if node.users]
+    for node in placeholders:
+        if not node.users:
+            graph.erase_node(node)
+    renumbered = {positions[node]: index for index, node in enumerate(used)}
+    program.inputs = tuple(program.inputs[positions[node]] for node in used)
+    program.mutated_inputs = tuple(renumbered[index] for index in program.mutated_inputs)
+    program.dynamo_input_count = sum(positions[node] < program.dynamo_input_count for node in used)
+    program._dynamo_positions = tuple(positions[node] for node in used)
+    program.graph_module.recompile()
+
+
+def _depends_on_storage_offset(traced: DynamoCapture) -> bool:
+    return any("storage_offset" in code.co_names for code in traced.traced_code)
+
+
+def _is_random(graph: torch.fx.Graph) -> bool:
+    return any(
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+        for node in graph.nodes
+    )
+
+
+def _name_of(target: Any) -> str:
+    if isinstance(target, torch.nn.Module):
+        return type(target).__name__
+    name = getattr(target, "__qualname__", None) or type(target).__name__
+    return str(name).replace("<locals>.", "")

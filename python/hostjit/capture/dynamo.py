@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of Dynamo: from a callable and its arguments to a torch-level graph and bytecode.
+
+The callable is traced through `entry(*args, **kwargs)`, a function that only calls it. So hooks,
+`__call__`, bound methods, default arguments and `functools.partial` are all Dynamo's to follow and
+to guard, and every guard starts at one of four places: `args`, `kwargs`, the target, a global.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import dataclasses
+import functools
+import inspect
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo
+from torch._dynamo import convert_frame
+from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.utils import dynamo_timed, get_metrics_context
+from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
+
+from hostjit.capture.failures import translate_failure
+from hostjit.capture.startup import lean_dynamo
+
+__all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
+
+TARGET_NAME = "hostjit_target"
+
+# One capture at a time: configuration and functions of Dynamo are patched during one.
+capture_lock = threading.RLock()
+# A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
+function_modes: Any = torch_function_mode_stack_state_mgr
+
+_SETTINGS: dict[str, Any] = {
+    "assume_static_by_default": True,
+    "automatic_dynamic_shapes": False,
+    "specialize_int": True,
+    "specialize_float": True,
+    "use_graph_deduplication": False,
+    "track_nodes_for_deduplication": False,
+    "capture_scalar_outputs": False,
+    "capture_dynamic_output_shape_ops": False,
+    # Read when bytecode is generated: two context managers less in every call.
+    "record_runtime_overhead": False,
+    # Nothing may be assumed: every read of Python state must leave a guard.
+    "guard_nn_modules": True,
+    "skip_nnmodule_hook_guards": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+    "skip_guards_on_constant_func_defaults": False,
+    "install_free_tensors": False,
+    "prepare_freezing": False,
+    "allow_rnn": True,
+    "replay_side_effects": True,
+    "side_effect_replay_policy": "silent",
+    "suppress_errors": False,
+    "error_on_recompile": False,
+}
+
+
+@dataclasses.dataclass
+class DynamoCapture:
+    """What Dynamo made of one call.
+
+    Attributes:
+        entry: the traced function, `entry(*args, **kwargs)`.
+        target: the user's callable, which `entry` calls.
+        graph_module: the torch-level graph; None when the call does no tensor work.
+        inputs: the live tensors that were its inputs, in placeholder order.
+        fake_mode: the mode to trace the graph in further; None without a graph.
+        bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
+        backend_name: the global name under which the bytecode finds the compiled graph.
+        side_effects: descriptions of changes to existing Python objects that the bytecode makes.
+        output: Dynamo's own record (guards, sources, scopes).
+        guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
+        traced_code: the code objects that were inlined.
+        installed_globals: names that Dynamo itself put among the user's globals.
+    """
+
+    entry: types.FunctionType
+    target: Any
+    graph_module: torch.fx.GraphModule | None
+    inputs: list[Any]
+    fake_mode: Any
+    bytecode: types.CodeType
+    backend_name: str | None
+    side_effects: list[str]
+    output: Any
+    guard_manager: Any
+    traced_code: list[types.CodeType]
+    installed_globals: frozenset[str]
+
+    def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
+        return {"args": tuple(args), "kwargs": dict(kwargs), TARGET_NAME: self.target}
+
+    def input_path(self, position: int) -> str:
+        """Return where Dynamo found an input, in its notation, or "" when it did not say."""
+        source = self.input_source(position)
+        return "" if source is None else str(source.name)
+
+    def input_source(self, position: int) -> Any:
+        """Return Dynamo's source of an input, or None."""
+        metadata = getattr(self.output, "export_metadata", None)
+        sources = getattr(metadata, "graph_input_idx_to_local_source", {})
+        return sources.get(position)
+
+    def bind(
+        self, compiled: Callable[..., Sequence[torch.Tensor]], *, live_globals: bool
+    ) -> Callable[..., Any]:
+        """Return a function with the signature of the target that runs the bytecode.
+
+        Args:
+            compiled: called with the graph's inputs, positionally; returns its outputs.
+            live_globals: run over the user's module globals (needed where the bytecode writes
+                them), not over a copy.
+        """
+        namespace = self.entry.__globals__
+        if not live_globals:
+            namespace = dict(namespace)
+        name = self.backend_name
+        if name is not None:
+            namespace[name] = compiled
+        closure = self.entry.__closure__
+        function = types.FunctionType(self.bytecode, namespace, "hostjit_entry", None, closure)
+        function.__dict__["hostjit_capture"] = self
+        if live_globals and name is not None:
+            weakref.finalize(self, _remove_names, namespace, [name]).atexit = False
+        return function
+
+
+def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DynamoCapture:
+    """Trace one call of `target`; raises CaptureError when Dynamo cannot trace it whole.
+
+    The caller holds `capture_lock`.
+    """
+    if not hasattr(convert_frame, "fullgraph_capture"):
+        raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
+    entry = _make_entry(target)
+    namespace = entry.__globals__
+    settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch._dynamo.config.patch(settings))
+        stack.enter_context(lean_dynamo())
+        stack.enter_context(get_metrics_context())
+        stack.enter_context(dynamo_timed("hostjit_capture"))
+        stack.enter_context(function_modes)
+        side_effects = stack.enter_context(_recorded_side_effects())
+        before = set(namespace)
+        try:
+            captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
+            output = captured.graph_capture_output
+            # Guards on torch-function modes are made, and checked, with the modes in place.
+            with function_modes.temp_restore_stack():
+                guards = output.build_guards(entry.__code__).guard_manager
+        except Exception as error:
+            raise translate_failure(error) from error
+        finally:
+            installed = set(namespace) - before
+            for name in installed:
+                if name.startswith("__compiled_fn"):
+                    del namespace[name]
+    backend = captured.backend_input
+    capture = DynamoCapture(
+        entry=entry,
+        target=target,
+        graph_module=None if backend is None else backend.graph_module,
+        inputs=[] if backend is None else list(backend.example_inputs),
+        fake_mode=None if backend is None else backend.fake_mode,
+        bytecode=output.bytecode,
+        backend_name=None if backend is None else backend.backend_id,
+        side_effects=list(dict.fromkeys(side_effects)),
+        output=output.output_graph,
+        guard_manager=guards,
+        traced_code=list(getattr(output, "traced_code", [])),
+        installed_globals=frozenset(installed) | frozenset(output.import_sources),
+    )
+    own = [name for name in installed if name.startswith("__builtins_dict__")]
+    weakref.finalize(capture, _remove_names, namespace, own).atexit = False
+    return capture
+
+
+def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        namespace.pop(name, None)
+
+
+def _make_entry(target: Any) -> types.FunctionType:
+    """Make the function that is traced, over the globals of the user's code.
+
+    Over those globals, because Dynamo looks up the globals of a function that it inlines by its
+    module's name, which is wrong for code made by `exec`, unless they are the root's own.
+    """
+
+    def make(hostjit_target: Any) -> Any:
+        def entry(*args: Any, **kwargs: Any) -> Any:
+            return hostjit_target(*args, **kwargs)
+
+        return entry
+
+    template = make(target)
+    return types.FunctionType(
+        template.__code__, _globals_of(target), "entry", None, template.__closure__
+    )
+
+
+def _globals_of(target: Any) -> dict[str, Any]:
+    function = target
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, torch.nn.Module):
+        function = function.forward
+    elif not isinstance(function, (types.FunctionType, types.MethodType)):
+        function = getattr(type(function), "__call__", None)  # noqa: B004
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if isinstance(function, types.FunctionType):
+        return function.__globals__
+    return {"__name__": __name__, "__builtins__": builtins.__dict__}
+
+
+@contextlib.contextmanager
+def _recorded_side_effects() -> Iterator[list[str]]:
+    """Record which existing objects Dynamo's bytecode will change; its output forgets them.
+
+    Objects that the call itself makes do not count: they reach the user only as a result.
+    """
+    found: list[str] = []
+    original = SideEffects.codegen_update_mutated
+
+    def record(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for variable in self._get_modified_vars():
+            source = variable.source
+            if type(variable.mutation_type).__name__.endswith("New"):
+                continue
+            where = "an object" if source is None else source.name
+            found.append(f"changes {where} ({variable.python_type_name()})")
+        if self.tensor_hooks:
+            found.append("registers a hook on a tensor")
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(SideEffects, "codegen_update_mutated", record):
+        yield found

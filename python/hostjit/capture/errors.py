@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error that capture raises when a call cannot become a program."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["CaptureError", "CaptureFailure"]
+
+
+class CaptureFailure(enum.Enum):
+    """Why a call could not be captured; `CaptureError.failure` carries one of these."""
+
+    UNSUPPORTED_INPUT = "unsupported input"
+    GRAPH_BREAK = "graph break"
+    DATA_DEPENDENT = "data-dependent"
+    NEEDS_AUTOGRAD = "needs autograd"
+    USER_EXCEPTION = "user exception"
+    OVERLAPPING_INPUTS = "overlapping inputs"
+    UNSUPPORTED_PROGRAM = "unsupported program"
+    INTERNAL = "internal"
+
+
+class CaptureError(RuntimeError):
+    """A call that cannot be captured: what, where in the user's source, and what to do.
+
+    Every failure of capture is raised as this class, the original error as `__cause__`, so that a
+    caller with an eager fallback needs one `except`. Nothing of the user's program has run, so
+    that running it eagerly afterwards gives the right answer or the error that eager raises.
+
+    Attributes:
+        failure: the kind of failure.
+        what: what could not be captured, in one sentence.
+        where: "file:line" in the user's source, or None when it is not known.
+        hint: what to do about it.
+    """
+
+    def __init__(
+        self, failure: CaptureFailure, what: str, *, where: str | None = None, hint: str = ""
+    ) -> None:
+        self.failure = failure
+        self.what = what
+        self.where = where
+        self.hint = hint
+        message = f"cannot capture ({failure.value}): {what}"
+        if where is not None:
+            message += f"\n  at {where}"
+        if hint:
+            message += f"\n  to do: {hint}"
+        super().__init__(message)

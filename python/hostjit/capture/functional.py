@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Dynamo's torch-level graph to a functional graph of ATen operators.
+
+The graph is interpreted below autograd with PyTorch's own functionalisation over fake tensors, and
+what reaches the dispatcher is recorded. Below autograd the dispatcher hands composite operators to
+the modes undecomposed, so that those in `KEPT_OPERATORS` stay one node; the others decompose as
+they do in eager mode. Random operators stay in order. In-place work on inputs becomes functional
+work and a trailing `aten.copy_(input, new)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+
+from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.recorder import record
+from hostjit.capture.traced_graph import (
+    attribute_of,
+    check_aliasing,
+    check_targets,
+    lift_constants,
+    remove_dead_nodes,
+    rename_placeholders,
+    storage_of,
+)
+
+__all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
+
+aten = torch.ops.aten
+
+# Composite operators that stay one node.
+KEPT_OPERATORS: tuple[torch._ops.OpOverload, ...] = (aten.linear.default,)
+
+
+@dataclasses.dataclass
+class FunctionalGraph:
+    """A functional ATen graph.
+
+    Attributes:
+        graph_module: placeholders in the order of `inputs`; the output is a flat tuple.
+        inputs: the live tensors behind the placeholders: Dynamo's, then lifted constants.
+        dynamo_input_count: how many of the inputs are Dynamo's.
+        mutated: positions of the inputs that the graph writes, by a trailing `aten.copy_`.
+    """
+
+    graph_module: torch.fx.GraphModule
+    inputs: list[torch.Tensor]
+    dynamo_input_count: int
+    mutated: tuple[int, ...]
+
+
+def trace_functional(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: Any
+) -> FunctionalGraph:
+    """Trace `module` to a functional ATen graph; `inputs` are the live tensors it takes."""
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"the program takes a {type(value).__qualname__} that is computed for each call",
+                hint="pass it as a tensor, or as a constant that does not change",
+            )
+    attributes = _tensor_attributes(module)
+    live = [*inputs, *attributes.values()]
+    _refuse_overlap(module, inputs)
+    fakes = [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in live]
+    recipe = _Recipe(module, len(inputs), list(attributes))
+    with (
+        _kept_whole(KEPT_OPERATORS),
+        torch.no_grad(),
+        torch._C._AutoDispatchBelowAutograd(),
+    ):
+        traced = record(recipe, fakes, fake_mode)
+    live.extend(lift_constants(traced))
+    rename_placeholders(traced, module)
+    check_targets(traced)
+    check_aliasing(traced, recipe.output_storages)
+    remove_dead_nodes(traced.graph)
+    traced.recompile()
+    return FunctionalGraph(traced, live, len(inputs), tuple(recipe.mutated))
+
+
+class _Recipe:
+    """The function that is traced: interpret on functional tensors, then give back plain ones."""
+
+    def __init__(self, module: torch.fx.GraphModule, count: int, attributes: list[str]) -> None:
+        self._module = module
+        self._count = count
+        self._attributes = attributes
+        self.mutated: list[int] = []
+        self.output_storages: list[int | None] = []
+
+    def __call__(self, *args: torch.Tensor) -> list[Any]:
+        with FunctionalTensorMode():
+            wrapped: list[Any] = [FunctionalTensor.to_functional(arg) for arg in args]
+            attributes = dict(zip(self._attributes, wrapped[self._count :], strict=True))
+            interpreter = _Interpreter(self._module, attributes)
+            results = interpreter.run(*wrapped[: self._count])
+            outputs = [self._unwrap(result) for result in results]
+            self.output_storages = [storage_of(result) for result in results]
+            self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
+            news = [self._unwrap(wrapped[index]) for index in self.mutated]
+        for index, new in zip(self.mutated, news, strict=True):
+            aten.copy_.default(args[index], new)
+        return self._restore_aliases(args, wrapped, results, outputs)
+
+    def _restore_aliases(
+        self,
+        args: Sequence[torch.Tensor],
+        wrapped: Sequence[Any],
+        results: Sequence[Any],
+        outputs: list[Any],
+    ) -> list[Any]:
+        """Return inputs as such, and views of written inputs as views of what was written."""
+        written = {storage_of(wrapped[index]): index for index in self.mutated}
+        for position, result in enumerate(results):
+            same = [index for index, value in enumerate(wrapped) if value is result]
+            if same:
+                outputs[position] = args[same[0]]
+            elif isinstance(result, torch.Tensor) and storage_of(result) in written:
+                base = args[written[storage_of(result)]]
+                if base.dtype != result.dtype:
+                    raise CaptureError(
+                        CaptureFailure.UNSUPPORTED_PROGRAM,
+                        "a result is a view with another dtype of an input that the call changes",
+                        hint="return a clone of it",
+                    )
+                outputs[position] = aten.as_strided.default(
+                    base, result.size(), result.stride(), result.storage_offset()
+                )
+        return outputs
+
+    @staticmethod
+    def _unwrap(value: Any) -> Any:
+        if not isinstance(value, FunctionalTensor):
+            return value
+        torch._sync(value)
+        return torch._from_functional_tensor(value.elem)
+
+    @staticmethod
+    def _is_mutated(value: Any) -> bool:
+        element = value.elem
+        if torch._functionalize_has_metadata_mutation(
+            element
+        ) or torch._functionalize_was_storage_changed(element):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                "the call changes the sizes, strides or storage of an input",
+                hint="change a view of it, or a clone",
+            )
+        return bool(torch._functionalize_has_data_mutation(element))  # type: ignore[attr-defined]
+
+
+class _Interpreter(torch.fx.Interpreter):
+    def __init__(self, module: torch.fx.GraphModule, attributes: dict[str, Any]) -> None:
+        super().__init__(module)
+        self._tensor_attributes = attributes
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target in self._tensor_attributes:
+            return self._tensor_attributes[target]
+        return super().get_attr(target, args, kwargs)
+
+
+@contextlib.contextmanager
+def _kept_whole(operators: Sequence[torch._ops.OpOverload]) -> Iterator[None]:
+    """Make `decompose()` of these composite operators decline."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    missing = object()
+    saved = [(op, op.py_kernels.get(key, missing)) for op in operators]
+    for op in operators:
+        op.py_kernels[key] = lambda *args, **kwargs: NotImplemented
+    try:
+        yield
+    finally:
+        for op, kernel in saved:
+            if kernel is missing:
+                del op.py_kernels[key]
+            else:
+                op.py_kernels[key] = kernel  # type: ignore[assignment]
+
+
+def _tensor_attributes(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            value = attribute_of(module, node.target)
+            if isinstance(value, torch.Tensor):
+                found[node.target] = value
+    return found
+
+
+def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
+    """Inputs that share memory are fine unless one is written: functionalisation can't see it."""
+    if not any(_may_write(node) for node in module.graph.nodes):
+        return
+    seen: dict[int, torch.Tensor] = {}
+    for tensor in inputs:
+        storage = tensor.untyped_storage()._cdata
+        if storage in seen and tensor.numel():
+            raise CaptureError(
+                CaptureFailure.OVERLAPPING_INPUTS,
+                "two inputs share memory, and the call changes tensors in place",
+                hint="pass tensors that do not share memory, or clone one of them",
+            )
+        seen[storage] = tensor
+
+
+def _may_write(node: torch.fx.Node) -> bool:
+    """Tell whether a node of Dynamo's graph may change a tensor; cheap, and errs to yes."""
+    if node.op in ("placeholder", "output", "get_attr"):
+        return False
+    if "out" in node.kwargs or node.kwargs.get("inplace"):
+        return True
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name in _KNOWN_PURE:
+        return False
+    return name.endswith("_") or name in _KNOWN_WRITERS or name.startswith("i")
+
+
+_KNOWN_PURE = frozenset({"isnan", "isinf", "isfinite", "is_nonzero", "item", "index_select"})
+_KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"})

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the user's result is rebuilt from the outputs of a graph.
+
+A tree of containers over graph outputs, arguments returned as such, and what is constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+__all__ = [
+    "ArgumentOutput",
+    "BoundOutput",
+    "ConstantOutput",
+    "DictOutput",
+    "GraphOutput",
+    "ListOutput",
+    "NamedTupleOutput",
+    "ObjectOutput",
+    "Output",
+    "TupleOutput",
+    "map_outputs",
+    "rebuild_output",
+    "same_constant",
+    "same_output_spec",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOutput:
+    """Output `index` of the graph. The same index twice is the same tensor object."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgumentOutput:
+    """Tensor leaf `leaf` of the arguments, returned as the very same object."""
+
+    leaf: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundOutput:
+    """A tensor that exists outside of the call (a parameter, a global), returned as such."""
+
+    tensor: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConstantOutput:
+    """An immutable value, or an object that existed before the call: returned as such."""
+
+    value: object
+
+
+@dataclasses.dataclass(frozen=True)
+class TupleOutput:
+    """A new exact tuple."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListOutput:
+    """A new exact list."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTupleOutput:
+    """A new `type`: `tuple.__new__(type, items)`, or `type(items)` when it is a struct sequence.
+
+    Struct sequences are what `torch.max(x, 0)` returns (`torch.return_types`).
+    """
+
+    type: type
+    items: tuple[Output, ...]
+    struct_sequence: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class DictOutput:
+    """A new dict of exactly this type (dict or OrderedDict), keys in this order."""
+
+    type: type
+    keys: tuple[Any, ...]
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectOutput:
+    """A new instance of a dataclass without slots: `object.__new__(type)`, then its `__dict__`.
+
+    No constructor and no `__setattr__` runs, as in Dynamo, so that frozen classes work too.
+    """
+
+    type: type
+    names: tuple[str, ...]
+    items: tuple[Output, ...]
+
+
+Output = (
+    GraphOutput
+    | ArgumentOutput
+    | BoundOutput
+    | ConstantOutput
+    | TupleOutput
+    | ListOutput
+    | NamedTupleOutput
+    | DictOutput
+    | ObjectOutput
+)
+
+# Values that compare by equality; a result may share one instead of making it anew.
+IMMUTABLE_TYPES = (
+    *(bool, int, float, complex, str, bytes, type(None), type(...)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+    *(slice, range, enum.Enum, type, types.BuiltinFunctionType),
+)
+
+
+def rebuild_output(
+    spec: Output, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> Any:
+    """Rebuild a result: the plain form of what the call path does."""
+
+    def rebuild(items: Sequence[Output]) -> list[Any]:
+        return [rebuild_output(item, outputs, leaves) for item in items]
+
+    if isinstance(spec, GraphOutput):
+        return outputs[spec.index]
+    if isinstance(spec, ArgumentOutput):
+        return leaves[spec.leaf]
+    if isinstance(spec, BoundOutput):
+        return spec.tensor
+    if isinstance(spec, ConstantOutput):
+        return spec.value
+    if isinstance(spec, TupleOutput):
+        return tuple(rebuild(spec.items))
+    if isinstance(spec, ListOutput):
+        return rebuild(spec.items)
+    if isinstance(spec, NamedTupleOutput):
+        items = rebuild(spec.items)
+        if spec.struct_sequence:
+            return spec.type(items)
+        return tuple.__new__(spec.type, items)
+    if isinstance(spec, DictOutput):
+        return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
+    result: Any = object.__new__(spec.type)
+    result.__dict__.update(zip(spec.names, rebuild(spec.items), strict=True))
+    return result
+
+
+def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:
+    """Return the tree with every GraphOutput replaced by `replace` of it."""
+    if isinstance(spec, GraphOutput):
+        return replace(spec)
+    if isinstance(spec, (TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput)):
+        items = tuple(map_outputs(item, replace) for item in spec.items)
+        return dataclasses.replace(spec, items=items)
+    return spec
+
+
+def same_output_spec(a: Output, b: Output) -> bool:
+    """Tell whether two trees rebuild the same result: bound tensors and constants by identity."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, BoundOutput) and isinstance(b, BoundOutput):
+        return a.tensor is b.tensor
+    if isinstance(a, ConstantOutput) and isinstance(b, ConstantOutput):
+        if a.value is b.value:
+            return True
+        return isinstance(a.value, IMMUTABLE_TYPES) and same_constant(a.value, b.value)
+    for field in dataclasses.fields(a):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if field.name == "items":
+            if len(x) != len(y):
+                return False
+            if not all(same_output_spec(p, q) for p, q in zip(x, y, strict=True)):
+                return False
+        elif x != y:
+            return False
+    return True
+
+
+def same_constant(a: object, b: object) -> bool:
+    """Tell whether two immutable values are the same; NaN is, and 0.0 is not -0.0."""
+    return type(a) is type(b) and repr(a) == repr(b) if isinstance(a, float) else a == b

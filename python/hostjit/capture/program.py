@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What capture hands to lowering: a functional graph, its bindings, its result, its guards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
+from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
+from hostjit.capture.tensors import TensorFacts
+
+if TYPE_CHECKING:
+    from hostjit.capture.dynamo import DynamoCapture
+    from hostjit.capture.guards import Guards
+
+__all__ = ["ArgumentLeaf", "BoundTensor", "BytecodeRoute", "CapturedProgram", "InputBinding"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgumentLeaf:
+    """A graph input that is tensor leaf `index` of the call's arguments."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundTensor:
+    """A graph input that is a live tensor outside of the arguments, held by reference.
+
+    A parameter, a buffer, a global, a closure's value, or a constant of the program. Its data may
+    change between calls; `facts` must be compared at every call, because `.data = ...` and
+    `module.to(...)` change them without changing the object.
+
+    Attributes:
+        tensor: the live tensor itself.
+        facts: what the program assumes about it.
+        path: where it was found, as Dynamo writes it, for messages; "" for a constant.
+        is_constant: the program itself made it: nobody else can reach or change it.
+    """
+
+    tensor: torch.Tensor
+    facts: TensorFacts
+    path: str = ""
+    is_constant: bool = False
+
+
+InputBinding = ArgumentLeaf | BoundTensor
+
+
+class BytecodeRoute:
+    """Runs Dynamo's rebuilt bytecode around a compiled graph, for calls with Python effects."""
+
+    def __init__(self, capture: DynamoCapture) -> None:
+        self._capture = capture
+
+    def bind(self, compiled: Callable[..., Sequence[torch.Tensor]]) -> Callable[..., Any]:
+        """Return a function with the target's signature.
+
+        Args:
+            compiled: takes the first `CapturedProgram.dynamo_input_count` graph inputs as
+                positional arguments, returns a tuple or list of all graph outputs.
+        """
+        return self._capture.bind(compiled, live_globals=True)
+
+    def infer_outputs(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[torch.Tensor]
+    ) -> Output:
+        """Run the bytecode with stand-ins; see `outputs.infer_output_spec`."""
+        count = 0
+        if self._capture.graph_module is not None:
+            results = self._capture.graph_module.graph.output_node().args[0]
+            assert isinstance(results, (tuple, list))
+            count = len(results)
+
+        def run(outputs: Sequence[torch.Tensor]) -> Any:
+            function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                raise CannotRebuildError(f"what only its own code can make ({error})") from error
+
+        return infer_output_spec(run, count, leaves)
+
+
+@dataclasses.dataclass
+class CapturedProgram:
+    """One call of a callable, captured for inference.
+
+    Attributes:
+        name: of the callable, for dumps.
+        graph_module: functional ATen graph; every node has `meta["val"]` (fake tensors with sizes,
+            strides, dtype, device, storage_offset) and, where known, a stack trace
+            (`source_location(node)` gives "file:line"). The output is a flat tuple; an entry that
+            is a placeholder means that the input itself is returned.
+        inputs: one binding per placeholder, in order.
+        argument_spec: what the arguments must look like.
+        output_spec: how the result is rebuilt; None when `needs_bytecode`.
+        guards: everything else that the capture assumed.
+        mutated_inputs: positions in `inputs` that the graph writes (by trailing `aten.copy_`).
+        requires_disjoint_inputs: some input is written, so the memory of a written input must not
+            overlap that of any other input at a call (different objects; the same object in two
+            leaves is described by `argument_spec.identity_groups`).
+        needs_bytecode: the call changes Python objects, or returns what only Python can make; it
+            has to go through `bytecode`, with all graph inputs and outputs kept.
+        bytecode_reason: why, in words; "" when not needed.
+        bytecode: runs the rebuilt bytecode around a compiled graph.
+        dynamo_input_count: number of leading inputs that Dynamo's bytecode passes; the ones after
+            are lifted constants. Meaningful only with `needs_bytecode`.
+        depends_on_storage_offset: the program was specialised on storage offsets, so that
+            `TensorFacts.storage_offset` has to be compared too.
+        random: the program draws random numbers.
+    """
+
+    name: str
+    graph_module: torch.fx.GraphModule
+    inputs: tuple[InputBinding, ...]
+    argument_spec: ArgumentSpec
+    output_spec: Output | None
+    guards: Guards
+    mutated_inputs: tuple[int, ...]
+    requires_disjoint_inputs: bool
+    needs_bytecode: bool
+    bytecode_reason: str
+    bytecode: BytecodeRoute
+    dynamo_input_count: int
+    depends_on_storage_offset: bool
+    random: bool
+    _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
+    _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The graph of `graph_module`."""
+        return self.graph_module.graph
+
+    def revalidate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Decide whether the program is still valid for a call, after a watch has failed.
+
+        The arguments must match `argument_spec`, and the global state must be that of capture.
+
+        Returns True when it is; then `guards.watches` and `inputs` are new (a replaced parameter
+        is bound anew) and have to be taken over. False: capture again.
+        """
+        if not self.guards.check(args, kwargs):
+            return False
+        live = self.guards.refresh(args, kwargs)
+        if live is None:
+            return False
+        inputs = list(self.inputs)
+        for index, position in enumerate(self._dynamo_positions):
+            binding = inputs[index]
+            if not isinstance(binding, BoundTensor) or binding.is_constant:
+                continue
+            if TensorFacts.of(live[position]) != binding.facts:
+                return False
+            inputs[index] = dataclasses.replace(binding, tensor=live[position])
+        if self._dynamo_output_spec is not None:
+            try:
+                spec = self.bytecode.infer_outputs(args, kwargs, tensor_leaves(args, kwargs))
+            except CannotRebuildError:
+                return False
+            if not same_output_spec(spec, self._dynamo_output_spec):
+                return False
+        self.inputs = tuple(inputs)
+        return True
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the captured program with PyTorch's operators: the reference meaning of it.
+
+        The arguments must match `argument_spec`; nothing is checked.
+        """
+        with torch.no_grad():
+            if self.needs_bytecode:
+                return self.bytecode.bind(self._run_graph)(*args, **kwargs)
+            leaves = tensor_leaves(args, kwargs)
+            inputs = [
+                leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
+                for binding in self.inputs
+            ]
+            assert self.output_spec is not None
+            return rebuild_output(self.output_spec, self.graph_module(*inputs), leaves)
+
+    def _run_graph(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        constants = [
+            binding.tensor
+            for binding in self.inputs[self.dynamo_input_count :]
+            if isinstance(binding, BoundTensor)
+        ]
+        result: Sequence[torch.Tensor] = self.graph_module(*inputs, *constants)
+        return result

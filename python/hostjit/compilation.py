@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a compiled function: makes specializations, answers questions about them."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capture.errors import CaptureError, CaptureFailure
+
+__all__ = ["Compilation", "ProgramCompilation"]
+
+_capture_lock = threading.RLock()
+
+
+class _Inspection:
+    """Texts about the program that was specialized last."""
+
+    def __init__(self) -> None:
+        self._latest: _C.CompiledProgram | None = None
+
+    def _program(self) -> _C.CompiledProgram:
+        if self._latest is None:
+            raise _C.Error("nothing is compiled yet: call the function once")
+        return self._latest
+
+    def host_ir(self) -> str:
+        """Return the Host IR after the passes."""
+        return self._program().host_ir()
+
+    def llvm_ir(self, *, optimized: bool = True) -> str:
+        """Return the LLVM IR of the program, after or before optimisation."""
+        return self._program().llvm_ir(optimized)
+
+    def asm(self) -> str:
+        """Return the assembly of the program."""
+        return self._program().asm()
+
+    def memory_plan(self) -> str:
+        """Return the table of planned memory, with planned bytes and the lower bound."""
+        return self._program().memory_plan()
+
+    def timings(self) -> dict[str, float]:
+        """Return what each stage of the compilation took, in milliseconds."""
+        return dict(self._program().timings())
+
+
+class Compilation(_Inspection):
+    """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
+
+    def __init__(self, target: Callable[..., Any], runtime: str | None, fallback: bool) -> None:
+        super().__init__()
+        self.target = target
+        self.runtime = runtime
+        self.fallback = fallback
+        self._count = 0
+        self._said: set[str] = set()
+        # Memory patterns of calls that write to memory that another input shares.
+        self._overlapping: set[tuple[Any, ...]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return a Specialization for this call, or None to run the target eagerly."""
+        with _capture_lock:
+            # Another thread may have made it while this one waited.
+            return function.match(*args, **kwargs) or self._specialize(args, kwargs)
+
+    def _specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        if _in_foreign_transform() or not _arguments_fit(self.target, args, kwargs):
+            return None
+        if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
+            return None
+        limit = _C.recompile_limit()
+        if limit is not None and self._count >= limit:
+            self._say(
+                "limit",
+                f"has {limit} specializations and keeps meeting new signatures: it runs those "
+                "eagerly from now on. Pad the inputs to fewer shapes, or raise the limit with "
+                f"HOSTJIT_ENABLE=recompile_limit({4 * limit})",
+            )
+            return None
+        if torch.is_grad_enabled() and _needs_grad(self.target, args, kwargs):
+            return self._run_eagerly(
+                args,
+                kwargs,
+                "autograd",
+                "needs gradients and runs eagerly: training is not compiled yet. Call it under "
+                "torch.no_grad() or torch.inference_mode() for the compiled program",
+            )
+        try:
+            return self._compile(args, kwargs)
+        except CaptureError as error:
+            if error.failure is CaptureFailure.USER_EXCEPTION:
+                return None  # eager raises what the user should see
+            if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
+                self._say("overlap", f"runs eagerly: {error}")
+                self._overlapping.add(_memory_pattern(args, kwargs))
+                return None
+            if error.failure in (CaptureFailure.NEEDS_AUTOGRAD, CaptureFailure.UNSUPPORTED_INPUT):
+                reason = f"runs eagerly: {error}"
+                return self._run_eagerly(args, kwargs, str(error.failure), reason)
+            if not self.fallback:
+                raise
+            return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
+
+    def _compile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        from hostjit.capture import capture
+        from hostjit.lowering.lower import lower
+        from hostjit.specialize import make_specialization
+
+        captured = capture(self.target, args, kwargs)
+        if captured.depends_on_storage_offset:
+            return self._run_eagerly(
+                args, kwargs, "offset", "reads storage offsets of tensors and runs eagerly"
+            )
+        if _C.capture_dump_enabled():
+            _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
+        program = _C.CompiledProgram(lower(captured))
+        self._count += 1
+        self._latest = program
+        return make_specialization(captured, program, args, kwargs, self.runtime)
+
+    def _run_eagerly(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
+    ) -> _C.Specialization | None:
+        """Remember that calls like this one go to the target itself."""
+        self._say(key, reason)
+        self._count += 1
+        try:
+            return _C.Specialization(
+                args=args,
+                kwargs=dict(kwargs),
+                program=None,
+                bindings=(),
+                output=("object", None),
+                route=self.target,
+            )
+        except (RuntimeError, TypeError):
+            return None  # arguments that no guard can describe
+
+    def _say(self, key: str, message: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            name = getattr(self.target, "__qualname__", type(self.target).__qualname__)
+            warnings.warn(f"hostjit: '{name}' {message}", stacklevel=5)
+
+
+class ProgramCompilation(_Inspection):
+    """Runs one Host IR program; its types are its signature."""
+
+    def __init__(self, program: _C.Program, runtime: str | None) -> None:
+        super().__init__()
+        program.verify()
+        self.program = program
+        self.runtime = runtime
+        self._latest = None
+
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return a Specialization for these inputs; raises hostjit.Error if they don't fit."""
+        if kwargs:
+            raise TypeError(f"program '{self.program.name}' takes no keyword arguments")
+        compiled = self._compiled()
+        compiled.check(list(args))
+        if not all(isinstance(argument, torch.Tensor) for argument in args):
+            return None
+        outputs = [("output", index) for index in range(len(self.program.outputs))]
+        return _C.Specialization(
+            args=args,
+            kwargs={},
+            program=compiled,
+            bindings=list(range(len(args))),
+            output=outputs[0] if len(outputs) == 1 else ("tuple", outputs),
+            runtime=self.runtime,
+        )
+
+    def run(self, *args: Any) -> Any:
+        """Run on checked inputs, scalars included."""
+        outputs = self._compiled().run(list(args), self.runtime)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _compiled(self) -> _C.CompiledProgram:
+        if self._latest is None:
+            self._latest = _C.CompiledProgram(self.program)
+        return self._latest
+
+
+def _arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """False when the call itself is wrong: eager then raises the TypeError."""
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:  # builtins without a signature
+        return True
+    return True
+
+
+def _needs_grad(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    from hostjit.capture.arguments import tensor_leaves
+
+    module = getattr(target, "__self__", target)
+    if isinstance(module, torch.nn.Module):
+        if any(parameter.requires_grad for parameter in module.parameters()):
+            return True
+    return any(leaf.requires_grad for leaf in tensor_leaves(args, kwargs))
+
+
+def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Which tensors of a call share memory, and what they look like."""
+    from hostjit.capture.arguments import tensor_leaves
+
+    groups: dict[int, int] = {}
+    return tuple(
+        (
+            leaf.dtype,
+            tuple(leaf.shape),
+            leaf.stride(),
+            groups.setdefault(leaf.untyped_storage()._cdata, len(groups)),
+        )
+        for leaf in tensor_leaves(args, kwargs)
+    )
+
+
+def _in_foreign_transform() -> bool:
+    """True while someone else interprets the call: Dynamo, a tracer, functorch, a dispatch mode."""
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )

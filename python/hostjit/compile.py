@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hostjit.compile`: the one call that a user needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hostjit import _C
+from hostjit.compilation import Compilation, ProgramCompilation
+
+__all__ = ["compile"]
+
+
+def compile(
+    target: Any = None, *, runtime: str | None = None, fallback: bool = False
+) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
+    """Compile a PyTorch callable, a Host IR program or its text.
+
+    Nothing happens until the first call; each new signature (structure, dtypes, sizes, strides,
+    devices, constants, modes) makes a specialization. Parameters and buffers are read at every
+    call. Calls that need autograd run eagerly, and say so once.
+
+    Args:
+        target: a function, nn.Module, method, `hostjit.ir.Program` or Host IR text. Without it,
+            returns a decorator.
+        runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
+        fallback: run what cannot be captured eagerly, with a warning, instead of raising.
+
+    Returns:
+        A callable with the signature of `target`; attributes it lacks are those of `target`.
+        `host_ir()`, `llvm_ir()`, `asm()`, `memory_plan()` and `timings()` tell of the
+        specialization used last.
+
+    Raises:
+        hostjit.CaptureError: at a call that cannot be captured, without `fallback`.
+        hostjit.Error: malformed Host IR text, unknown runtime.
+
+    Example:
+        fast = hostjit.compile(model)
+        with torch.no_grad():
+            y = fast(x)
+    """
+    if runtime not in (None, "jit", "evaluator"):
+        raise _C.Error(f"unknown runtime '{runtime}', expected 'jit' or 'evaluator'")
+    if target is None:
+        return lambda decorated: compile(decorated, runtime=runtime, fallback=fallback)
+    if isinstance(target, str):
+        target = _C.parse(target)
+    if isinstance(target, _C.Program):
+        program = ProgramCompilation(target, runtime)
+        return _C.CompiledFunction(program.run, program)
+    if not callable(target):
+        raise TypeError(
+            f"hostjit.compile takes a callable, a Program or Host IR text, got "
+            f"{type(target).__qualname__}"
+        )
+    return _C.CompiledFunction(target, Compilation(target, runtime, fallback))

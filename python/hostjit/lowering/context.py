@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lowering rules write with: the program under construction and the values of fx nodes."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.node import _side_effectful_functions
+
+from hostjit import _C
+from hostjit.lowering.literals import CallArguments
+from hostjit.lowering.types import tensor_type
+
+__all__ = ["LoweringContext"]
+
+# What capture puts before the path of an input: l_args_0_, l_hostjit_target_modules_0_bias_.
+_INPUT_PREFIX = re.compile(r"^l_(hostjit_target_)?(modules_)?")
+
+
+class LoweringContext:
+    """A program under construction.
+
+    Attributes:
+        program: the Host IR program.
+        location: "file:line" of the ops created from now on, or "".
+        kernels: names of the kernels added so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.program = _C.Program(name)
+        self.location = ""
+        self._builder = _C.Builder(self.program)
+        self._values: dict[Node, _C.Value] = {}
+        self._tuples: dict[Node, list[_C.Value]] = {}
+        self.kernels: set[str] = set()
+
+    def add_input(self, node: Node) -> None:
+        """Make the placeholder an input of the program."""
+        name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
+        self._values[node] = self.program.add_input(
+            self._unused_name(name), tensor_type(node.meta["val"])
+        )
+
+    def _unused_name(self, name: str) -> str:
+        taken = {value.name for value in self._values.values()}
+        candidates = (name, *(f"{name}_{number}" for number in range(len(taken))))
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+    def create(
+        self, op: str, fields: dict[str, Any], result_types: Sequence[_C.TensorType] = ()
+    ) -> Any:
+        """Append one op; returns its result, a list of results, or None."""
+        return self._builder.create(op, fields, list(result_types), self.location)
+
+    def add_kernel(self, name: str, text: str) -> None:
+        """Add a kernel that launches name."""
+        self.kernels.add(name)
+        self.program.add_kernel(name, text)
+
+    def value(self, node: Any) -> _C.Value:
+        """Return the value of an fx node that produces one tensor."""
+        assert isinstance(node, Node)
+        return self._values[node]
+
+    def bind(self, node: Node, value: _C.Value) -> None:
+        """Make `value` the value of `node`."""
+        self._values[node] = value
+
+    def allocate(self, node: Node) -> _C.Value:
+        """Reserve memory for the result of `node` and bind it."""
+        value: _C.Value = self.create("allocate", {}, [tensor_type(node.meta["val"])])
+        self.bind(node, value)
+        return value
+
+    def view(self, node: Node, source: Node) -> None:
+        """Bind `node` to a view of the memory of `source`, as their strides and offsets say."""
+        shape, base = node.meta["val"], source.meta["val"]
+        fields = {
+            "source": self.value(source),
+            "offset": shape.storage_offset() - base.storage_offset(),
+        }
+        self.bind(node, self.create("view", fields, [tensor_type(shape)]))
+
+    def aten_call(self, node: Node) -> None:
+        """Lower `node` to a call through PyTorch's dispatcher: right for every operator."""
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, Node) and isinstance(index, int)
+            self.bind(node, self._tuples[source][index])
+            return
+        target = node.target
+        assert isinstance(target, torch._ops.OpOverload), f"{node.format_node()}"
+        arguments = CallArguments(node, self.value)
+        results = _tensor_results(node.meta.get("val"))
+        made = self.create(
+            "aten_call",
+            {
+                "target": _schema_name(target),
+                "inputs": arguments.inputs,
+                "mutated": arguments.mutated,
+                "arguments": arguments.literals,
+                "aliases": arguments.aliases,
+                # Without a result it is called for its effect: checks, assertions.
+                "pure": bool(results) and _is_pure(target),
+            },
+            [tensor_type(result) for result in results],
+        )
+        values = [] if made is None else made if isinstance(made, list) else [made]
+        if isinstance(node.meta.get("val"), torch.Tensor):
+            self.bind(node, values[0])
+        else:
+            self._tuples[node] = values
+
+
+def _tensor_results(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if value is None:
+        return []
+    return [result for item in value for result in _tensor_results(item)]
+
+
+def _schema_name(target: torch._ops.OpOverload) -> str:
+    schema = target._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def _is_pure(target: torch._ops.OpOverload) -> bool:
+    """True when a call may go if nobody uses its results; unknown libraries get no such trust."""
+    return (
+        target.namespace in ("aten", "prims")
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and not target._schema.is_mutable
+        and target not in _side_effectful_functions
+    )

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of an ATen call as Host IR literals and operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.lowering.types import dtype_name
+
+__all__ = ["CallArguments"]
+
+
+class CallArguments:
+    """Collects one literal per schema argument of a call, and the values that they refer to.
+
+    Attributes:
+        literals: in schema order, keyword-only arguments included, defaults filled in.
+        inputs: operands that the call reads.
+        mutated: operands that the call writes.
+        aliases: positions of operands whose memory a result may share.
+    """
+
+    def __init__(
+        self, node: torch.fx.Node, value_of: Callable[[torch.fx.Node], _C.Value]
+    ) -> None:
+        target = node.target
+        assert isinstance(target, torch._ops.OpOverload)
+        self._value_of = value_of
+        self._reads: list[torch.fx.Node] = []
+        self._writes: list[torch.fx.Node] = []
+        self._aliased: list[torch.fx.Node] = []
+        arguments = []
+        for position, argument in enumerate(target._schema.arguments):
+            if position < len(node.args) and not argument.kwarg_only:
+                found: Any = node.args[position]
+            elif argument.name in node.kwargs:
+                found = node.kwargs[argument.name]
+            elif argument.has_default_value():
+                found = argument.default_value
+            else:
+                found = None
+            self._note_effects(argument.alias_info, found)
+            arguments.append(found)
+        operands = [*self._reads, *self._writes]
+        self._positions = {operand: index for index, operand in enumerate(operands)}
+        self.inputs = [value_of(operand) for operand in self._reads]
+        self.mutated = [value_of(operand) for operand in self._writes]
+        self.aliases = sorted({self._positions[operand] for operand in self._aliased})
+        self.literals = [self._literal(found) for found in arguments]
+
+    def _note_effects(self, alias_info: Any, found: Any) -> None:
+        writes = alias_info is not None and alias_info.is_write
+        nodes: list[torch.fx.Node] = []
+        torch.fx.map_arg(found, nodes.append)
+        for operand in nodes:
+            if writes and operand not in self._writes:
+                if operand in self._reads:
+                    self._reads.remove(operand)
+                self._writes.append(operand)
+            elif operand not in self._writes and operand not in self._reads:
+                self._reads.append(operand)
+            if alias_info is not None:
+                self._aliased.append(operand)
+
+    def _literal(self, found: Any) -> Any:
+        if isinstance(found, torch.fx.Node):
+            return _C.Operand(self._positions[found])
+        if isinstance(found, (list, tuple)):
+            return [self._literal(item) for item in found]
+        if isinstance(found, torch.dtype):
+            return _C.Symbol("dtype", dtype_name(found))
+        if isinstance(found, torch.device):
+            return _C.Symbol("device", str(found))
+        if isinstance(found, torch.layout):
+            return _C.Symbol("layout", str(found).removeprefix("torch."))
+        if isinstance(found, torch.memory_format):
+            return _C.Symbol("memory_format", str(found).removeprefix("torch."))
+        return found

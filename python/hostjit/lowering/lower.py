@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a captured functional ATen graph to a Host IR program."""
+
+from __future__ import annotations
+
+from torch.fx import Node
+
+from hostjit import _C
+from hostjit.capture import source_location
+from hostjit.capture.program import CapturedProgram
+from hostjit.lowering import math_rules as _math_rules  # noqa: F401  # registers its rules
+from hostjit.lowering import view_rules as _view_rules  # noqa: F401
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.fused_groups import lower_group
+from hostjit.lowering.grouping import PointwiseGroup, schedule
+from hostjit.lowering.registry import lowers
+
+__all__ = ["lower"]
+
+
+def lower(captured: CapturedProgram) -> _C.Program:
+    """Lower a captured call to Host IR.
+
+    Groups of pointwise operators become kernels; operators with a rule become their nodes; any
+    other becomes an ATen call, so that no captured program is refused.
+    """
+    graph = captured.graph
+    context = LoweringContext(_identifier(captured.name))
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            context.add_input(node)
+    profile = _C.profile_ranges()
+    for item in schedule(graph):
+        if profile:
+            context.create("range_push", {"label": _label(item)})
+        if isinstance(item, PointwiseGroup):
+            lower_group(context, item)
+        else:
+            _lower_node(context, item)
+        if profile:
+            context.create("range_pop", {})
+    results = graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    context.program.set_outputs([context.value(result) for result in results])
+    return context.program
+
+
+def _lower_node(context: LoweringContext, node: Node) -> None:
+    context.location = source_location(node) or ""
+    rule = lowers.find(node.target)
+    if rule is None or not rule(context, node):
+        context.aten_call(node)
+
+
+def _label(item: PointwiseGroup | Node) -> str:
+    return item.name if isinstance(item, Node) else " ".join(str(n.target) for n in item.members)
+
+
+def _identifier(name: str) -> str:
+    text = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return text if text[:1].isalpha() or text[:1] == "_" else f"_{text}"
+

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products of the math library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.registry import lowers
+
+__all__: list[str] = []
+
+
+def _is_plain(node: Any) -> bool:
+    """The node is a real strided tensor without pending conjugation or negation."""
+    if not isinstance(node, Node):
+        return False
+    value = node.meta["val"]
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_conj()
+        and not value.is_neg()
+    )
+
+
+@lowers("aten.mm.default")
+def lower_mm(context: LoweringContext, node: Node) -> bool:
+    """mm(lhs, rhs) -> matmul."""
+    lhs, rhs = node.args
+    if not (_is_plain(lhs) and _is_plain(rhs)):
+        return False
+    fields = {"lhs": context.value(lhs), "rhs": context.value(rhs)}
+    context.create("matmul", {**fields, "out": context.allocate(node)})
+    return True
+
+
+@lowers("aten.bmm.default")
+def lower_bmm(context: LoweringContext, node: Node) -> bool:
+    """bmm(lhs, rhs) -> bmm."""
+    lhs, rhs = node.args
+    if not (_is_plain(lhs) and _is_plain(rhs)):
+        return False
+    fields = {"lhs": context.value(lhs), "rhs": context.value(rhs)}
+    context.create("bmm", {**fields, "out": context.allocate(node)})
+    return True
+
+
+@lowers("aten.addmm.default")
+def lower_addmm(context: LoweringContext, node: Node) -> bool:
+    """addmm(bias, lhs, rhs, beta=, alpha=) -> addmm; scalars that are no real number are left."""
+    bias, lhs, rhs = node.args
+    beta, alpha = node.kwargs.get("beta", 1), node.kwargs.get("alpha", 1)
+    if not all(_is_plain(operand) for operand in (bias, lhs, rhs)):
+        return False
+    if not isinstance(beta, int | float) or not isinstance(alpha, int | float):
+        return False
+    context.create(
+        "addmm",
+        {
+            "bias": context.value(bias),
+            "lhs": context.value(lhs),
+            "rhs": context.value(rhs),
+            "beta": float(beta),
+            "alpha": float(alpha),
+            "out": context.allocate(node),
+        },
+    )
+    return True
+
+
+@lowers("aten.linear.default")
+def lower_linear(context: LoweringContext, node: Node) -> bool:
+    """linear(input, weight, bias=None) with a 2-d weight -> linear."""
+    source, weight = node.args[:2]
+    bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
+    if not (_is_plain(source) and _is_plain(weight) and (bias is None or _is_plain(bias))):
+        return False
+    assert isinstance(source, Node) and isinstance(weight, Node)
+    if weight.meta["val"].dim() != 2 or source.meta["val"].dim() < 1:
+        return False
+    context.create(
+        "linear",
+        {
+            "input": context.value(source),
+            "weight": context.value(weight),
+            "bias": None if bias is None else context.value(bias),
+            "out": context.allocate(node),
+        },
+    )
+    return True

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's types in Host IR's terms."""
+
+from __future__ import annotations
+
+import torch
+
+from hostjit import _C
+
+__all__ = ["dtype_name", "tensor_type"]
+
+_NAMES = {torch_dtype: name for name, torch_dtype in _C.torch_dtypes().items()}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return Host IR's name of a dtype ("f32"); raises KeyError for one it has no name for."""
+    return _NAMES[dtype]
+
+
+def tensor_type(tensor: torch.Tensor) -> _C.TensorType:
+    """Return the type of a (fake) strided tensor with constant sizes."""
+    return _C.TensorType(
+        dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), str(tensor.device)
+    )

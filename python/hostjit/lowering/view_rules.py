@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views: another shape of the same memory, no work at run time."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.registry import lowers
+
+__all__: list[str] = []
+
+
+@lowers(
+    "aten.alias.default",
+    "aten.as_strided.default",
+    "aten.detach.default",
+    "aten.diagonal.default",
+    "aten.expand.default",
+    "aten.lift_fresh.default",
+    "aten.movedim.int",
+    "aten.narrow.default",
+    "aten.permute.default",
+    "aten.select.int",
+    "aten.slice.Tensor",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.t.default",
+    "aten.transpose.int",
+    "aten.unfold.default",
+    "aten.unsqueeze.default",
+    "aten.view.default",
+    "aten._unsafe_view.default",
+)
+def lower_view(context: LoweringContext, node: Node) -> bool:
+    """A view of the first argument with the sizes, strides and offset that tracing found."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    result, base = node.meta["val"], source.meta["val"]
+    if result.dtype != base.dtype or not _shares_memory(result, base):
+        return False
+    context.view(node, source)
+    return True
+
+
+def _shares_memory(result: torch.Tensor, base: torch.Tensor) -> bool:
+    return (
+        result.untyped_storage()._cdata == base.untyped_storage()._cdata
+        and result.is_conj() == base.is_conj()
+        and result.is_neg() == base.is_neg()
+    )

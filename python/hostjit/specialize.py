@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a captured program and its compiled code to what the call path checks and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capture import outputs as capture_outputs
+from hostjit.capture import watches
+from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram
+
+__all__ = ["make_specialization"]
+
+
+def make_specialization(
+    captured: CapturedProgram,
+    program: _C.CompiledProgram,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    runtime: str | None,
+) -> _C.Specialization:
+    """Return the specialization that answers calls like (args, kwargs) with `program`.
+
+    Raises hostjit.Error when the captured description does not fit the program.
+    """
+    route: Callable[..., Any] | None = None
+    output: tuple[Any, ...] = ("object", None)
+    if captured.needs_bytecode:
+        route = captured.bytecode.bind(_flat_callable(captured, program, runtime))
+    else:
+        assert captured.output_spec is not None
+        output = _describe(captured.output_spec)
+    return _C.Specialization(
+        args=args,
+        kwargs=kwargs,
+        program=program,
+        bindings=_bindings(captured),
+        output=output,
+        watches=_watches(captured),
+        revalidate=lambda *call: (
+            (_watches(captured), _bindings(captured)) if captured.revalidate(*call) else None
+        ),
+        always_revalidate=captured.guards.check_every_call,
+        mutated=list(captured.mutated_inputs),
+        route=route,
+        runtime=runtime,
+    )
+
+
+def _bindings(captured: CapturedProgram) -> list[int | torch.Tensor]:
+    return [
+        binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor
+        for binding in captured.inputs
+    ]
+
+
+def _watches(captured: CapturedProgram) -> list[tuple[Any, ...]]:
+    return [_watch(entry) for entry in captured.guards.watches]
+
+
+def _watch(entry: watches.Watch) -> tuple[Any, ...]:
+    """The tuple that `_C.Specialization` takes."""
+    match entry:
+        case watches.DictVersion():
+            return ("dict", entry.mapping, entry.owner)
+        case watches.DictItems():
+            missing = watches.MISSING
+            return ("dict_items", entry.mapping, entry.owner, entry.keys, entry.expected, missing)
+        case watches.CellContents():
+            contents = () if entry.expected is watches.MISSING else (entry.expected,)
+            return ("cell", entry.cell, contents)
+        case watches.ListItems():
+            return ("list", entry.list, entry.items)
+        case watches.SetItems():
+            return ("set", entry.set, entry.items)
+        case watches.TypeVersion():
+            return ("type", entry.type)
+        case watches.ObjectType():
+            return ("object_type", entry.object, entry.type)
+        case watches.FunctionState():
+            return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
+        case watches.TensorState():
+            return ("tensor", entry.tensor)
+
+
+def _flat_callable(
+    captured: CapturedProgram, program: _C.CompiledProgram, runtime: str | None
+) -> Callable[..., Sequence[torch.Tensor]]:
+    constants = [
+        binding.tensor
+        for binding in captured.inputs[captured.dynamo_input_count :]
+        if isinstance(binding, BoundTensor)
+    ]
+
+    def run(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return program.run([*inputs, *constants], runtime)
+
+    return run
+
+
+def _new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
+    return tuple.__new__(kind, items)
+
+
+def _describe(output: capture_outputs.Output) -> tuple[Any, ...]:
+    """The nested tuples that `_C.Specialization` takes."""
+    match output:
+        case capture_outputs.GraphOutput(index):
+            return ("output", index)
+        case capture_outputs.ArgumentOutput(leaf):
+            return ("argument", leaf)
+        case capture_outputs.BoundOutput():
+            return ("object", output.tensor)
+        case capture_outputs.ConstantOutput():
+            return ("object", output.value)
+        case capture_outputs.TupleOutput(items):
+            return ("tuple", [_describe(item) for item in items])
+        case capture_outputs.ListOutput(items):
+            return ("list", [_describe(item) for item in items])
+        case capture_outputs.DictOutput(kind, keys, items):
+            description = ("dict", keys, [_describe(item) for item in items])
+            return description if kind is dict else ("call", kind, [description])
+        case capture_outputs.NamedTupleOutput(kind, items, struct_sequence):
+            children = [("tuple", [_describe(item) for item in items])]
+            if struct_sequence:
+                return ("call", kind, children)
+            return ("call", lambda values: _new_namedtuple(kind, values), children)
+        case capture_outputs.ObjectOutput(kind, names, items):
+
+            def make(*values: Any) -> Any:
+                instance = object.__new__(kind)
+                instance.__dict__.update(zip(names, values, strict=True))
+                return instance
+
+            return ("call", make, [_describe(item) for item in items])
+    raise AssertionError(f"unknown output {output!r}")

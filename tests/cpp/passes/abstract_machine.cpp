@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/abstract_machine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/effects.h"
+#include "ir/visitor.h"
+
+namespace hostjit {
+namespace {
+
+constexpr uint8_t kGarbage = 0xCD;
+constexpr uint8_t kFreed = 0xDD;
+
+uint64_t mix(uint64_t seed, uint64_t value) {
+  uint64_t hash = (seed ^ value) * 0x9E3779B97F4A7C15u;
+  hash ^= hash >> 29;
+  return hash * 0xBF58476D1CE4E5B9u + 1;
+}
+
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 1;
+  for (const char c : text) hash = mix(hash, static_cast<uint8_t>(c));
+  return hash;
+}
+
+}  // namespace
+
+AbstractMachine::AbstractMachine(const Program& program)
+    : program_(program), arena_(program.arena().bytes, kGarbage) {
+  for (const auto& op : program.init()) run(*op, frame_memory_);
+}
+
+std::vector<AbstractMachine::Bytes> AbstractMachine::call(std::vector<Bytes>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) addresses_[program_.inputs()[i]] = inputs[i].data();
+  std::deque<Bytes> memory;
+  for (const auto& op : program_.body()) run(*op, memory);
+  std::vector<Bytes> outputs;
+  for (const Value* output : program_.outputs()) outputs.push_back(read(output));
+  return outputs;
+}
+
+void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
+  if (const auto* deallocate = op.get_if<Deallocate>()) {
+    const Value* buffer = deallocate->buffer;
+    if (buffer->producer()->is<Allocate>()) {
+      std::memset(addresses_.at(buffer), kFreed, buffer->tensor_type().extent_in_bytes());
+    }
+    return;
+  }
+  uint64_t seed = hash_of(op.location);
+  if (!is_removable(op)) seed = mix(seed, ++num_effects_);
+  const std::vector<OperandUse> uses = operand_uses(op);
+  for (const OperandUse& use : uses) {
+    if (!reads(use.access)) continue;
+    for (const uint8_t byte : read(use.value)) seed = mix(seed, byte);
+  }
+  for (const OperandUse& use : uses) {
+    if (writes(use.access)) write(use.value, seed = mix(seed, 1));
+  }
+  for (const Value* result : results_of(op)) make_result(op, result, seed, memory);
+}
+
+uint8_t* AbstractMachine::new_memory(const Value* value, std::deque<Bytes>& memory) {
+  memory.emplace_back(value->tensor_type().extent_in_bytes() + 1, kGarbage);
+  return addresses_[value] = memory.back().data();
+}
+
+void AbstractMachine::make_result(const Op& op, const Value* result, uint64_t seed,
+                                  std::deque<Bytes>& memory) {
+  const std::vector<Value*> aliased = aliased_operands(op);
+  if (const auto* view = op.get_if<View>()) {
+    const int64_t bytes = view->offset * size_in_bytes(result->tensor_type().dtype);
+    addresses_[result] = addresses_.at(view->source) + bytes;
+  } else if (const auto* allocate = op.get_if<Allocate>(); allocate && allocate->offset >= 0) {
+    addresses_[result] = arena_.data() + allocate->offset;
+  } else if (!aliased.empty()) {
+    addresses_[result] = addresses_.at(aliased.front());
+  } else {
+    new_memory(result, memory);
+    if (!allocate) write(result, seed);
+  }
+}
+
+std::vector<uint8_t*> AbstractMachine::elements(const Value* value) const {
+  const TensorType& type = value->tensor_type();
+  const std::vector<int64_t> sizes = type.sizes();
+  const std::vector<int64_t> strides = type.static_strides();
+  std::vector<uint8_t*> result;
+  for (int64_t i = 0; i < type.num_elements(); ++i) {
+    int64_t offset = 0;
+    int64_t rest = i;
+    for (size_t dim = sizes.size(); dim-- > 0;) {
+      offset += rest % sizes[dim] * strides[dim];
+      rest /= sizes[dim];
+    }
+    result.push_back(addresses_.at(value) + offset * size_in_bytes(type.dtype));
+  }
+  return result;
+}
+
+AbstractMachine::Bytes AbstractMachine::read(const Value* value) const {
+  Bytes bytes;
+  if (!value->is_tensor()) return bytes;
+  const int64_t size = size_in_bytes(value->tensor_type().dtype);
+  for (const uint8_t* element : elements(value)) bytes.insert(bytes.end(), element, element + size);
+  return bytes;
+}
+
+void AbstractMachine::write(const Value* value, uint64_t seed) {
+  const int64_t size = size_in_bytes(value->tensor_type().dtype);
+  for (uint8_t* element : elements(value)) {
+    seed = mix(seed, 2);
+    for (int64_t byte = 0; byte < size; ++byte) {
+      element[byte] = static_cast<uint8_t>(seed >> (8 * (byte % 8)));
+    }
+  }
+}
+
+}  // namespace hostjit

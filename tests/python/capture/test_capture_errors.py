@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot be captured is refused before anything runs, with what, where and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hostjit.capture import CaptureError, CaptureFailure, capture
+
+
+def refused(target: Any, *args: Any, **kwargs: Any) -> CaptureError:
+    with torch.no_grad(), pytest.raises(CaptureError) as caught:
+        capture(target, args, kwargs)
+    # The machinery works afterwards.
+    x = torch.randn(3)
+    assert torch.equal(capture(torch.relu, (x,)).run(x), torch.relu(x))
+    return caught.value
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def fake_tensor() -> torch.Tensor:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.empty(3)
+
+
+def functional_tensor() -> torch.Tensor:
+    return torch._to_functional_tensor(torch.randn(3))  # type: ignore[no-any-return]
+
+
+UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
+    "sparse": (lambda: torch.eye(3).to_sparse(), "layout torch.sparse_coo"),
+    "csr": (lambda: torch.eye(3).to_sparse_csr(), "layout torch.sparse_csr"),
+    "subclass": (lambda: torch.randn(3).as_subclass(Subclass), "a tensor subclass"),
+    "fake": (fake_tensor, "a fake tensor"),
+    "functional": (functional_tensor, "a functional tensor"),
+    "meta": (lambda: torch.empty(3, device="meta"), "a meta tensor"),
+    "numpy": (lambda: torch.randn(3).numpy(), "a NumPy value"),
+    "quantised": (
+        lambda: torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8),
+        "a quantised tensor",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_inputs_are_named(name: str) -> None:
+    make, what = UNSUPPORTED[name]
+    if name == "numpy":
+        pytest.importorskip("numpy")
+    error = refused(lambda x, y: x, torch.randn(3), {"key": [make()]})
+    assert error.failure is CaptureFailure.UNSUPPORTED_INPUT
+    assert error.what.startswith("argument 1['key'][0] is ") and what in error.what
+    error = refused(lambda x: x, x=make())
+    assert error.what.startswith("argument 'x' is ")
+
+
+def test_an_unsupported_bound_tensor_is_named() -> None:
+    table = torch.eye(3).to_sparse()
+    error = refused(lambda x: table @ x, torch.randn(3, 3))
+    assert error.failure is CaptureFailure.UNSUPPORTED_INPUT, error
+    assert "sparse" in error.what
+
+
+def test_data_dependent_control_flow() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            return x
+        return -x
+
+    error = refused(function, torch.randn(3))
+    assert error.failure is CaptureFailure.DATA_DEPENDENT
+    assert error.where == f"{__file__}:{function.__code__.co_firstlineno + 1}"
+    assert "torch.where" in error.hint
+
+
+def test_item() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * x[0].item()
+
+    error = refused(function, torch.randn(3))
+    assert error.failure is CaptureFailure.DATA_DEPENDENT
+    assert error.where == f"{__file__}:{function.__code__.co_firstlineno + 1}"
+
+
+def test_sizes_that_depend_on_values() -> None:
+    assert refused(torch.nonzero, torch.randn(3)).failure is CaptureFailure.DATA_DEPENDENT
+
+
+def test_graph_break() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x + 1
+
+    error = refused(function, torch.randn(3))
+    assert error.failure is CaptureFailure.GRAPH_BREAK
+    assert error.where == f"{__file__}:{function.__code__.co_firstlineno + 1}"
+    assert error.__cause__ is not None
+
+
+def test_a_call_that_raises() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 1:
+            raise ValueError("one dimension")
+        return x
+
+    assert refused(function, torch.randn(3)).failure is CaptureFailure.USER_EXCEPTION
+    error = refused(nn.Linear(4, 4), torch.randn(3))
+    assert error.failure is CaptureFailure.USER_EXCEPTION
+
+
+def test_wrong_argument_count_and_names() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    refused(function)
+    refused(function, torch.randn(3), torch.randn(3))
+    refused(function, y=torch.randn(3))
+
+
+def test_higher_order_operators() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,))
+
+    error = refused(function, torch.randn(3))
+    assert error.failure is CaptureFailure.UNSUPPORTED_PROGRAM
+    assert "cond" in error.what and error.where is not None
+
+
+def test_not_callable() -> None:
+    refused(3, torch.randn(3))
+
+
+def test_a_result_that_needs_a_gradient() -> None:
+    model = nn.Linear(3, 3)
+    with pytest.raises(CaptureError) as caught:
+        capture(model, (torch.randn(3),))
+    assert caught.value.failure is CaptureFailure.NEEDS_AUTOGRAD
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return model(x)
+
+    assert refused(function, torch.randn(3)).failure is CaptureFailure.NEEDS_AUTOGRAD
+
+
+def test_overlapping_inputs_that_are_written() -> None:
+    base = torch.randn(4)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x + y
+
+    error = refused(function, base[:3], base[1:])
+    assert "share memory" in error.what
+    with torch.no_grad():
+        program = capture(lambda x, y: x + y, (base[:3], base[1:]))
+    assert torch.equal(program.run(base[:3], base[1:]), base[:3] + base[1:])
+
+
+def test_metadata_changes_of_an_input() -> None:
+    refused(lambda x: x.t_(), torch.randn(2, 3))
+    refused(lambda x: x.resize_(10), torch.randn(2, 3))
+    refused(lambda x: x.squeeze_(0), torch.randn(1, 3))
+
+
+def test_inside_a_functorch_transform() -> None:
+    failures: list[CaptureFailure] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with pytest.raises(CaptureError) as caught:
+            capture(torch.relu, (x,))
+        failures.append(caught.value.failure)
+        return x
+
+    torch.vmap(function)(torch.randn(2, 3))
+    assert failures == [CaptureFailure.UNSUPPORTED_INPUT]
+
+
+def test_the_message_says_what_where_and_what_to_do() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x
+
+    message = str(refused(function, torch.randn(3)))
+    assert message.startswith("cannot capture (graph break): ")
+    assert f"\n  at {__file__}:" in message
+    assert "\n  to do: " in message

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plain Python checker of watches: what the C type does with version tags and pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hostjit.capture import watches as w
+
+
+def _contents(mapping: dict[Any, Any]) -> list[tuple[Any, int]]:
+    return [(key, id(value)) for key, value in dict.items(mapping)]
+
+
+def _class_contents(kind: type) -> list[tuple[str, int]]:
+    return [(name, id(value)) for base in kind.__mro__ for name, value in vars(base).items()]
+
+
+def _owner_holds(owner: Any, mapping: dict[Any, Any]) -> bool:
+    return owner is None or owner.__dict__ is mapping
+
+
+class WatchChecker:
+    """Remembers the present state of every watched object; `failed` names what has changed."""
+
+    def __init__(self, watches: Sequence[w.Watch]) -> None:
+        self._checks = [(watch, self._check_for(watch)) for watch in watches]
+
+    def failed(self) -> list[w.Watch]:
+        return [watch for watch, holds in self._checks if not holds()]
+
+    @staticmethod
+    def _check_for(watch: w.Watch) -> Callable[[], bool]:
+        if isinstance(watch, w.DictVersion):
+            before = _contents(watch.mapping)
+            return lambda: (
+                _contents(watch.mapping) == before and _owner_holds(watch.owner, watch.mapping)
+            )
+        if isinstance(watch, w.DictItems):
+            return lambda: (
+                _owner_holds(watch.owner, watch.mapping)
+                and all(
+                    dict.get(watch.mapping, key, w.MISSING) is expected
+                    for key, expected in zip(watch.keys, watch.expected, strict=True)
+                )
+            )
+        if isinstance(watch, w.CellContents):
+            return lambda: watch.cell.cell_contents is watch.expected
+        if isinstance(watch, w.ListItems):
+            return lambda: list(map(id, watch.list)) == list(map(id, watch.items))
+        if isinstance(watch, w.SetItems):
+            return lambda: len(watch.set) == len(watch.items) and set(watch.items) == set(watch.set)
+        if isinstance(watch, w.TypeVersion):
+            members = _class_contents(watch.type)
+            return lambda: _class_contents(watch.type) == members
+        if isinstance(watch, w.ObjectType):
+            return lambda: type(watch.object) is watch.type
+        if isinstance(watch, w.FunctionState):
+            return lambda: (
+                watch.function.__code__ is watch.code
+                and watch.function.__defaults__ is watch.defaults
+                and watch.function.__kwdefaults__ is watch.kwdefaults
+            )
+        return lambda: watch.facts.matches(watch.tensor)
