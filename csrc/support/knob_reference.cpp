@@ -61,7 +61,7 @@ constexpr std::string_view kIntroduction = R"(# Knobs
 
 `HOSTJIT_ENABLE`, `HOSTJIT_DISABLE` and `HOSTJIT_DUMP` each hold names between commas; a name may
 have arguments: `HOSTJIT_DISABLE=host_ir_jit,passes(plan_memory)`. They are read once, at the first
-use. `hostjit.knobs(enable=..., disable=..., dump=..., dump_dir=...)` sets the same for a `with`
+use. `hostjit.knobs(enable=..., disable=..., dump=..., dump_directory=...)` sets the same for a `with`
 block. An unknown name is an error. `python -m hostjit knobs` prints this table with what holds now.
 
 | Variable | Name | Argument | Default | Meaning |
