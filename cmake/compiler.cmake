@@ -25,7 +25,9 @@ endif()
 # Usage requirements of hostjit's own targets; third-party code is not held to them.
 add_library(hostjit_options INTERFACE)
 target_include_directories(hostjit_options INTERFACE "${PROJECT_SOURCE_DIR}/csrc")
+# GCC's optimiser reports maybe-uninitialized inside headers of PyTorch and LLVM that it inlined.
 target_compile_options(hostjit_options INTERFACE -Wall -Wextra
+                       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
                        $<$<BOOL:${HOSTJIT_WERROR}>:-Werror>)
 add_compile_options(-ffunction-sections -fdata-sections)
 

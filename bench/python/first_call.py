@@ -46,7 +46,7 @@ def main() -> int:
                 continue
             seconds[name].append(result["seconds"])
             print(f"{name}: {result['seconds']:.3f}", file=sys.stderr)
-    print(table(arguments.workload, seconds))
+    print(table(arguments.workload, seconds, markdown=False))
     if arguments.json:
         content = {"machine": machine.facts(), "workload": arguments.workload, "seconds": seconds}
         arguments.json.write_text(json.dumps(content, indent=1) + "\n")
@@ -73,7 +73,7 @@ def spawn(peer: str, workload: str, threads: int) -> dict[str, Any]:
     return result
 
 
-def table(workload: str, seconds: dict[str, list[float]]) -> str:
+def table(workload: str, seconds: dict[str, list[float]], markdown: bool) -> str:
     """Return the medians, and how many times as long each peer takes as hostjit."""
     medians = {name: statistics.median(values) for name, values in seconds.items() if values}
     ours = medians.get("hostjit")
@@ -89,7 +89,7 @@ def table(workload: str, seconds: dict[str, list[float]]) -> str:
         for name, value in medians.items()
     ]
     header = ["workload", "peer", "median s", "min s", "processes", "/ hostjit"]
-    return format_table(header, lines, markdown=False)
+    return format_table(header, lines, markdown)
 
 
 def parse() -> argparse.Namespace:

@@ -36,8 +36,8 @@ def main() -> int:
         print()
         print(summary(rows, arguments.markdown))
     if arguments.json:
-        versions = {peer.name: peer.version() for peer in peers}
-        write_json(arguments.json, {**machine.facts(), "peers": versions}, rows)
+        versions = {peer.requires[0]: peer.version() for peer in peers if peer.requires}
+        write_json(arguments.json, {**machine.facts(), "packages": versions}, rows)
     failures = [row for row in rows if row.failure]
     return 1 if failures else 0
 

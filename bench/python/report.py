@@ -55,15 +55,15 @@ def table(rows: Sequence[Row], markdown: bool) -> str:
 
 
 def summary(rows: Sequence[Row], markdown: bool) -> str:
-    """Return one line per workload: hostjit against eager, torch.compile and the best peer."""
-    header = ["workload", "eager", "torch.compile", "best other peer", "hostjit", "evaluator"]
+    """Return one line per workload: hostjit against eager, torch.compile and the best of all."""
+    header = ["workload", "eager", "torch.compile", "best peer", "hostjit", "evaluator"]
     header += ["eager / hostjit", "compile / hostjit", "best / hostjit"]
     lines = []
     for workload in dict.fromkeys(row.workload for row in rows):
         times = {row.peer: row.median_us for row in rows if row.workload == workload}
         times = {peer: value for peer, value in times.items() if value}
         ours = times.get("hostjit")
-        others = {p: t for p, t in times.items() if p not in (*OURS, "eager", "compile")}
+        others = {peer: value for peer, value in times.items() if peer not in OURS}
         best = min(others, key=others.__getitem__) if others else None
         lines.append(
             [

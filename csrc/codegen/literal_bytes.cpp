@@ -3,6 +3,7 @@
 
 #include <llvm/ADT/APFloat.h>
 #include <llvm/ADT/APInt.h>
+#include <llvm/Config/llvm-config.h>
 
 #include <complex>
 #include <cstring>
@@ -26,8 +27,10 @@ const llvm::fltSemantics& float_semantics(DType dtype) {
     case DType::kF8E5M2: return llvm::APFloat::Float8E5M2();
     case DType::kF8E4M3FNUZ: return llvm::APFloat::Float8E4M3FNUZ();
     case DType::kF8E5M2FNUZ: return llvm::APFloat::Float8E5M2FNUZ();
+#if LLVM_VERSION_MAJOR >= 20
     case DType::kF8E8M0FNU: return llvm::APFloat::Float8E8M0FNU();
-    default: HOSTJIT_ICHECK(false, "dtype ", dtype, " is not a floating point type");
+#endif
+    default: throw_error(concat("this LLVM has no literals of dtype ", dtype));
   }
 }
 

@@ -54,6 +54,17 @@ std::string kernel_text(const std::string& text) {
   return raw ? concat("\"\"\"\n", text, "\"\"\"") : quoted(text);
 }
 
+constexpr size_t kLineWidth = 100;
+
+std::string inputs_text(const std::vector<Value*>& inputs, std::string_view separator) {
+  std::string text;
+  for (const Value* input : inputs) {
+    text += concat(text.empty() ? "" : separator, value_name(input), ": ",
+                   to_string(input->type()));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_string(const Op& op) {
@@ -74,12 +85,14 @@ std::string to_string(const Op& op) {
 }
 
 std::string to_string(const Program& program) {
-  std::string text = concat("program @", name_to_string(program.name()), "(");
-  for (size_t i = 0; i < program.inputs().size(); ++i) {
-    const Value* input = program.inputs()[i];
-    text += concat(i ? ", " : "", value_name(input), ": ", to_string(input->type()));
+  std::string text = concat("program @", name_to_string(program.name()), "(",
+                            inputs_text(program.inputs(), ", "), ")",
+                            arena_text(program.arena()), " {\n");
+  if (text.size() > kLineWidth) {
+    text = concat("program @", name_to_string(program.name()), "(\n    ",
+                  inputs_text(program.inputs(), ",\n    "), ")", arena_text(program.arena()),
+                  " {\n");
   }
-  text += concat(")", arena_text(program.arena()), " {\n");
   if (!program.init().empty()) {
     text += "  init {\n";
     for (const auto& op : program.init()) text += concat("    ", to_string(*op), "\n");

@@ -22,7 +22,7 @@ namespace hostjit {
   X(kRecompileLimit, kSwitch, "recompile_limit", kInteger, true, "8",                            \
     "Specializations of one function before it warns and runs eagerly. Off: no limit.")          \
   X(kGdb, kSwitch, "gdb", kNone, true, "", "Register generated code with GDB.")                  \
-  X(kPerf, kSwitch, "perf", kNone, false, "", "Write a perf map and jitdump of generated code.") \
+  X(kPerf, kSwitch, "perf", kNone, false, "", "Write a perf map of generated code, so that perf names it.") \
   X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                                 \
     "Lower every node inside a profiler range of its own.")                                      \
   X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")    \

@@ -115,12 +115,18 @@ class Compilation(_Inspection):
                 raise
             return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization:
+    def _compile(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
         from hostjit.specialize import make_specialization
 
         captured = capture(self.target, args, kwargs)
+        if captured.depends_on_storage_offset:
+            return self._run_eagerly(
+                args, kwargs, "offset", "reads storage offsets of tensors and runs eagerly"
+            )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
         program = _C.CompiledProgram(lower(captured))

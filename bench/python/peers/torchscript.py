@@ -2,6 +2,7 @@
 """TorchScript: traced, frozen, optimised for inference."""
 
 import warnings
+from typing import Any
 
 import torch
 from workloads import Workload
@@ -16,5 +17,5 @@ class TorchScript(Peer):
     def prepare(self, workload: Workload, threads: int) -> Prepared:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            traced = torch.jit.trace(workload.module(), workload.inputs())  # type: ignore[no-untyped-call]
-            return Prepared(torch.jit.freeze(traced))
+            trace: Any = torch.jit.trace
+            return Prepared(torch.jit.freeze(trace(workload.module(), workload.inputs())))

@@ -41,8 +41,8 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, f"use a plain strided tensor, {eagerly}"
     user_error = getattr(exc, "UserError", ())
-    data_dependent = ("Data-dependent", "data-dependent", "data dependent", "Tensor.item")
-    if any(word in text for word in data_dependent):
+    data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
+    if any(word in text.lower() for word in data_dependent):
         return (
             CaptureFailure.DATA_DEPENDENT,
             "replace the decision on tensor values by torch.where, or move it out of the "

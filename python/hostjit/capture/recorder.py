@@ -15,7 +15,7 @@ from unittest import mock
 
 import torch
 import torch.fx.traceback as fx_traceback
-from torch._higher_order_ops import auto_functionalize
+from torch._higher_order_ops import auto_functionalize, effects
 from torch.fx.experimental.proxy_tensor import (
     ProxyTorchDispatchMode,
     PythonKeyTracer,
@@ -50,6 +50,7 @@ def record(
         fx_traceback.preserve_node_meta(),
         disable_autocast_cache(),
         _inline_mutable_operators(),
+        _plain_effects(),
         ProxyTorchDispatchMode(tracer, "real"),
     ):
         outputs = function(*inputs)
@@ -76,4 +77,18 @@ def _inline_mutable_operators() -> Iterator[None]:
             return dense(mutable_operator, **kwargs)
 
     with mock.patch.dict(table, {ProxyTorchDispatchMode: inline}):
+        yield
+
+
+@contextlib.contextmanager
+def _plain_effects() -> Iterator[None]:
+    """Record operators with effects (checks, prints) as plain calls.
+
+    Their order is that of the graph, which keeps every call without a result; the tokens that would
+    otherwise be threaded through them need a higher-order operator.
+    """
+    if not hasattr(effects, "has_effects"):
+        yield
+        return
+    with mock.patch.object(effects, "has_effects", return_value=False):
         yield

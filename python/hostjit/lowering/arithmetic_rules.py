@@ -6,28 +6,28 @@ from __future__ import annotations
 from torch.fx import Node
 
 from hostjit.kernels import DType
-from hostjit.lowering.pointwise import PROMOTION, PointwiseContext, pointwise
+from hostjit.lowering.pointwise import PROMOTION, Operand, PointwiseContext, pointwise
 
 
-def _binary(context: PointwiseContext, kind: PROMOTION = PROMOTION.DEFAULT) -> list[int]:
-    operands = [context.operand("self"), context.operand("other")]
-    return context.promoted(operands, kind, exact_numbers=True)
+def _operands(context: PointwiseContext) -> list[Operand]:
+    return [context.operand("self"), context.operand("other")]
 
 
 @pointwise("aten.mul.Tensor", "aten.mul.Scalar")
 def multiply(context: PointwiseContext) -> int:
-    return context.apply("mul", *_binary(context))
+    return context.apply("mul", *context.promoted(_operands(context), exact_numbers=True))
 
 
 @pointwise("aten.div.Tensor", "aten.div.Scalar")
 def divide(context: PointwiseContext) -> int:
-    return context.apply("div", *_binary(context, PROMOTION.INT_TO_FLOAT))
+    kind = PROMOTION.INT_TO_FLOAT
+    return context.apply("div", *context.promoted(_operands(context), kind, exact_numbers=True))
 
 
 @pointwise("aten.add.Tensor", "aten.add.Scalar")
 def add(context: PointwiseContext) -> int:
     """`self + alpha * other`."""
-    x, y = _binary(context)
+    x, y = context.promoted(_operands(context))
     return context.apply("add", x, _scaled(context, y))
 
 
@@ -48,7 +48,7 @@ def subtract_from(context: PointwiseContext) -> int:
 def _difference(context: PointwiseContext) -> list[int]:
     dtypes = context.tensor_dtypes("self", "other")
     context.require(DType.BOOL not in dtypes, "eager raises for a subtraction of bool")
-    return _binary(context)
+    return context.promoted(_operands(context))
 
 
 def _scaled(context: PointwiseContext, value: int) -> int:
@@ -60,9 +60,10 @@ def _scaled(context: PointwiseContext, value: int) -> int:
 
 
 def _divide(context: PointwiseContext, operation: str) -> int:
-    operands = [context.operand("self"), context.operand("other")]
-    x, y = context.promoted(operands)
-    divisor = operands[1]
+    divisor = context.operand("other")
+    # Quotients keep a number as it is, remainders round it to the half types.
+    exact = operation.startswith("div")
+    x, y = context.promoted([context.operand("self"), divisor], exact_numbers=exact)
     safe = context.builder.dtype(x).is_float or not (isinstance(divisor, Node) or divisor == 0)
     context.require(safe, "eager raises for an integer division by zero")
     return context.apply(operation, x, y)

@@ -105,7 +105,8 @@ class LoweringContext:
                 "mutated": arguments.mutated,
                 "arguments": arguments.literals,
                 "aliases": arguments.aliases,
-                "pure": _is_pure(target),
+                # Without a result it is called for its effect: checks, assertions.
+                "pure": bool(results) and _is_pure(target),
             },
             [tensor_type(result) for result in results],
         )

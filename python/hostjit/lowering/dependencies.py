@@ -29,6 +29,7 @@ class Dependencies:
         self.position = {node: position for position, node in enumerate(graph.nodes)}
         self._views = views
         self._extra: dict[Node, list[Node]] = {}
+        self._known: dict[tuple[Node, bool], list[Node]] = {}
         barrier: Node | None = None
         effect: Node | None = None
         since_barrier: list[Node] = []
@@ -47,6 +48,12 @@ class Dependencies:
 
     def of(self, node: Node, *, fused: bool) -> list[Node]:
         """The nodes that must run before `node`."""
+        key = (node, fused)
+        if key not in self._known:
+            self._known[key] = self._find(node, fused)
+        return self._known[key]
+
+    def _find(self, node: Node, fused: bool) -> list[Node]:
         extra = self._extra.get(node, [])
         if not fused:
             return [*node.all_input_nodes, *extra]

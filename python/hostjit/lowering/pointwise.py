@@ -120,7 +120,7 @@ class PointwiseContext:
         """The operands converted to the type that eager computes in.
 
         Numbers are rounded to the promoted type, as most of eager's kernels do for the half
-        types; `exact_numbers` keeps them as they are, as sums and products do.
+        types; `exact_numbers` keeps them as they are, as products and quotients do.
         """
         compute, promoted = self._promotion(operands, kind)
         values = [self.value(operand, compute) for operand in operands]

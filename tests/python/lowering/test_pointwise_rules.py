@@ -62,6 +62,8 @@ def arguments_of(name: str, dtypes: tuple[torch.dtype, ...]) -> Iterator[tuple[A
         elif "Tensor" in kind:
             choices.append([tensor(dtypes[num_tensors], num_tensors, special=special)])
             num_tensors += 1
+        elif argument.name == "alpha":
+            choices.append([1, 2])
         elif "pow" in name:
             choices.append(EXPONENTS)
         elif name == "prims.convert_element_type.default":

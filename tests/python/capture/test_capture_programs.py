@@ -210,6 +210,14 @@ def test_custom_operators() -> None:
     assert len(program.mutated_inputs) == 1
 
 
+def test_operators_with_effects() -> None:
+    matrix = torch.eye(3) * 2 + 0.1
+    program = check(torch.linalg.inv, matrix)
+    assert "aten._linalg_check_errors.default" in operators(program)
+    with pytest.raises(torch.linalg.LinAlgError):
+        program.run(torch.zeros(3, 3))
+
+
 def test_autograd_functions_and_checkpoints() -> None:
     class Double(torch.autograd.Function):
         @staticmethod

@@ -7,15 +7,12 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
 from watch_checker import WatchChecker
 
 from hostjit.capture import CapturedProgram, capture
