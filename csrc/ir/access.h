@@ -30,6 +30,11 @@ constexpr bool writes(Access access) {
   return access == Access::kWrite || access == Access::kReadWrite;
 }
 
+// Stands for the default of an attribute that the text must give; equals no value.
+struct Required {
+  friend bool operator==(const Required&, const auto&) { return false; }
+};
+
 // Facts about a kind of op that its fields don't say.
 struct OpInfo {
   std::string_view name;

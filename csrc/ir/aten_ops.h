@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct AtenCall {
   std::vector<Value*> results = {};
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("target", self.target, std::optional<std::string>{});
+    visit.attribute("target", self.target, Required{});
     visit.operands("inputs", self.inputs, Access::kRead);
     visit.operands("mutated", self.mutated, Access::kReadWrite);
     visit.attribute("arguments", self.arguments, std::vector<Literal>{});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/field_parser.h"
 
-#include <optional>
 #include <unordered_set>
 
 #include "ir/literal_parser.h"
@@ -83,8 +82,7 @@ struct MissingFields {
   void optional_operand(std::string_view, Value*, Access) const {}
   void operands(std::string_view, const std::vector<Value*>&, Access) const {}
   void attribute(std::string_view, const auto&, const auto&) const {}
-  template <class T>
-  void attribute(std::string_view name, const T&, const std::optional<T>&) const {
+  void attribute(std::string_view name, const auto&, Required) const {
     require(name, concat(name, "=..."));
   }
   void result(std::string_view, Value*, ResultKind) const {}

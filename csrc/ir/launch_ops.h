@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +26,7 @@ struct LaunchKernel {
   Value* stream = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("kernel", self.kernel, std::optional<std::string>{});
+    visit.attribute("kernel", self.kernel, Required{});
     visit.operands("inputs", self.inputs, Access::kRead);
     visit.operands("in_out", self.in_out, Access::kReadWrite);
     visit.operands("outputs", self.outputs, Access::kWrite);

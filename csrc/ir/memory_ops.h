@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "ir/access.h"
@@ -53,7 +52,7 @@ struct Fill {
   Value* out = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("value", self.value, std::optional<Literal>{});
+    visit.attribute("value", self.value, Required{});
     visit.operand("out", self.out, Access::kWrite);
   }
   void verify(const OpVerifier& verifier) const;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "ir/access.h"
@@ -14,9 +13,7 @@ struct RangePush {
                                 /*has_side_effect=*/true};
   std::string label = {};
 
-  static void fields(auto& self, auto& visit) {
-    visit.attribute("label", self.label, std::optional<std::string>{});
-  }
+  static void fields(auto& self, auto& visit) { visit.attribute("label", self.label, Required{}); }
   void verify(const OpVerifier& verifier) const;
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/reference.h"
 
-#include <optional>
-
 #include "ir/attribute_text.h"
 #include "ir/visitor.h"
 
@@ -11,32 +9,22 @@ namespace {
 
 std::string_view text_of(Access access) {
   switch (access) {
-    case Access::kRead:
-      return "read";
-    case Access::kWrite:
-      return "written";
-    case Access::kReadWrite:
-      return "read and written";
-    case Access::kFree:
-      return "freed";
-    case Access::kMetadata:
-      return "sizes and strides only";
+    case Access::kRead: return "read";
+    case Access::kWrite: return "written";
+    case Access::kReadWrite: return "read and written";
+    case Access::kFree: return "freed";
+    case Access::kMetadata: return "sizes and strides only";
   }
   throw_internal_error(__FILE__, __LINE__, "access out of range");
 }
 
 std::string_view text_of(ResultKind kind) {
   switch (kind) {
-    case ResultKind::kAllocated:
-      return "new memory";
-    case ResultKind::kConstant:
-      return "read-only memory of the program";
-    case ResultKind::kAlias:
-      return "the memory of the operand";
-    case ResultKind::kOwned:
-      return "memory that ATen owns";
-    case ResultKind::kScalar:
-      return "a scalar";
+    case ResultKind::kAllocated: return "new memory";
+    case ResultKind::kConstant: return "read-only memory of the program";
+    case ResultKind::kAlias: return "the memory of the operand";
+    case ResultKind::kOwned: return "memory that ATen owns";
+    case ResultKind::kScalar: return "a scalar";
   }
   throw_internal_error(__FILE__, __LINE__, "result kind out of range");
 }
@@ -77,8 +65,7 @@ struct FieldRows {
   void attribute(std::string_view name, const T& value, const T& default_value) {
     add(name, kind_of(value), "", concat("`", attribute_to_string(default_value), "`"));
   }
-  template <class T>
-  void attribute(std::string_view name, const T& value, const std::optional<T>&) {
+  void attribute(std::string_view name, const auto& value, Required) {
     add(name, kind_of(value), "", "required");
   }
   void result(std::string_view name, Value*, ResultKind kind) {
@@ -93,7 +80,7 @@ struct FieldRows {
 
 std::string op_reference() {
   std::string text;
-#define HOSTJIT_OP_NAME(type)                   \
+#define HOSTJIT_APPEND_SECTION(type)            \
   {                                             \
     const Op op{type{}, ""};                    \
     FieldRows fields;                           \
@@ -109,8 +96,8 @@ std::string op_reference() {
     return section +
            concat("| Field | Kind | Memory | Default |\n| --- | --- | --- | --- |\n", rows, "\n");
   };
-  HOSTJIT_FOR_EACH_OP(HOSTJIT_OP_NAME)
-#undef HOSTJIT_OP_NAME
+  HOSTJIT_FOR_EACH_OP(HOSTJIT_APPEND_SECTION)
+#undef HOSTJIT_APPEND_SECTION
   text.pop_back();
   return text;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "ir/access.h"
@@ -34,7 +33,7 @@ struct Size {
 
   static void fields(auto& self, auto& visit) {
     visit.operand("source", self.source, Access::kMetadata);
-    visit.attribute("dim", self.dim, std::optional<int64_t>{});
+    visit.attribute("dim", self.dim, Required{});
     visit.result("result", self.result, ResultKind::kScalar);
   }
   void verify(const OpVerifier& verifier) const;
@@ -46,7 +45,7 @@ struct IndexConstant {
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("value", self.value, std::optional<int64_t>{});
+    visit.attribute("value", self.value, Required{});
     visit.result("result", self.result, ResultKind::kScalar);
   }
   void verify(const OpVerifier& verifier) const;
@@ -83,7 +82,7 @@ struct IndexBinary {
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {
-    visit.attribute("operation", self.operation, std::optional<IndexOperation>{});
+    visit.attribute("operation", self.operation, Required{});
     visit.operand("lhs", self.lhs, Access::kRead);
     visit.operand("rhs", self.rhs, Access::kRead);
     visit.result("result", self.result, ResultKind::kScalar);

@@ -30,8 +30,7 @@ decltype(auto) visit_op(OpRef& op, Visitor&& visitor) {
 //   operand(name, value, access)             one required operand
 //   optional_operand(name, value, access)    may be null
 //   operands(name, values, access)           any number
-//   attribute(name, value, default)          compile-time data; an empty std::optional as default
-//                                            says that the text must give it
+//   attribute(name, value, default)          compile-time data; `default` may be Required
 //   result(name, value, kind)                one result
 //   results(name, values, kind)              any number
 template <class OpRef, class Visitor>
