@@ -48,6 +48,23 @@ void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<int64_t>& size
   emit_dim();
 }
 
+void emit_if_else(llvm::IRBuilder<>& builder, llvm::Value* condition,
+                  const std::function<void()>& if_true, const std::function<void()>& if_false) {
+  llvm::LLVMContext& context = builder.getContext();
+  llvm::Function* function = builder.GetInsertBlock()->getParent();
+  auto* true_block = llvm::BasicBlock::Create(context, "if.true", function);
+  auto* false_block = llvm::BasicBlock::Create(context, "if.false", function);
+  auto* done = llvm::BasicBlock::Create(context, "if.done", function);
+  builder.CreateCondBr(condition, true_block, false_block);
+  builder.SetInsertPoint(true_block);
+  if_true();
+  builder.CreateBr(done);
+  builder.SetInsertPoint(false_block);
+  if_false();
+  builder.CreateBr(done);
+  builder.SetInsertPoint(done);
+}
+
 llvm::Value* element_address(llvm::IRBuilder<>& builder, llvm::Value* base,
                              const std::vector<llvm::Value*>& indices,
                              const std::vector<int64_t>& strides, int64_t bytes) {

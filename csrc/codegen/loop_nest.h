@@ -18,6 +18,10 @@ void emit_loop(llvm::IRBuilder<>& builder, int64_t count,
 void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<int64_t>& sizes,
                     const std::function<void(const std::vector<llvm::Value*>& indices)>& body);
 
+// Emits both branches and leaves the builder where they meet.
+void emit_if_else(llvm::IRBuilder<>& builder, llvm::Value* condition,
+                  const std::function<void()>& if_true, const std::function<void()>& if_false);
+
 // base + the sum of index * stride elements of `bytes` each.
 llvm::Value* element_address(llvm::IRBuilder<>& builder, llvm::Value* base,
                              const std::vector<llvm::Value*>& indices,

@@ -39,21 +39,32 @@ void Dispatcher::emit_product(const Product& product) {
   llvm::Function* kernel = writes_apart(product) ? products_.get(product) : nullptr;
   llvm::Value* addend =
       product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
-  if (!kernel) emit_addend(product);
-  if (product.k == 0) return;
-  emit_loop(builder_, product.batch, [&](llvm::Value* batch) {
-    const auto matrix = [&](llvm::Value* base, const MatrixView& view) {
-      return element_address(builder_, base, {batch}, {view.batch_stride}, bytes);
-    };
-    llvm::Value* a = matrix(lhs, product.lhs);
-    llvm::Value* b = matrix(rhs, product.rhs);
-    llvm::Value* c = matrix(out, product.out);
-    if (kernel) {
+  const auto for_each_matrix = [&](const auto& emit) {
+    emit_loop(builder_, product.batch, [&](llvm::Value* batch) {
+      const auto matrix = [&](llvm::Value* base, const MatrixView& view) {
+        return element_address(builder_, base, {batch}, {view.batch_stride}, bytes);
+      };
+      emit(matrix(lhs, product.lhs), matrix(rhs, product.rhs), matrix(out, product.out));
+    });
+  };
+  const auto generated = [&] {
+    for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
       builder_.CreateCall(kernel, {a, b, c, addend});
-    } else {
+    });
+  };
+  const auto library = [&] {
+    emit_addend(product);
+    if (product.k == 0) return;
+    for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
       emit_blas(product, a, b, c);
-    }
-  });
+    });
+  };
+  if (!kernel) return library();
+  if (!ProductKernels::loses_to_threads(product)) return generated();
+  llvm::Value* num_threads = call(Extern::hostjit_num_threads, {});
+  emit_if_else(builder_,
+               builder_.CreateICmpSLE(num_threads, integer(ProductKernels::kFewThreads)),
+               generated, library);
 }
 
 bool Dispatcher::writes_apart(const Product& product) const {

@@ -13,7 +13,7 @@ class Module;
 
 namespace hostjit {
 
-// Generated code for products so small that the call of a library costs more than the arithmetic.
+// Generated code for the products that it does faster than a library.
 // One function per shape, `void(ptr lhs, ptr rhs, ptr out, ptr addend)`, of one matrix of the
 // batch; it counts as a kernel (is_kernel) and inlines where that pays.
 class ProductKernels {
@@ -23,6 +23,10 @@ class ProductKernels {
 
   // nullptr when a library should do it: too large, or strides that vectors can't follow.
   llvm::Function* get(const Product& product);
+
+  // True for a product that a library with more than kFewThreads threads does faster.
+  static bool loses_to_threads(const Product& product);
+  static constexpr int64_t kFewThreads = 2;
 
  private:
   llvm::Module& module_;

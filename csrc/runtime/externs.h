@@ -52,6 +52,9 @@ void hostjit_gemm_f64(bool transpose_a, bool transpose_b, int64_t m, int64_t n, 
                       double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
                       double beta, double* c, int64_t ldc) noexcept;
 
+// Threads that the library would use: torch.get_num_threads().
+int64_t hostjit_num_threads() noexcept;
+
 // y = op(a) @ x * alpha + beta * y, column-major a[m, n].
 void hostjit_gemv_f32(bool transpose, int64_t m, int64_t n, float alpha, const float* a,
                       int64_t lda, const float* x, float beta, float* y) noexcept;
@@ -86,6 +89,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_bump_version)          \
   X(hostjit_copy)                  \
   X(hostjit_aten_call)             \
+  X(hostjit_num_threads)           \
   X(hostjit_gemm_f32)              \
   X(hostjit_gemm_f64)              \
   X(hostjit_gemv_f32)              \
