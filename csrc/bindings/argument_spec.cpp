@@ -107,13 +107,9 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) return false;
   switch (kind_) {
-    case Kind::kTensor:
-      leaves.push_back(value);
-      return guard_->matches(THPVariable_Unpack(value));
-    case Kind::kEqual:
-      return equal(value, expected_.get());
-    case Kind::kFloat:
-      return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
+    case Kind::kTensor: leaves.push_back(value); return guard_->matches(THPVariable_Unpack(value));
+    case Kind::kEqual: return equal(value, expected_.get());
+    case Kind::kFloat: return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
     case Kind::kComplex:
       return std::bit_cast<uint64_t>(PyComplex_RealAsDouble(value)) == bits_ &&
              std::bit_cast<uint64_t>(PyComplex_ImagAsDouble(value)) == imaginary_bits_;
@@ -140,8 +136,7 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       }
       return true;
     }
-    case Kind::kIdentity:
-      break;
+    case Kind::kIdentity: break;
   }
   return false;
 }

@@ -37,9 +37,9 @@ class ArgumentNode {
   bool match_children(PyObject* const* values, Leaves& leaves) const;
 
   Kind kind_;
-  PyRef expected_;      // the object, the value, or the tuple of keys of a dict
-  PyRef type_;          // exact type of the value
-  uint64_t bits_ = 0;   // of a float, or of the real part of a complex
+  PyRef expected_;     // the object, the value, or the tuple of keys of a dict
+  PyRef type_;         // exact type of the value
+  uint64_t bits_ = 0;  // of a float, or of the real part of a complex
   uint64_t imaginary_bits_ = 0;
   std::unique_ptr<TensorGuard> guard_;
   std::vector<ArgumentNode> children_;

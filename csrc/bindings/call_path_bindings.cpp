@@ -129,42 +129,50 @@ void bind_call_path(py::module_& module) {
              return std::make_shared<CompiledProgram>(program.clone());
            }),
            py::arg("program"))
-      .def("check", [](const CompiledProgram& p, const py::sequence& arguments) {
-             check_inputs(p.program(), arguments);
-           },
-           py::arg("arguments"), "Raises hostjit.Error unless these inputs fit the program's types.")
+      .def(
+          "check",
+          [](const CompiledProgram& p, const py::sequence& arguments) {
+            check_inputs(p.program(), arguments);
+          },
+          py::arg("arguments"), "Raises hostjit.Error unless these inputs fit the program's types.")
       .def("run", &run_program, py::arg("arguments"), py::arg("runtime") = py::none(),
            "Runs on a list of tensors and scalars; returns the list of outputs.")
-      .def_property_readonly("program",
-                             [](const CompiledProgram& p) {
-                               return std::make_shared<Program>(p.program().clone());
-                             })
+      .def_property_readonly(
+          "program",
+          [](const CompiledProgram& p) { return std::make_shared<Program>(p.program().clone()); })
       .def("host_ir", [](const CompiledProgram& p) { return to_string(p.program()); })
-      .def("llvm_ir", [](const CompiledProgram& p, bool optimized) {
-             return optimized ? p.module().llvm_ir() : p.module().unoptimized_llvm_ir();
-           },
-           py::arg("optimized") = true)
+      .def(
+          "llvm_ir",
+          [](const CompiledProgram& p, bool optimized) {
+            return optimized ? p.module().llvm_ir() : p.module().unoptimized_llvm_ir();
+          },
+          py::arg("optimized") = true)
       .def("asm", [](const CompiledProgram& p) { return p.module().assembly(); })
       .def("memory_plan", [](const CompiledProgram& p) { return memory_plan_report(p.program()); })
-      .def("timings", [](const CompiledProgram& p) {
-        py::dict timings;
-        for (const PassTiming& pass : p.pass_timings()) {
-          timings[py::str(concat("pass ", pass.name))] = pass.microseconds / 1e3;
-        }
-        timings["emit"] = p.module().timings().emit;
-        timings["optimize"] = p.module().timings().optimize;
-        timings["generate"] = p.module().timings().generate;
-        timings["link"] = p.module().timings().link;
-        return timings;
-      }, "Milliseconds of each pass and of LLVM's stages.");
+      .def(
+          "timings",
+          [](const CompiledProgram& p) {
+            py::dict timings;
+            for (const PassTiming& pass : p.pass_timings()) {
+              timings[py::str(concat("pass ", pass.name))] = pass.microseconds / 1e3;
+            }
+            timings["emit"] = p.module().timings().emit;
+            timings["optimize"] = p.module().timings().optimize;
+            timings["generate"] = p.module().timings().generate;
+            timings["link"] = p.module().timings().link;
+            return timings;
+          },
+          "Milliseconds of each pass and of LLVM's stages.");
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",
       "A compiled program with everything that has to hold for it to answer a call.\n\n"
-      "watches: see WatchList in the core; ('dict', dict, owner), ('dict_items', dict, owner, keys,\n"
+      "watches: see WatchList in the core; ('dict', dict, owner), ('dict_items', dict, owner, "
+      "keys,\n"
       "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
       "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
       "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
-      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', i),\n"
+      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', "
+      "i),\n"
       "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
       "('call', callable, nodes).")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),

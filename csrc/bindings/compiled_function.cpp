@@ -21,8 +21,7 @@ namespace {
 using Specializations = std::vector<std::shared_ptr<Specialization>>;
 
 struct CompiledFunction {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
   PyObject* owner;
   PyObject* weak_references;
@@ -93,7 +92,7 @@ std::shared_ptr<Specialization> find(CompiledFunction* self, const GlobalState& 
 }
 
 PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
-                       PyObject* kwnames) {
+                         PyObject* kwnames) {
   const GlobalState state = GlobalState::current();
   if (torch_function_mode_active()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);

@@ -150,14 +150,14 @@ struct FieldsToPython {
 OpVariant op_from_python(const std::shared_ptr<Program>& program, const std::string& name,
                          const py::dict& fields, const py::sequence& result_types) {
   std::string valid;
-#define HOSTJIT_OP_BY_NAME(type)                                                       \
-  if (name == type::kInfo.name) {                                                      \
-    type payload;                                                                      \
-    FieldsFromPython visitor(program, type::kInfo.name, fields, result_types);         \
-    type::fields(payload, visitor);                                                    \
-    visitor.finish();                                                                  \
-    return payload;                                                                    \
-  }                                                                                    \
+#define HOSTJIT_OP_BY_NAME(type)                                               \
+  if (name == type::kInfo.name) {                                              \
+    type payload;                                                              \
+    FieldsFromPython visitor(program, type::kInfo.name, fields, result_types); \
+    type::fields(payload, visitor);                                            \
+    visitor.finish();                                                          \
+    return payload;                                                            \
+  }                                                                            \
   valid += concat(valid.empty() ? "" : ", ", type::kInfo.name);
   HOSTJIT_FOR_EACH_OP(HOSTJIT_OP_BY_NAME)
 #undef HOSTJIT_OP_BY_NAME

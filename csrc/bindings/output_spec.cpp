@@ -59,12 +59,9 @@ int OutputSpec::traverse(visitproc visit, void* arg) const {
 PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) const {
   const auto count = static_cast<Py_ssize_t>(children_.size());
   switch (kind_) {
-    case Kind::kOutput:
-      return Py_NewRef(outputs[index_]);
-    case Kind::kArgument:
-      return Py_NewRef(leaves[index_]);
-    case Kind::kObject:
-      return Py_NewRef(object_.get());
+    case Kind::kOutput: return Py_NewRef(outputs[index_]);
+    case Kind::kArgument: return Py_NewRef(leaves[index_]);
+    case Kind::kObject: return Py_NewRef(object_.get());
     case Kind::kTuple:
     case Kind::kCall: {
       PyRef tuple = PyRef::steal(PyTuple_New(count));

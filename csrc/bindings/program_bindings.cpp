@@ -62,8 +62,8 @@ std::vector<PyValue> wrap(const std::shared_ptr<Program>& program,
 py::list ops_of(const std::shared_ptr<Program>& program, const Region& region) {
   py::list ops;
   for (const auto& op : region) {
-    ops.append(PyOp{std::string(op->name()), op->location, to_string(*op),
-                    op_to_python(program, *op)});
+    ops.append(
+        PyOp{std::string(op->name()), op->location, to_string(*op), op_to_python(program, *op)});
   }
   return ops;
 }
@@ -114,7 +114,8 @@ void bind_program(py::module_& module) {
   bind_types(module);
   py::class_<PyValue>(module, "Value", "An SSA value of a program.")
       .def_property_readonly("name", [](const PyValue& v) { return v.value->name(); })
-      .def_property_readonly("type", [](const PyValue& v) { return type_to_python(v.value->type()); })
+      .def_property_readonly("type",
+                             [](const PyValue& v) { return type_to_python(v.value->type()); })
       .def("__eq__", [](const PyValue& a, const PyValue& b) { return a.value == b.value; })
       .def("__hash__", [](const PyValue& v) { return std::hash<Value*>{}(v.value); })
       .def("__repr__", [](const PyValue& v) {
@@ -135,12 +136,12 @@ void bind_program(py::module_& module) {
       .def_property_readonly("name", &Program::name)
       .def_property_readonly("inputs",
                              [](const std::shared_ptr<Program>& p) { return wrap(p, p->inputs()); })
-      .def_property_readonly("outputs",
-                             [](const std::shared_ptr<Program>& p) { return wrap(p, p->outputs()); })
       .def_property_readonly(
-          "ops", [](const std::shared_ptr<Program>& p) { return ops_of(p, p->body()); })
-      .def_property_readonly(
-          "init_ops", [](const std::shared_ptr<Program>& p) { return ops_of(p, p->init()); })
+          "outputs", [](const std::shared_ptr<Program>& p) { return wrap(p, p->outputs()); })
+      .def_property_readonly("ops",
+                             [](const std::shared_ptr<Program>& p) { return ops_of(p, p->body()); })
+      .def_property_readonly("init_ops",
+                             [](const std::shared_ptr<Program>& p) { return ops_of(p, p->init()); })
       .def_property_readonly("kernels",
                              [](const Program& p) {
                                py::dict kernels;
@@ -152,27 +153,30 @@ void bind_program(py::module_& module) {
       .def_property_readonly("arena_bytes", [](const Program& p) { return p.arena().bytes; })
       .def_property_readonly("arena_lower_bound",
                              [](const Program& p) { return p.arena().lower_bound; })
-      .def("add_input",
-           [](const std::shared_ptr<Program>& p, const std::string& name, const py::object& type) {
-             return PyValue{p, p->add_input(type_from_python(type), name)};
-           },
-           py::arg("name"), py::arg("type"))
-      .def("add_kernel",
-           [](Program& p, const std::string& name, const std::string& text) {
-             p.add_kernel({name, text});
-           },
-           py::arg("name"), py::arg("text"))
-      .def("set_outputs",
-           [](const std::shared_ptr<Program>& p, const std::vector<PyValue>& outputs) {
-             std::vector<Value*> values;
-             for (const PyValue& output : outputs) {
-               HOSTJIT_CHECK(output.program == p, "program '", p->name(), "': output %",
-                             output.value->name(), " belongs to another program");
-               values.push_back(output.value);
-             }
-             p->set_outputs(std::move(values));
-           },
-           py::arg("outputs"))
+      .def(
+          "add_input",
+          [](const std::shared_ptr<Program>& p, const std::string& name, const py::object& type) {
+            return PyValue{p, p->add_input(type_from_python(type), name)};
+          },
+          py::arg("name"), py::arg("type"))
+      .def(
+          "add_kernel",
+          [](Program& p, const std::string& name, const std::string& text) {
+            p.add_kernel({name, text});
+          },
+          py::arg("name"), py::arg("text"))
+      .def(
+          "set_outputs",
+          [](const std::shared_ptr<Program>& p, const std::vector<PyValue>& outputs) {
+            std::vector<Value*> values;
+            for (const PyValue& output : outputs) {
+              HOSTJIT_CHECK(output.program == p, "program '", p->name(), "': output %",
+                            output.value->name(), " belongs to another program");
+              values.push_back(output.value);
+            }
+            p->set_outputs(std::move(values));
+          },
+          py::arg("outputs"))
       .def("verify", [](const Program& p) { verify_program(p); })
       .def("clone", [](const Program& p) { return std::make_shared<Program>(p.clone()); })
       .def("__eq__", [](const Program& a, const Program& b) { return structurally_equal(a, b); })

@@ -69,8 +69,8 @@ void ProgramCall::add_tensor(PyObject* tensor) {
   HOSTJIT_CHECK(impl->data() != nullptr || impl->numel() == 0, "input %",
                 program_.program().inputs()[tensors_.size()]->name(), " of sizes ", impl->sizes(),
                 " has no memory: its storage was resized");
-  tensors_.push_back({const_cast<void*>(impl->data()), impl->sizes().data(),
-                      impl->strides().data(), &value});
+  tensors_.push_back(
+      {const_cast<void*>(impl->data()), impl->sizes().data(), impl->strides().data(), &value});
   inputs_.push_back(&tensors_.back());
 }
 

@@ -60,7 +60,8 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_dict_items(part(1), optional(2), part(3), part(4), part(5));
     } else if (kind == "cell") {
       PyObject* contents = part(2);
-      watches.add_cell(part(1), PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
+      watches.add_cell(part(1),
+                       PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
     } else if (kind == "list") {
       watches.add_list(part(1), part(2));
     } else if (kind == "set") {
@@ -97,8 +98,7 @@ Specialization::Specialization(const Options& options)
       arguments_(options.args, options.kwargs),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
-      bindings_(make_bindings(options.bindings,
-                              program_ ? program_->program().inputs().size() : 0,
+      bindings_(make_bindings(options.bindings, program_ ? program_->program().inputs().size() : 0,
                               num_leaves_)),
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,

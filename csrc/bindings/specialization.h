@@ -33,14 +33,14 @@ class Specialization {
     PyObject* args = nullptr;    // tuple: the example call
     PyObject* kwargs = nullptr;  // dict or null
     std::shared_ptr<CompiledProgram> program;
-    PyObject* bindings = nullptr;   // list of int (leaf) or Tensor, one per program input
-    PyObject* output = nullptr;     // see OutputSpec
-    PyObject* watches = nullptr;    // tuples, see watches_from_python
+    PyObject* bindings = nullptr;  // list of int (leaf) or Tensor, one per program input
+    PyObject* output = nullptr;    // see OutputSpec
+    PyObject* watches = nullptr;   // tuples, see watches_from_python
     // callable(args, kwargs) -> (watches, bindings) or None: looks again after a watch failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
-    std::vector<int64_t> mutated;   // program inputs that the program writes
-    PyObject* route = nullptr;      // callable that answers the call in Python, or None
+    std::vector<int64_t> mutated;    // program inputs that the program writes
+    PyObject* route = nullptr;       // callable that answers the call in Python, or None
     RuntimeChoice runtime = RuntimeChoice::kKnob;
   };
 
@@ -49,8 +49,8 @@ class Specialization {
 
   // True when this specialization may answer the call; fills `leaves`. Cheap unless a watch
   // failed. May run Python (revalidate), never raises.
-  bool match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
-             PyObject* kwnames, Leaves& leaves);
+  bool match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+             Leaves& leaves);
 
   // Runs the program on the leaves that match() found. A new reference, or null with a Python
   // error set.

@@ -39,8 +39,8 @@ void bind_support(py::module_& module) {
       "push_knobs",
       [](std::string enable, std::string disable, std::string dump,
          std::optional<std::string> dump_directory) {
-        return push_knobs({std::move(enable), std::move(disable), std::move(dump),
-                           std::move(dump_directory)});
+        return push_knobs(
+            {std::move(enable), std::move(disable), std::move(dump), std::move(dump_directory)});
       },
       py::kw_only(), py::arg("enable") = "", py::arg("disable") = "", py::arg("dump") = "",
       py::arg("dump_directory") = py::none());

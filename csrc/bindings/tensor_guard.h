@@ -22,8 +22,7 @@ class TensorGuard {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
            impl->sizes() == at::IntArrayRef(sizes_) &&
-           impl->strides() == at::IntArrayRef(strides_) &&
-           impl->requires_grad() == requires_grad_;
+           impl->strides() == at::IntArrayRef(strides_) && impl->requires_grad() == requires_grad_;
   }
 
  private:

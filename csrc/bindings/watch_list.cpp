@@ -114,8 +114,7 @@ void WatchList::add_type(PyObject* type) {
   // CPython gives a type its version at the first look-up through it.
   const PyRef name = PyRef::steal(PyUnicode_InternFromString("__doc__"));
   _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type), name.get());
-  types_.push_back(
-      {PyRef::share(type), reinterpret_cast<PyTypeObject*>(type)->tp_version_tag});
+  types_.push_back({PyRef::share(type), reinterpret_cast<PyTypeObject*>(type)->tp_version_tag});
 }
 
 void WatchList::add_object_type(PyObject* object, PyObject* type) {
@@ -138,36 +137,32 @@ void WatchList::add_tensor(PyObject* tensor) {
 
 bool WatchList::holds() {
   return std::ranges::all_of(dicts_, &Dict::holds) &&
-         std::ranges::all_of(
-             types_,
-             [](const Version& entry) {
-               const auto* type = reinterpret_cast<PyTypeObject*>(entry.type.get());
-               return type->tp_version_tag == entry.seen && entry.seen != 0;
-             }) &&
+         std::ranges::all_of(types_,
+                             [](const Version& entry) {
+                               const auto* type = reinterpret_cast<PyTypeObject*>(entry.type.get());
+                               return type->tp_version_tag == entry.seen && entry.seen != 0;
+                             }) &&
          std::ranges::all_of(object_types_,
                              [](const Pair& entry) {
-                               return reinterpret_cast<PyObject*>(
-                                          Py_TYPE(entry.object.get())) == entry.expected.get();
+                               return reinterpret_cast<PyObject*>(Py_TYPE(entry.object.get())) ==
+                                      entry.expected.get();
                              }) &&
          std::ranges::all_of(cells_,
                              [](const Pair& entry) {
                                return PyCell_GET(entry.object.get()) == entry.expected.get();
                              }) &&
-         std::ranges::all_of(functions_,
-                             [](const Function& entry) {
-                               const auto* function =
-                                   reinterpret_cast<PyFunctionObject*>(entry.function.get());
-                               return function->func_code == entry.code.get() &&
-                                      null_for_none(function->func_defaults) ==
-                                          entry.defaults.get() &&
-                                      null_for_none(function->func_kwdefaults) ==
-                                          entry.kwdefaults.get();
-                             }) &&
          std::ranges::all_of(
-             tensors_,
-             [](const Tensor& entry) {
-               return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
+             functions_,
+             [](const Function& entry) {
+               const auto* function = reinterpret_cast<PyFunctionObject*>(entry.function.get());
+               return function->func_code == entry.code.get() &&
+                      null_for_none(function->func_defaults) == entry.defaults.get() &&
+                      null_for_none(function->func_kwdefaults) == entry.kwdefaults.get();
              }) &&
+         std::ranges::all_of(tensors_,
+                             [](const Tensor& entry) {
+                               return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
+                             }) &&
          std::ranges::all_of(
              lists_,
              [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&

@@ -49,7 +49,7 @@ class WatchList {
   struct Dict {
     PyRef dict;
     PyRef owner;
-    PyRef keys;      // null: the whole dict
+    PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
     uint64_t seen;

@@ -55,15 +55,13 @@ void Dispatcher::emit_product(const Product& product) {
   const auto library = [&] {
     emit_addend(product);
     if (product.k == 0) return;
-    for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
-      emit_blas(product, a, b, c);
-    });
+    for_each_matrix(
+        [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
   };
   if (!kernel) return library();
   if (!ProductKernels::loses_to_threads(product)) return generated();
   llvm::Value* num_threads = call(Extern::hostjit_num_threads, {});
-  emit_if_else(builder_,
-               builder_.CreateICmpSLE(num_threads, integer(ProductKernels::kFewThreads)),
+  emit_if_else(builder_, builder_.CreateICmpSLE(num_threads, integer(ProductKernels::kFewThreads)),
                generated, library);
 }
 

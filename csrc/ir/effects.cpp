@@ -27,9 +27,8 @@ std::vector<Value*> aliased_operands(const Op& op) {
     return aliased;
   }
   bool has_alias_result = false;
-  for_each_result(op, [&](Value*, ResultKind kind) {
-    has_alias_result |= kind == ResultKind::kAlias;
-  });
+  for_each_result(op,
+                  [&](Value*, ResultKind kind) { has_alias_result |= kind == ResultKind::kAlias; });
   if (!has_alias_result) return aliased;
   for_each_operand(op, [&](Value* value, Access access) {
     if (access == Access::kMetadata) aliased.push_back(value);

@@ -59,8 +59,8 @@ constexpr size_t kLineWidth = 100;
 std::string inputs_text(const std::vector<Value*>& inputs, std::string_view separator) {
   std::string text;
   for (const Value* input : inputs) {
-    text += concat(text.empty() ? "" : separator, value_name(input), ": ",
-                   to_string(input->type()));
+    text +=
+        concat(text.empty() ? "" : separator, value_name(input), ": ", to_string(input->type()));
   }
   return text;
 }
@@ -85,13 +85,13 @@ std::string to_string(const Op& op) {
 }
 
 std::string to_string(const Program& program) {
-  std::string text = concat("program @", name_to_string(program.name()), "(",
-                            inputs_text(program.inputs(), ", "), ")",
-                            arena_text(program.arena()), " {\n");
+  std::string text =
+      concat("program @", name_to_string(program.name()), "(", inputs_text(program.inputs(), ", "),
+             ")", arena_text(program.arena()), " {\n");
   if (text.size() > kLineWidth) {
-    text = concat("program @", name_to_string(program.name()), "(\n    ",
-                  inputs_text(program.inputs(), ",\n    "), ")", arena_text(program.arena()),
-                  " {\n");
+    text =
+        concat("program @", name_to_string(program.name()), "(\n    ",
+               inputs_text(program.inputs(), ",\n    "), ")", arena_text(program.arena()), " {\n");
   }
   if (!program.init().empty()) {
     text += "  init {\n";

@@ -49,25 +49,16 @@ int64_t apply(IndexOperation operation, int64_t lhs, int64_t rhs) {
     HOSTJIT_CHECK(rhs != 0, "index_binary: ", to_string(operation), " by zero");
   };
   switch (operation) {
-    case IndexOperation::kAdd:
-      return wrap(a + b);
-    case IndexOperation::kSub:
-      return wrap(a - b);
-    case IndexOperation::kMul:
-      return wrap(a * b);
-    case IndexOperation::kFloorDiv:
-      check_divisor();
-      return floor_divide(lhs, rhs);
-    case IndexOperation::kCeilDiv:
-      check_divisor();
-      return ceil_divide(lhs, rhs);
+    case IndexOperation::kAdd: return wrap(a + b);
+    case IndexOperation::kSub: return wrap(a - b);
+    case IndexOperation::kMul: return wrap(a * b);
+    case IndexOperation::kFloorDiv: check_divisor(); return floor_divide(lhs, rhs);
+    case IndexOperation::kCeilDiv: check_divisor(); return ceil_divide(lhs, rhs);
     case IndexOperation::kMod:
       check_divisor();
       return wrap(a - b * static_cast<uint64_t>(floor_divide(lhs, rhs)));
-    case IndexOperation::kMin:
-      return lhs < rhs ? lhs : rhs;
-    case IndexOperation::kMax:
-      return lhs < rhs ? rhs : lhs;
+    case IndexOperation::kMin: return lhs < rhs ? lhs : rhs;
+    case IndexOperation::kMax: return lhs < rhs ? rhs : lhs;
   }
   throw_internal_error(__FILE__, __LINE__, "index operation out of range");
 }

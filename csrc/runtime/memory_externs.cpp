@@ -71,9 +71,8 @@ void hostjit_return_tensor(Frame*, void* tensor, void** output) noexcept {
 }
 
 int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept {
-  return status_of(frame, [&] {
-    static_cast<at::Tensor*>(tensor)->unsafeGetTensorImpl()->bump_version();
-  });
+  return status_of(
+      frame, [&] { static_cast<at::Tensor*>(tensor)->unsafeGetTensorImpl()->bump_version(); });
 }
 
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept {

@@ -13,24 +13,25 @@ namespace hostjit {
 
 // The one list of options. X(enumerator, kind, name, argument, default on, default argument, help)
 // The parser, the error messages, `python -m hostjit knobs` and the reference page come from it.
-#define HOSTJIT_FOR_EACH_KNOB(X)                                                                 \
-  X(kHostIrJit, kSwitch, "host_ir_jit", kNone, true, "",                                         \
-    "Run compiled code. Off: the evaluator runs the same program, without recompiling.")         \
-  X(kPasses, kSwitch, "passes", kNames, true, "",                                                \
-    "Run the passes over Host IR. HOSTJIT_DISABLE=passes(a, b) skips a and b; without names, "   \
-    "all.")                                                                                      \
-  X(kRecompileLimit, kSwitch, "recompile_limit", kInteger, true, "8",                            \
-    "Specializations of one function before it warns and runs eagerly. Off: no limit.")          \
-  X(kGdb, kSwitch, "gdb", kNone, true, "", "Register generated code with GDB.")                  \
-  X(kPerf, kSwitch, "perf", kNone, false, "", "Write a perf map of generated code, so that perf names it.") \
-  X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                                 \
-    "Lower every node inside a profiler range of its own.")                                      \
-  X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")    \
-  X(kDumpHostIr, kDump, "host_ir", kDirectory, false, "", "The Host IR that is compiled.")       \
-  X(kDumpHostIrPasses, kDump, "host_ir_passes", kDirectory, false, "",                           \
-    "The Host IR before the passes and after each.")                                             \
-  X(kDumpKernels, kDump, "kernels", kDirectory, false, "", "The LLVM IR of each kernel.")        \
-  X(kDumpLlvmIr, kDump, "llvm_ir", kDirectory, false, "", "The LLVM IR of main, optimised.")     \
+#define HOSTJIT_FOR_EACH_KNOB(X)                                                               \
+  X(kHostIrJit, kSwitch, "host_ir_jit", kNone, true, "",                                       \
+    "Run compiled code. Off: the evaluator runs the same program, without recompiling.")       \
+  X(kPasses, kSwitch, "passes", kNames, true, "",                                              \
+    "Run the passes over Host IR. HOSTJIT_DISABLE=passes(a, b) skips a and b; without names, " \
+    "all.")                                                                                    \
+  X(kRecompileLimit, kSwitch, "recompile_limit", kInteger, true, "8",                          \
+    "Specializations of one function before it warns and runs eagerly. Off: no limit.")        \
+  X(kGdb, kSwitch, "gdb", kNone, true, "", "Register generated code with GDB.")                \
+  X(kPerf, kSwitch, "perf", kNone, false, "",                                                  \
+    "Write a perf map of generated code, so that perf names it.")                              \
+  X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                               \
+    "Lower every node inside a profiler range of its own.")                                    \
+  X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")  \
+  X(kDumpHostIr, kDump, "host_ir", kDirectory, false, "", "The Host IR that is compiled.")     \
+  X(kDumpHostIrPasses, kDump, "host_ir_passes", kDirectory, false, "",                         \
+    "The Host IR before the passes and after each.")                                           \
+  X(kDumpKernels, kDump, "kernels", kDirectory, false, "", "The LLVM IR of each kernel.")      \
+  X(kDumpLlvmIr, kDump, "llvm_ir", kDirectory, false, "", "The LLVM IR of main, optimised.")   \
   X(kDumpAsm, kDump, "asm", kDirectory, false, "", "The assembly of main.")
 
 enum class Knob : uint8_t {

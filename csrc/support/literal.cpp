@@ -67,9 +67,7 @@ std::string to_string(const Literal& literal) {
     std::string operator()(const Literal::Symbol& value) const {
       return concat(value.kind, "(", value.word, ")");
     }
-    std::string operator()(const Literal::Operand& value) const {
-      return concat("$", value.index);
-    }
+    std::string operator()(const Literal::Operand& value) const { return concat("$", value.index); }
     std::string operator()(const Literal::List& list) const {
       std::string text = "[";
       for (size_t i = 0; i < list.size(); ++i) text += (i ? ", " : "") + to_string(list[i]);

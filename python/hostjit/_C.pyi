@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: A002, N999
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

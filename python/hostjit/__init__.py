@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """hostjit: PyTorch programs at the speed of one function pointer.
 
-    import torch, hostjit
+import torch, hostjit
 
-    fast = hostjit.compile(model)
-    with torch.no_grad():
-        y = fast(x)
+fast = hostjit.compile(model)
+with torch.no_grad():
+    y = fast(x)
 """
 
 from importlib.metadata import version as _version

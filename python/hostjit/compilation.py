@@ -115,9 +115,7 @@ class Compilation(_Inspection):
                 raise
             return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
 
-    def _compile(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
         from hostjit.specialize import make_specialization

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from hostjit import _C
 from hostjit.compilation import Compilation, ProgramCompilation
@@ -12,6 +12,14 @@ from hostjit.compilation import Compilation, ProgramCompilation
 __all__ = ["compile"]
 
 
+@overload
+def compile(
+    target: None = None, *, runtime: str | None = None, fallback: bool = False
+) -> Callable[[Any], _C.CompiledFunction]: ...
+@overload
+def compile(
+    target: Any, *, runtime: str | None = None, fallback: bool = False
+) -> _C.CompiledFunction: ...
 def compile(
     target: Any = None, *, runtime: str | None = None, fallback: bool = False
 ) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
@@ -44,7 +52,12 @@ def compile(
     if runtime not in (None, "jit", "evaluator"):
         raise _C.Error(f"unknown runtime '{runtime}', expected 'jit' or 'evaluator'")
     if target is None:
-        return lambda decorated: compile(decorated, runtime=runtime, fallback=fallback)
+
+        def decorate(decorated: Any) -> _C.CompiledFunction:
+            compiled: _C.CompiledFunction = compile(decorated, runtime=runtime, fallback=fallback)
+            return compiled
+
+        return decorate
     if isinstance(target, str):
         target = _C.parse(target)
     if isinstance(target, _C.Program):

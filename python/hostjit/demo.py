@@ -65,7 +65,7 @@ def _microseconds(call: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> f
 def demo() -> None:
     """Print the Host IR and memory plan of one model, and a table of all."""
     torch.set_num_threads(1)
-    rows = []
+    rows: list[tuple[str, float, float, float, float, float]] = []
     with torch.no_grad():
         for name, (model, args) in _models().items():
             model.eval()

@@ -18,7 +18,9 @@ def knobs(
     """Lay options over the environment's, for the whole process, inside a `with` block.
 
     Args:
-        enable, disable, dump: as in HOSTJIT_ENABLE, HOSTJIT_DISABLE, HOSTJIT_DUMP.
+        enable: as in HOSTJIT_ENABLE.
+        disable: as in HOSTJIT_DISABLE.
+        dump: as in HOSTJIT_DUMP.
         dump_directory: as HOSTJIT_DUMP_DIR; None leaves it.
 
     Raises hostjit.Error that lists the valid names for an unknown one.
@@ -27,9 +29,7 @@ def knobs(
         with hostjit.knobs(dump="host_ir,llvm_ir"):
             fast(x)
     """
-    ticket = _C.push_knobs(
-        enable=enable, disable=disable, dump=dump, dump_directory=dump_directory
-    )
+    ticket = _C.push_knobs(enable=enable, disable=disable, dump=dump, dump_directory=dump_directory)
     try:
         yield
     finally:

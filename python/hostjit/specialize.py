@@ -132,7 +132,7 @@ def _describe(output: capture_outputs.Output) -> tuple[Any, ...]:
         case capture_outputs.ObjectOutput(kind, names, items):
 
             def make(*values: Any) -> Any:
-                instance = object.__new__(kind)
+                instance: Any = object.__new__(kind)
                 instance.__dict__.update(zip(names, values, strict=True))
                 return instance
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input that is wrong or unusual: the right answer or a precise error, and the object still works."""
+"""Wrong or unusual input: the right answer or a precise error, and the object still works."""
 
 from __future__ import annotations
 
@@ -161,7 +161,9 @@ def test_dispatch_modes_see_the_operators(fast: Any) -> None:
     class Count(TorchDispatchMode):
         count = 0
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             self.count += 1
             return func(*args, **(kwargs or {}))
 

@@ -361,7 +361,7 @@ def test_attributes_are_those_of_the_target() -> None:
     model = MLP()
     fast = hostjit.compile(model)
     assert fast.scale == 1.0
-    assert list(fast.parameters())[0] is model.up.weight
+    assert next(iter(fast.parameters())) is model.up.weight
     assert fast.__wrapped__ is model
     with pytest.raises(AttributeError, match="nowhere"):
         _ = fast.nowhere

@@ -41,7 +41,9 @@ def test_dumps_go_to_numbered_files(tmp_path: Path) -> None:
     for part in ("captured", "plan_memory", "host_ir", ".ll", ".s"):
         assert any(part in name for name in names), (part, names)
     with_text = [path for path in tmp_path.iterdir() if path.suffix == ".hir"]
-    assert all("program @" in path.read_text() or "unchanged" in path.read_text() for path in with_text)
+    assert all(
+        "program @" in path.read_text() or "unchanged" in path.read_text() for path in with_text
+    )
 
 
 def test_dumps_go_to_stderr_without_a_directory() -> None:

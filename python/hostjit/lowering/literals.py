@@ -24,9 +24,7 @@ class CallArguments:
         aliases: positions of operands whose memory a result may share.
     """
 
-    def __init__(
-        self, node: torch.fx.Node, value_of: Callable[[torch.fx.Node], _C.Value]
-    ) -> None:
+    def __init__(self, node: torch.fx.Node, value_of: Callable[[torch.fx.Node], _C.Value]) -> None:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
         self._value_of = value_of

@@ -59,4 +59,3 @@ def _label(item: PointwiseGroup | Node) -> str:
 def _identifier(name: str) -> str:
     text = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
     return text if text[:1].isalpha() or text[:1] == "_" else f"_{text}"
-

@@ -34,6 +34,7 @@ class Access:
 
 
 def is_tensor(node: Node) -> bool:
+    """Tell whether a node's value is one tensor."""
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 

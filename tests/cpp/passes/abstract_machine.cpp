@@ -2,7 +2,6 @@
 #include "passes/abstract_machine.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ir/effects.h"
 #include "ir/visitor.h"
@@ -45,7 +44,7 @@ void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
   if (const auto* deallocate = op.get_if<Deallocate>()) {
     const Value* buffer = deallocate->buffer;
     if (buffer->producer()->is<Allocate>()) {
-      std::memset(addresses_.at(buffer), kFreed, buffer->tensor_type().extent_in_bytes());
+      std::fill_n(addresses_.at(buffer), buffer->tensor_type().extent_in_bytes(), kFreed);
     }
     return;
   }

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from hostjit.kernels import DType, KernelBuilder
 from mcjit import TORCH_DTYPES, CompiledKernel
 from special_values import special
+
+from hostjit.kernels import DType, KernelBuilder
 
 OUT_OF_RANGE = [300.7, 3e9, -3e9, 3000000255.0, 1e19, -1e19, 70000.0, 255.9, -129.0, 2.0**31]
 OUT_OF_RANGE += [-(2.0**31), -(2.0**31) - 0.5, 2.0**31 - 0.5, 2.0**63, -(2.0**63), 0.1, 1 / 3]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from mcjit import CompiledKernel, host_features, optimised
 
 from hostjit.kernels import DType, KernelBuilder, llvm_ir
 from hostjit.kernels.iteration import simplify
-from mcjit import CompiledKernel, host_features, optimised
 
 F32 = DType.F32
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-
-from hostjit.kernels import OPERATIONS, DType, KernelBuilder, result_dtype
 from mcjit import TORCH_DTYPES, CompiledKernel
 from special_values import pair, special
+
+from hostjit.kernels import OPERATIONS, DType, KernelBuilder, result_dtype
 
 Reference = Callable[..., torch.Tensor]
 

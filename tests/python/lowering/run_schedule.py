@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from mcjit import CompiledKernel
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from hostjit.lowering.grouping import PointwiseGroup, ScheduleItem, schedule
-from mcjit import CompiledKernel
 
 __all__ = ["capture", "check", "names", "run"]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from run_schedule import capture, check, names, run
 
 from hostjit.lowering.grouping import PointwiseGroup, schedule
-from run_schedule import capture, check, names, run
 
 Tensor = torch.Tensor
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from mcjit import CompiledKernel
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.pointwise import creates, pointwise
-from mcjit import CompiledKernel
 
 Tensor = torch.Tensor
 F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
