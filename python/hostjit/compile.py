@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
+import torch
+
 from hostjit import _C
 from hostjit.compilation import Compilation, ProgramCompilation
 
@@ -30,8 +32,8 @@ def compile(
     call. Calls that need autograd run eagerly, and say so once.
 
     Args:
-        target: a function, nn.Module, method, `hostjit.ir.Program` or Host IR text. Without it,
-            returns a decorator.
+        target: a function, nn.Module, method, fusion built by hand as a `torch.fx.Graph`,
+            `hostjit.ir.Program` or Host IR text. Without it, returns a decorator.
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
         fallback: run what cannot be captured eagerly, with a warning, instead of raising.
 
@@ -60,12 +62,14 @@ def compile(
         return decorate
     if isinstance(target, str):
         target = _C.parse(target)
+    if isinstance(target, torch.fx.Graph):
+        target = torch.fx.GraphModule({}, target)
     if isinstance(target, _C.Program):
         program = ProgramCompilation(target, runtime)
         return _C.CompiledFunction(program.run, program)
     if not callable(target):
         raise TypeError(
-            f"hostjit.compile takes a callable, a Program or Host IR text, got "
+            f"hostjit.compile takes a callable, a torch.fx.Graph, a Program or Host IR text, got "
             f"{type(target).__qualname__}"
         )
     return _C.CompiledFunction(target, Compilation(target, runtime, fallback))

@@ -421,3 +421,15 @@ def test_an_operator_that_hands_back_its_operand() -> None:
     first, _ = fast(torch.ones(8))
     fast(torch.zeros(8))
     assert_close(first, torch.full((8,), 2.0))
+
+
+def test_a_fusion_built_by_hand() -> None:
+    graph = torch.fx.Graph()
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    total = graph.call_function(torch.add, (a, b))
+    graph.output((graph.call_function(torch.relu, (total,)), total))
+    fast = hostjit.compile(graph)
+    x, y = torch.randn(4, 8), torch.randn(8)
+    for found, expected in zip(fast(x, y), (torch.relu(x + y), x + y), strict=True):
+        assert_close(found, expected)
+    assert fast.host_ir().count("launch_kernel(") == 1
