@@ -433,3 +433,23 @@ def test_a_fusion_built_by_hand() -> None:
     for found, expected in zip(fast(x, y), (torch.relu(x + y), x + y), strict=True):
         assert_close(found, expected)
     assert fast.host_ir().count("launch_kernel(") == 1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 600])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_of_every_size_and_thread_count(rows: int, transposed: bool) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        product = nn.functional.linear(x, w, b) if transposed else torch.addmm(b, x, w)
+        return torch.relu(product)
+
+    fast = hostjit.compile(f)
+    x, b = torch.randn(rows, 700), torch.randn(650)
+    w = torch.randn(650, 700) if transposed else torch.randn(700, 650)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 4, 1):
+            torch.set_num_threads(count)
+            assert_close(fast(x, w, b), f(x, w, b), rtol=1e-5, atol=1e-4)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(fast.specializations) == 1
