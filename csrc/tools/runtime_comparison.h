@@ -161,10 +161,20 @@ inline std::string difference(const std::string& name, const at::Tensor& found,
                            : at::elementSize(at::toRealValueType(found.scalar_type())) >= 4
                                ? 1e-5
                                : 1.6e-2;
-  if (at::allclose(widened(found), widened(expected), tolerance, tolerance, /*equal_nan=*/true)) {
-    return "";
+  // A sum is rounded relative to its terms, which the largest elements tell of.
+  double scale = 1.0;
+  if (is_inexact && expected.numel() != 0) {
+    const at::Tensor sizes = at::nan_to_num(widened(expected).abs(), 0.0, 0.0, 0.0);
+    scale = std::max(scale, sizes.max().item<double>());
   }
-  return concat(name, ": the JIT's is ", found, "\nthe evaluator's ", expected, "\n");
+  const at::Tensor a = widened(found);
+  const at::Tensor b = widened(expected);
+  if (at::allclose(a, b, tolerance, tolerance * scale, /*equal_nan=*/true)) return "";
+  const at::Tensor apart = at::isclose(a, b, tolerance, tolerance * scale, /*equal_nan=*/true);
+  const at::Tensor first = apart.logical_not().flatten().nonzero()[0][0];
+  return concat(name, ": ", apart.logical_not().sum().item<int64_t>(), " of ", found.numel(),
+                " elements differ; element ", first.item<int64_t>(), ": the JIT's is ",
+                a.flatten()[first].item(), ", the evaluator's ", b.flatten()[first].item(), "\n");
 }
 
 // Calls both runtimes with equal inputs, `num_calls` times each on one frame. Empty when errors,
