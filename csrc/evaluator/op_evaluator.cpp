@@ -104,8 +104,9 @@ void OpEvaluator::evaluate(const Matmul& op) {
 }
 
 void OpEvaluator::evaluate(const Linear& op) {
-  at::linear_out(tensor(op.out), tensor(op.input), tensor(op.weight),
-                 op.bias ? std::optional(tensor(op.bias)) : std::nullopt);
+  // linear_out would resize the output of a vector to one row.
+  tensor(op.out).copy_(at::linear(tensor(op.input), tensor(op.weight),
+                                  op.bias ? std::optional(tensor(op.bias)) : std::nullopt));
 }
 
 void OpEvaluator::evaluate(const Bmm& op) {
