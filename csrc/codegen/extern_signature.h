@@ -15,11 +15,13 @@
 namespace hostjit {
 
 // One enumerator per extern, with its name.
+// NOLINTBEGIN(readability-identifier-naming)
 enum class Extern : uint8_t {
 #define HOSTJIT_EXTERN_ENUMERATOR(name) name,
   HOSTJIT_FOR_EACH_EXTERN(HOSTJIT_EXTERN_ENUMERATOR)
 #undef HOSTJIT_EXTERN_ENUMERATOR
 };
+// NOLINTEND(readability-identifier-naming)
 
 template <class T>
 llvm::Type* llvm_type(llvm::LLVMContext& context) {

@@ -36,8 +36,8 @@ struct ArenaPlan {
 class Program {
  public:
   explicit Program(std::string name) : name_(std::move(name)) {}
-  Program(Program&&) = default;
-  Program& operator=(Program&&) = default;
+  Program(Program&&) noexcept = default;
+  Program& operator=(Program&&) noexcept = default;
 
   const std::string& name() const { return name_; }
   const std::vector<Value*>& inputs() const { return inputs_; }
