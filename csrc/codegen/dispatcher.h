@@ -108,6 +108,11 @@ class Dispatcher {
   void mark_kernel_operands();                        // launch.cpp
   llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
 
+  // parallel.cpp: calls `kernel` with `arguments` and then a range of [0, num_items), from as many
+  // threads as get at least `grain` items.
+  void emit_parallel_call(llvm::Function* kernel, llvm::ArrayRef<llvm::Value*> arguments,
+                          int64_t num_items, int64_t grain);
+
   // math.cpp
   void emit_product(const Product& product);
   bool writes_apart(const Product& product) const;

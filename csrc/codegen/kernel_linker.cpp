@@ -70,10 +70,12 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
   HOSTJIT_CHECK(type.getReturnType()->isVoidTy(), "launch_kernel '", launch.kernel,
                 "': the kernel returns ", type_text(*type.getReturnType()), ", expected void");
   const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
-  const size_t expected = num_tensors + launch.scalars.size();
+  const size_t num_scalars = launch.scalars.size();
+  const size_t expected = num_tensors + num_scalars + (launch.grid.empty() ? 0 : 2);
   HOSTJIT_CHECK(type.getNumParams() == expected && !type.isVarArg(), "launch_kernel '",
                 launch.kernel, "': the kernel has ", type.getNumParams(), " parameters, expected ",
-                num_tensors, " pointers and ", launch.scalars.size(), " scalars");
+                num_tensors, " pointers and ", num_scalars, " scalars",
+                launch.grid.empty() ? "" : ", and the range of items");
   for (size_t i = 0; i < expected; ++i) {
     const llvm::Type* found = type.getParamType(static_cast<unsigned>(i));
     if (i < num_tensors) {
@@ -82,7 +84,9 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
                     ", expected ptr");
       continue;
     }
-    const bool is_f64 = std::holds_alternative<F64Type>(launch.scalars[i - num_tensors]->type());
+    const size_t scalar = i - num_tensors;
+    const bool is_f64 =
+        scalar < num_scalars && std::holds_alternative<F64Type>(launch.scalars[scalar]->type());
     HOSTJIT_CHECK(is_f64 ? found->isDoubleTy() : found->isIntegerTy(64), "launch_kernel '",
                   launch.kernel, "': parameter ", i, " has type ", type_text(*found), ", expected ",
                   is_f64 ? "double" : "i64");

@@ -16,7 +16,12 @@ void Dispatcher::emit(const LaunchKernel& op) {
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
   for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
-  builder_.CreateCall(kernels_.get(op), arguments);
+  llvm::Function* kernel = kernels_.get(op);
+  if (op.grid.empty()) {
+    builder_.CreateCall(kernel, arguments);
+  } else {
+    emit_parallel_call(kernel, arguments, op.grid[0], op.block.empty() ? 1 : op.block[0]);
+  }
   note_launch(op);
 }
 

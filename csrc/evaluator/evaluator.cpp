@@ -29,8 +29,13 @@ namespace {
 void check_kernel(const LaunchKernel& op, const std::map<std::string, PackedKernel>& kernels) {
   HOSTJIT_CHECK(kernels.contains(op.kernel), "launch_kernel: no kernel '", op.kernel,
                 "' was given to the evaluator");
-  HOSTJIT_CHECK(op.grid.empty() && op.stream == nullptr, "launch_kernel '", op.kernel,
-                "': the evaluator runs kernels of the CPU, found one of a device");
+  for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
+    for (const Value* operand : *operands) {
+      HOSTJIT_CHECK(operand->tensor_type().device.type == DeviceType::kCPU, "launch_kernel '",
+                    op.kernel, "': the evaluator runs kernels of the CPU, %", operand->name(),
+                    " is on ", to_string(operand->tensor_type().device));
+    }
+  }
 }
 
 RuntimeValue read_input(const Value& value, void* argument) {

@@ -96,6 +96,9 @@ void OpEvaluator::evaluate(const LaunchKernel& op) {
     }
   }
   for (const Value* operand : op.scalars) arguments.push_back(values_.address(operand));
+  int64_t begin = 0;
+  int64_t end = op.grid.empty() ? 0 : op.grid[0];
+  if (!op.grid.empty()) arguments.insert(arguments.end(), {&begin, &end});
   kernels_.at(op.kernel)(arguments.data());
 }
 

@@ -13,6 +13,12 @@ void require_extent(const OpVerifier& verifier, std::string_view name,
                    concat("is ", to_string(extent)), "[] or three positive sizes");
 }
 
+void require_items(const OpVerifier& verifier, std::string_view name,
+                   const std::vector<int64_t>& extent) {
+  verifier.require(extent.empty() || (extent[1] == 1 && extent[2] == 1), name,
+                   concat("is ", to_string(extent)), "[] or [items, 1, 1] on the CPU");
+}
+
 }  // namespace
 
 void LaunchKernel::verify(const OpVerifier& verifier) const {
@@ -40,8 +46,10 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
                    "0 or more bytes");
   if (stream) verifier.require_scalar("stream", stream, {"stream"});
   if (device && device->type == DeviceType::kCPU) {
-    verifier.require(grid.empty(), "grid", concat("is ", to_string(grid)), "[] on the CPU");
-    verifier.require(block.empty(), "block", concat("is ", to_string(block)), "[] on the CPU");
+    require_items(verifier, "grid", grid);
+    require_items(verifier, "block", block);
+    verifier.require(block.empty() || !grid.empty(), "block", concat("is ", to_string(block)),
+                     "[] without a grid on the CPU");
     verifier.require(shared_memory == 0, "shared_memory", concat("is ", shared_memory),
                      "0 on the CPU");
     verifier.require(!stream, "stream", "is given", "none on the CPU");

@@ -11,8 +11,10 @@
 namespace hostjit {
 
 // Runs a kernel of the program. Its parameters are the data pointers of inputs, in_out and
-// outputs, then the scalars. grid, block and shared_memory (bytes) are for devices; a CPU kernel
-// loops by itself and takes none.
+// outputs, then the scalars. A CPU kernel loops by itself and takes no grid; or its work is
+// grid=[items, 1, 1] independent items, which threads may share, at least block=[items, 1, 1]
+// each: then two more parameters, i64, are the first item to do and the end of them.
+// shared_memory (bytes) is for devices.
 struct LaunchKernel {
   static constexpr OpInfo kInfo{"launch_kernel", "Runs a kernel on the memory of its operands."};
   std::string kernel = {};

@@ -9,16 +9,10 @@
 #include <utility>
 
 #include "runtime/externs.h"
+#include "runtime/torch_symbols.h"
 
 namespace hostjit {
 namespace {
-
-// Of libtorch_cpu when it is loaded, which need not be in the global scope.
-void* find_in_torch(const std::string& symbol) {
-  static void* const library = dlopen("libtorch_cpu.so", RTLD_NOLOAD | RTLD_LAZY);
-  void* address = library ? dlsym(library, symbol.c_str()) : nullptr;
-  return address ? address : dlsym(RTLD_DEFAULT, symbol.c_str());
-}
 
 template <class R, class... A>
 void* address(R (*function)(A...)) {
@@ -37,7 +31,7 @@ std::vector<VectorMathVariant> available_variants(
   std::set<std::pair<std::string, unsigned>> found;
   for (const VectorMathVariant& candidate : candidates) {
     const auto key = std::make_pair(candidate.scalar_name, candidate.lanes);
-    if (found.contains(key) || !find_in_torch(candidate.symbol)) continue;
+    if (found.contains(key) || !find_torch_symbol(candidate.symbol)) continue;
     found.insert(key);
     available.push_back(candidate);
   }
@@ -53,7 +47,7 @@ std::map<std::string, void*> symbol_addresses(const std::vector<VectorMathVarian
     symbols[function.name] = function.libm_function;
   }
   for (const VectorMathVariant& variant : variants) {
-    symbols[variant.symbol] = find_in_torch(variant.symbol);
+    symbols[variant.symbol] = find_torch_symbol(variant.symbol);
   }
   // LLVM calls these for intrinsics that are too long for inline code or have no instruction.
   for (const char* name :

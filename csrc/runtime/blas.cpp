@@ -3,7 +3,6 @@
 
 #include <ATen/ops/addmm_cpu_dispatch.h>
 #include <ATen/ops/mm_cpu_dispatch.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <type_traits>
 
 #include "runtime/tensor_header.h"
+#include "runtime/torch_symbols.h"
 
 namespace hostjit {
 namespace {
@@ -27,22 +27,6 @@ using GemvFunction = void (*)(const char* transpose, const int64_t* m, const int
                               const T* alpha, const T* a, const int64_t* lda, const T* x,
                               const int64_t* increment_x, const T* beta, T* y,
                               const int64_t* increment_y);
-
-// Looks in libtorch_cpu and what it depends on first: the process may hold another BLAS (NumPy's)
-// with the same names and other threads.
-template <class Function>
-Function find_in_torch(const std::string& name) {
-  void* symbol = nullptr;
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&at::cpu::mm), &info) != 0 && info.dli_fname != nullptr) {
-    if (void* library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)) {
-      symbol = dlsym(library, name.c_str());
-      dlclose(library);
-    }
-  }
-  if (symbol == nullptr) symbol = dlsym(RTLD_DEFAULT, name.c_str());
-  return reinterpret_cast<Function>(symbol);
-}
 
 template <class T>
 std::string symbol_name(const char* operation) {

@@ -55,6 +55,13 @@ void hostjit_gemm_f64(bool transpose_a, bool transpose_b, int64_t m, int64_t n, 
 // Threads that the library would use: torch.get_num_threads().
 int64_t hostjit_num_threads() noexcept;
 
+// Calls range(begin, end, arguments) for parts that make up [0, num_items), at least `grain` items
+// each, on the threads of PyTorch's intra-op pool: as many as torch.get_num_threads(), one inside
+// a parallel region. Returns when all are done.
+using RangeFunction = void (*)(int64_t begin, int64_t end, void* const* arguments);
+void hostjit_parallel_for(int64_t num_items, int64_t grain, RangeFunction range,
+                          void* const* arguments) noexcept;
+
 // y = op(a) @ x * alpha + beta * y, column-major a[m, n].
 void hostjit_gemv_f32(bool transpose, int64_t m, int64_t n, float alpha, const float* a,
                       int64_t lda, const float* x, float beta, float* y) noexcept;
@@ -90,6 +97,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_copy)                  \
   X(hostjit_aten_call)             \
   X(hostjit_num_threads)           \
+  X(hostjit_parallel_for)          \
   X(hostjit_gemm_f32)              \
   X(hostjit_gemm_f64)              \
   X(hostjit_gemv_f32)              \

@@ -4,7 +4,8 @@
 `KernelBuilder` makes a `PointwiseKernel`; `llvm_ir` writes it. Nothing here needs the C++ core.
 """
 
-from hostjit.kernels.codegen import llvm_ir
+from hostjit.kernels.codegen import llvm_ir, num_items
+from hostjit.kernels.cost import estimated_nanoseconds
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import KernelBuilder, PointwiseKernel
 from hostjit.kernels.operation import OPERATIONS, result_dtype
@@ -17,6 +18,8 @@ __all__ = [
     "KernelBuilder",
     "PointwiseKernel",
     "VectorMathFunction",
+    "estimated_nanoseconds",
     "llvm_ir",
+    "num_items",
     "result_dtype",
 ]

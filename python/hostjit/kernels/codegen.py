@@ -17,20 +17,31 @@ from hostjit.kernels.expression import (
     Load,
     PointwiseKernel,
     ScalarArgument,
+    Store,
 )
-from hostjit.kernels.iteration import extent, simplify
+from hostjit.kernels.iteration import extent, simplify, split_dimension
 from hostjit.kernels.operation import Emitter, Value, apply
 
-__all__ = ["llvm_ir"]
+__all__ = ["llvm_ir", "num_items"]
 
 _INDEX = ir.IntType(64)
 _POINTER = ir.PointerType()
 
 
-def llvm_ir(kernel: PointwiseKernel) -> str:
+def num_items(kernel: PointwiseKernel) -> int:
+    """The number of independent items that a kernel's work can be split into.
+
+    Example: num_items(kernel) == 512 for a kernel over (512, 64) that broadcasts along the rows
+    """
+    shape, _ = simplify(kernel.shape, [access.strides for access in _accesses(kernel)])
+    return shape[split_dimension(shape)] if shape else 1
+
+
+def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     """Write a kernel as LLVM IR.
 
-    Arguments: the kernel.
+    Arguments: the kernel; whether its function does a range of its items, which it gets as two
+    more parameters `i64 begin, i64 end`, begin < end, instead of all of them.
     Returns: the text of `define void @name(ptr inputs..., ptr outputs..., scalars...)` and of the
     declarations that it needs, with neither target triple nor data layout.
     Example: llvm_ir(builder.build())
@@ -38,17 +49,24 @@ def llvm_ir(kernel: PointwiseKernel) -> str:
     module = ir.Module(kernel.name)
     scalars = [dtype.register_type() for dtype in kernel.scalars()]
     pointers = [_POINTER] * (len(kernel.inputs) + len(kernel.outputs))
-    signature = ir.FunctionType(ir.VoidType(), pointers + scalars)
+    bounds = [_INDEX, _INDEX] if over_range else []
+    signature = ir.FunctionType(ir.VoidType(), pointers + scalars + bounds)
     function = ir.Function(module, signature, kernel.name)
     function.attributes.add("nounwind")
     _describe_arguments(kernel, function)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     if kernel.stores and 0 not in kernel.shape:
-        _KernelWriter(kernel, function, Emitter(module, builder)).write()
+        items = (function.args[-2], function.args[-1]) if over_range else None
+        _KernelWriter(kernel, function, Emitter(module, builder), items).write()
     else:
         builder.ret_void()
     lines = str(module).splitlines()
     return "\n".join(line for line in lines if not line.startswith(("; Module", "target "))) + "\n"
+
+
+def _accesses(kernel: PointwiseKernel) -> list[Store | Load | Index]:
+    """What moves with the point: the stores, then the loads and index values in order."""
+    return [*kernel.stores, *(v for v in kernel.values if isinstance(v, Load | Index))]
 
 
 def _describe_arguments(kernel: PointwiseKernel, function: Any) -> None:
@@ -80,31 +98,37 @@ def _describe_arguments(kernel: PointwiseKernel, function: Any) -> None:
 class _KernelWriter:
     """Writes the loops and the body.
 
-    Accesses are listed once: the stores, then the loads and the index values in order. `cursors`
-    holds for each the pointer (or number) of the loops entered so far.
+    `cursors` holds for each access the pointer (or number) of the loops entered so far. `items`
+    are the bounds along the split dimension, or None for all of it.
     """
 
-    def __init__(self, kernel: PointwiseKernel, function: Any, emitter: Emitter) -> None:
+    def __init__(
+        self,
+        kernel: PointwiseKernel,
+        function: Any,
+        emitter: Emitter,
+        items: tuple[Any, Any] | None,
+    ) -> None:
         self.kernel = kernel
         self.function = function
         self.emitter = emitter
         self.builder = emitter.builder
-        self.reads = [value for value in kernel.values if isinstance(value, Load | Index)]
-        strides = [access.strides for access in (*kernel.stores, *self.reads)]
-        self.shape, self.strides = simplify(kernel.shape, strides)
+        self.accesses = _accesses(kernel)
+        self.shape, self.strides = simplify(kernel.shape, [a.strides for a in self.accesses])
+        self.bounds = [(ir.Constant(_INDEX, 0), ir.Constant(_INDEX, n)) for n in self.shape]
+        if items and self.shape:
+            self.bounds[split_dimension(self.shape)] = items
 
     def write(self) -> None:
         num_inputs = len(self.kernel.inputs)
         cursors: list[Any] = []
-        for target in self.kernel.stores:
-            base = self.function.args[num_inputs + target.operand]
-            cursors.append(self._advance(base, target.offset, target.dtype))
-        for read in self.reads:
-            if isinstance(read, Index):
-                cursors.append(ir.Constant(_INDEX, read.offset))
+        for access in self.accesses:
+            if isinstance(access, Index):
+                cursors.append(ir.Constant(_INDEX, access.offset))
             else:
-                base = self.function.args[read.operand]
-                cursors.append(self._advance(base, read.offset, read.dtype))
+                first = num_inputs if isinstance(access, Store) else 0
+                base = self.function.args[first + access.operand]
+                cursors.append(self._advance(base, access.offset, access.dtype))
         self._loop(0, cursors)
         self.builder.ret_void()
 
@@ -117,7 +141,7 @@ class _KernelWriter:
         return self.builder.gep(pointer, [elements], inbounds=True, source_etype=type_)
 
     def _loop(self, depth: int, cursors: list[Any]) -> None:
-        """Write the loop of dimension `depth`, tested at the bottom as every size is positive."""
+        """Write the loop of dimension `depth`, tested at the bottom as no range is empty."""
         if depth == len(self.shape):
             self._body(cursors)
             return
@@ -128,20 +152,19 @@ class _KernelWriter:
         builder.branch(loop)
         builder.position_at_end(loop)
         counter = builder.phi(_INDEX, name=f"i{depth}")
-        counter.add_incoming(ir.Constant(_INDEX, 0), before)
+        first, end = self.bounds[depth]
+        counter.add_incoming(first, before)
         self._loop(depth + 1, self._step(depth, counter, cursors))
         following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
-        size = ir.Constant(_INDEX, self.shape[depth])
-        builder.cbranch(builder.icmp_unsigned("==", following, size), done, loop)
+        builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
         builder.position_at_end(done)
 
     def _step(self, depth: int, counter: Any, cursors: list[Any]) -> list[Any]:
         """The cursors at `counter` along dimension `depth`."""
         moved: list[Any] = []
-        accesses = (*self.kernel.stores, *self.reads)
         scaled: dict[int, Any] = {1: counter}
-        for access, strides, cursor in zip(accesses, self.strides, cursors, strict=True):
+        for access, strides, cursor in zip(self.accesses, self.strides, cursors, strict=True):
             stride = strides[depth]
             if stride == 0:
                 moved.append(cursor)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-__all__ = ["extent", "simplify"]
+__all__ = ["extent", "simplify", "split_dimension"]
 
 Strides = tuple[int, ...]
+
+# Split more evenly over the threads of most machines than the largest error that matters.
+_ENOUGH_ITEMS = 256
 
 
 def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Strides]]:
@@ -35,6 +38,15 @@ def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Str
         for access, stride in zip(merged, strides, strict=True):
             access.append(stride)
     return tuple(sizes), [tuple(access) for access in merged]
+
+
+def split_dimension(shape: Strides) -> int:
+    """The dimension of a simplified shape along which threads may share the work.
+
+    The outermost one with enough items, so that each thread walks memory of its own.
+    """
+    wide = (dim for dim, size in enumerate(shape) if size >= _ENOUGH_ITEMS)
+    return next(wide, max(range(len(shape)), key=shape.__getitem__))
 
 
 def extent(shape: Strides, strides: Strides, offset: int) -> int:

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a kernel may take, to decide whether threads are worth waking."""
+
+from __future__ import annotations
+
+import math
+
+from hostjit.kernels.expression import Apply, Cast, Expression, Load, PointwiseKernel
+from hostjit.kernels.vector_math import VECTOR_MATH
+
+__all__ = ["estimated_nanoseconds"]
+
+# Measured on one core of Zen 5 with AVX-512, per element of f32: buffers in the third-level cache,
+# arithmetic, and functions (the operations made of them included).
+_PER_BYTE = 0.01
+_PER_OPERATION = 0.03
+_PER_FUNCTION = 0.4
+_FUNCTIONS = {*VECTOR_MATH, "sigmoid", "silu", "gelu", "gelu_tanh", "log_sigmoid", "elu", "mish"}
+
+
+def estimated_nanoseconds(kernel: PointwiseKernel) -> float:
+    """Estimate the time of one thread for all points of a kernel, within a small factor."""
+    written = sum(store.dtype.itemsize for store in kernel.stores) * _PER_BYTE
+    return math.prod(kernel.shape) * (written + sum(map(_nanoseconds, kernel.values)))
+
+
+def _nanoseconds(value: Expression) -> float:
+    match value:
+        case Load(dtype=dtype, strides=strides):
+            return dtype.itemsize * _PER_BYTE if any(strides) else 0.0
+        case Apply(name=name):
+            return _PER_FUNCTION if name in _FUNCTIONS else _PER_OPERATION
+        case Cast():
+            return _PER_OPERATION
+    return 0.0

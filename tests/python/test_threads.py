@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large work is shared with PyTorch's intra-op threads, and the answer does not depend on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import hostjit
+
+
+@pytest.fixture(autouse=True)
+def restore_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def gate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x) * torch.sigmoid(y) + x
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(1 << 16,), (65537,), (300, 1000), (3, 100_003), (2, 3, 30_000)])
+def test_the_result_is_that_of_one_thread(
+    shape: tuple[int, ...], num_threads: int, runtime: str
+) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(shape), torch.randn(shape[-1])
+    fast = hostjit.compile(gate, runtime=runtime)
+    torch.set_num_threads(1)
+    expected = fast(x, y)
+    assert "grid=" in fast.host_ir()
+    torch.set_num_threads(num_threads)
+    assert torch.equal(fast(x, y), expected)
+    torch.testing.assert_close(expected, gate(x, y))
+
+
+def test_small_work_stays_in_one_thread() -> None:
+    fast = hostjit.compile(gate)
+    fast(torch.randn(64), torch.randn(64))
+    assert "grid=" not in fast.host_ir()
+
+
+def test_broadcast_columns_are_split_too() -> None:
+    """The split dimension need not be the first of the tensor."""
+    torch.set_num_threads(2)
+    x, y = torch.randn(3, 50_000), torch.randn(3, 1)
+    fast = hostjit.compile(gate)
+    torch.testing.assert_close(fast(x, y), gate(x, y))
+
+
+def test_several_callers_at_once() -> None:
+    torch.set_num_threads(2)
+    fast = hostjit.compile(gate)
+    x, y = torch.randn(1 << 16), torch.randn(1 << 16)
+    expected = fast(x, y)
+    wrong: list[int] = []
+
+    def call() -> None:
+        torch.set_num_threads(2)
+        for round_ in range(50):
+            if not torch.equal(fast(x, y), expected):
+                wrong.append(round_)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
