@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
+from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.recorder import record
 from hostjit.capture.traced_graph import (
@@ -101,7 +102,8 @@ class _Recipe:
             wrapped: list[Any] = [FunctionalTensor.to_functional(arg) for arg in args]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=True))
             interpreter = _Interpreter(self._module, attributes)
-            results = interpreter.run(*wrapped[: self._count])
+            with Decompositions():  # type: ignore[no-untyped-call]
+                results = interpreter.run(*wrapped[: self._count])
             outputs = [self._unwrap(result) for result in results]
             self.output_storages = [storage_of(result) for result in results]
             self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]

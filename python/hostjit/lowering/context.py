@@ -79,12 +79,17 @@ class LoweringContext:
 
     def view(self, node: Node, source: Node) -> None:
         """Bind `node` to a view of the memory of `source`, as their strides and offsets say."""
-        shape, base = node.meta["val"], source.meta["val"]
-        fields = {
-            "source": self.value(source),
-            "offset": shape.storage_offset() - base.storage_offset(),
-        }
-        self.bind(node, self.create("view", fields, [tensor_type(shape)]))
+        self.bind(node, self._view(node.meta["val"], source))
+
+    def views(self, node: Node, source: Node) -> None:
+        """Bind `node`, whose value is a tuple, to views of the memory of `source`."""
+        self._tuples[node] = [self._view(shape, source) for shape in node.meta["val"]]
+
+    def _view(self, shape: torch.Tensor, source: Node) -> _C.Value:
+        offset = shape.storage_offset() - source.meta["val"].storage_offset()
+        fields = {"source": self.value(source), "offset": offset}
+        value: _C.Value = self.create("view", fields, [tensor_type(shape)])
+        return value
 
     def aten_call(self, node: Node) -> None:
         """Lower `node` to a call through PyTorch's dispatcher: right for every operator."""

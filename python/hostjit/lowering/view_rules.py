@@ -45,6 +45,20 @@ def lower_view(context: LoweringContext, node: Node) -> bool:
     return True
 
 
+@lowers(
+    "aten.split.Tensor",
+    "aten.split_with_sizes.default",
+    "aten.unbind.int",
+    "aten.unsafe_split.Tensor",
+)
+def lower_parts(context: LoweringContext, node: Node) -> bool:
+    """Several views of the first argument."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    context.views(node, source)
+    return True
+
+
 def _shares_memory(result: torch.Tensor, base: torch.Tensor) -> bool:
     return (
         result.untyped_storage()._cdata == base.untyped_storage()._cdata

@@ -20,7 +20,7 @@ _OVERLAPPING = {
     "aten.diagonal.default",
 }
 # The schema says that the result is new; functional graphs only use it where it may be shared.
-_SHARING = {"aten._unsafe_view.default"}
+_SHARING = {"aten._unsafe_view.default", "aten.unsafe_split.Tensor"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Large operators as the small ones they are made of, where those fuse to something faster.
+
+PyTorch computes recurrent cells, attention and encoder layers by one operator each. At the sizes
+where the host is what one waits for, linear layers and fused kernels are several times faster, and
+their results agree to rounding. Larger work is left to the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+__all__ = ["Decompositions"]
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+# Steps of recurrent networks that are unrolled, over all layers and directions.
+_MAX_STEPS = 64
+# Elements of the attention matrix, all heads together, up to which it is computed as such.
+_MAX_SCORES = 1 << 16
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+class Decompositions(TorchDispatchMode):
+    """Replaces operators of the table while it is in force, where their decomposition applies."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        decomposition = _TABLE.get(func)
+        with self:
+            # What a composite operator is made of may be in the table too.
+            result = (decomposition or func.decompose)(*args, **kwargs)
+        if result is NotImplemented:
+            return func(*args, **kwargs)
+        if decomposition is None:
+            return result
+        with disable_proxy_modes_tracing():
+            whole = func(*args, **kwargs)
+        with self:
+            return tree_map(_with_strides, result, whole)
+
+
+def _with_strides(x: Tensor, model: Tensor) -> Tensor:
+    """A copy with the strides of `model`, which has no gaps, unless `x` has them."""
+    strides = model.stride()
+    if x.stride() == strides:
+        return x
+    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    dense = x.permute(order).contiguous()
+    return dense.permute([order.index(dim) for dim in range(x.dim())])
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(query @ key^T * scale + mask) @ value, the formula in PyTorch's documentation."""
+    plain = (
+        query.dtype in _FLOATS
+        and query.dim() >= 2
+        and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+        and 0 not in (*query.shape, *key.shape, *value.shape)
+        and not (attn_mask is not None or dropout_p or enable_gqa)
+    )
+    num_scores = math.prod(query.shape[:-1]) * key.shape[-2]
+    if not plain or num_scores > _MAX_SCORES:
+        return NotImplemented
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
+    if is_causal:
+        rows, columns = scores.shape[-2:]
+        row = torch.arange(rows, device=query.device).unsqueeze(1)
+        later = torch.arange(columns, device=query.device) > row
+        scores = scores.masked_fill(later, -math.inf)
+    return torch.matmul(torch.softmax(scores, -1), value)
+
+
+def _encoder_attention(
+    x: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv: tuple[Tensor, Tensor],
+    projection: tuple[Tensor, Tensor],
+) -> Tensor:
+    batch, length, _ = x.shape
+    packed = torch.nn.functional.linear(x, *qkv)
+    heads = packed.view(batch, length, 3, num_heads, embed_dim // num_heads)
+    query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
+    attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    merged = attended.transpose(1, 2).reshape(batch, length, embed_dim)
+    return torch.nn.functional.linear(merged, *projection)
+
+
+def _encoder_layer(
+    src: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Any:
+    """The fast path of nn.TransformerEncoderLayer."""
+    if mask is not None or src.dtype not in _FLOATS or src.dim() != 3 or src.numel() == 0:
+        return NotImplemented
+    activation = torch.nn.functional.gelu if use_gelu else torch.relu
+
+    def attend(x: Tensor) -> Tensor:
+        qkv, projection = (qkv_weight, qkv_bias), (proj_weight, proj_bias)
+        return _encoder_attention(x, embed_dim, num_heads, qkv, projection)
+
+    def feed_forward(x: Tensor) -> Tensor:
+        hidden = activation(torch.nn.functional.linear(x, ffn_weight_1, ffn_bias_1))
+        return torch.nn.functional.linear(hidden, ffn_weight_2, ffn_bias_2)
+
+    def norm_1(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, (embed_dim,), norm_weight_1, norm_bias_1, eps)
+
+    def norm_2(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, (embed_dim,), norm_weight_2, norm_bias_2, eps)
+
+    if norm_first:
+        x = src + attend(norm_1(src))
+        return x + feed_forward(norm_2(x))
+    x = norm_1(src + attend(src))
+    return norm_2(x + feed_forward(x))
+
+
+def _lstm_layer(
+    x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *, reverse: bool
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """One direction of one layer over `x` (time, batch, features); its outputs by time."""
+    weight_ih, weight_hh, *biases = weights
+    bias_ih, bias_hh = biases or (None, None)
+    # The part of the gates that does not wait for the step before, for all steps at once.
+    from_input = torch.nn.functional.linear(x, weight_ih, bias_ih).unbind(0)
+    outputs = []
+    for gates in reversed(from_input) if reverse else from_input:
+        gates = gates + torch.nn.functional.linear(h, weight_hh, bias_hh)
+        take, forget, cell, give = gates.split(h.shape[-1], 1)
+        c = torch.sigmoid(forget) * c + torch.sigmoid(take) * torch.tanh(cell)
+        h = torch.sigmoid(give) * torch.tanh(c)
+        outputs.append(h)
+    return outputs[::-1] if reverse else outputs, h, c
+
+
+def _lstm(
+    sequence: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    """nn.LSTM without projections, unrolled."""
+    num_runs = num_layers * (2 if bidirectional else 1)
+    per_run = 4 if has_biases else 2
+    x = sequence.transpose(0, 1) if batch_first else sequence
+    plain = (
+        x.dtype in _FLOATS
+        and x.dim() == 3
+        and x.numel() > 0
+        and len(params) == num_runs * per_run
+        and hx[0].shape[-1] == hx[1].shape[-1]
+        and not (train and dropout)
+    )
+    if not plain or x.shape[0] * num_runs > _MAX_STEPS:
+        return NotImplemented
+    last_h: list[Tensor] = []
+    last_c: list[Tensor] = []
+    for _layer in range(num_layers):
+        directions = []
+        for reverse in (False, True) if bidirectional else (False,):
+            run = len(last_h)
+            weights = params[run * per_run : (run + 1) * per_run]
+            outputs, h, c = _lstm_layer(
+                x, hx[0].select(0, run), hx[1].select(0, run), weights, reverse=reverse
+            )
+            directions.append(outputs)
+            last_h.append(h)
+            last_c.append(c)
+        steps = [torch.cat(parts, -1) for parts in zip(*directions, strict=True)]
+        x = torch.stack(steps if bidirectional else directions[0])
+    output = x.transpose(0, 1) if batch_first else x
+    return output, torch.stack(last_h), torch.stack(last_c)
+
+
+_TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    aten.lstm.input: _lstm,
+    aten.scaled_dot_product_attention.default: _attention,
+}

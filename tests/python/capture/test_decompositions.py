@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent networks and attention run as linear layers and kernels, and answer as eager does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import hostjit
+
+RUNTIMES = ["jit", "evaluator"]
+
+
+def check(target: Callable[..., Any], *args: Any, runtime: str = "jit") -> str:
+    """Compare with eager, strides included; returns the Host IR."""
+    fast = hostjit.compile(target, runtime=runtime)
+    with torch.no_grad():
+        expected, found = target(*args), fast(*args)
+        torch.testing.assert_close(found, expected, check_stride=True)
+        torch.testing.assert_close(fast(*args), expected, check_stride=True)
+    return str(fast.host_ir())
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_first": True},
+        {"bias": False},
+        {"num_layers": 2},
+        {"bidirectional": True},
+        {"bidirectional": True, "batch_first": True, "num_layers": 2, "bias": False},
+        {"num_layers": 2, "dropout": 0.5},
+    ],
+)
+def test_lstm(options: dict[str, Any], runtime: str) -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(6, 8, **options).eval()
+    x = torch.randn(3, 4, 6)
+    assert "lstm" not in check(model, x, runtime=runtime).replace("program @LSTM", "")
+    batch = 3 if options.get("batch_first") else 4
+    runs = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    state = (torch.randn(runs, batch, 8), torch.randn(runs, batch, 8))
+    check(model, x, state, runtime=runtime)
+
+
+def test_lstm_of_one_sequence_without_batch() -> None:
+    torch.manual_seed(0)
+    check(nn.LSTM(6, 8).eval(), torch.randn(3, 6))
+
+
+def test_long_lstm_stays_one_operator() -> None:
+    torch.manual_seed(0)
+    assert "rnn_layer" in check(nn.LSTM(6, 8).eval(), torch.randn(65, 1, 6))
+
+
+def test_lstm_with_projections_stays_as_it_is() -> None:
+    torch.manual_seed(0)
+    check(nn.LSTM(6, 8, proj_size=4).eval(), torch.randn(3, 2, 6))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_cells_need_no_operator(cell: Callable[..., nn.Module], runtime: str) -> None:
+    torch.manual_seed(0)
+    assert "aten_call" not in check(cell(6, 8).eval(), torch.randn(2, 6), runtime=runtime)
+
+
+@pytest.mark.parametrize("model", [nn.GRU, nn.RNN])
+def test_other_recurrent_networks(model: Callable[..., nn.Module]) -> None:
+    torch.manual_seed(0)
+    check(model(6, 8, num_layers=2, bidirectional=True).eval(), torch.randn(3, 4, 6))
+
+
+def attention(**options: Any) -> Callable[..., torch.Tensor]:
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, **options)
+
+    return attend
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}])
+def test_attention(options: dict[str, Any], dtype: torch.dtype, runtime: str) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(2, 4, 5, 8, dtype=dtype)
+    key, value = torch.randn(2, 2, 4, 7, 8, dtype=dtype)
+    text = check(attention(**options), query, key, value, runtime=runtime)
+    assert "scaled_dot_product" not in text
+
+
+def test_attention_keeps_the_layout_of_permuted_heads() -> None:
+    torch.manual_seed(0)
+    heads = torch.randn(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
+    check(attention(), *heads.unbind(0))
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_attention_without_heads_or_batch(rank: int) -> None:
+    torch.manual_seed(0)
+    check(attention(), *torch.randn(3, *(3, 5, 8)[3 - rank :]))
+
+
+def test_masked_attention_is_left_to_pytorch() -> None:
+    torch.manual_seed(0)
+    query = torch.randn(1, 2, 5, 8)
+    mask = torch.zeros(5, 5, dtype=torch.bool)
+    mask[1:, 0] = True
+    check(attention(attn_mask=mask), query, query, query)
+
+
+def test_large_attention_is_left_to_pytorch() -> None:
+    torch.manual_seed(0)
+    query = torch.randn(1, 2, 256, 8)
+    assert "flash_attention" in check(attention(), query, query, query)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_encoder_layer(norm_first: bool, batch_first: bool, activation: str, runtime: str) -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(
+        16, 4, 32, activation=activation, norm_first=norm_first, batch_first=batch_first
+    ).eval()
+    text = check(model, torch.randn(2, 5, 16), runtime=runtime)
+    assert "_transformer_encoder_layer_fwd" not in text
+
+
+def test_encoder_layer_with_a_mask() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = model(x, src_mask=mask)
+        return result
+
+    check(masked, torch.randn(2, 5, 16))
+
+
+@pytest.mark.parametrize("parts", [2, [1, 3]])
+def test_parts_are_views(parts: Any) -> None:
+    def difference(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.split(parts, -1)[:2]
+        return torch.mm(first.reshape(-1, 1), second.reshape(1, -1)[:, :4])
+
+    torch.manual_seed(0)
+    assert "aten_call" not in check(difference, torch.randn(4, 4))
+
+
+def test_parts_that_share_memory_with_a_result_still_do() -> None:
+    def parts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.unsafe_chunk(x + 1, 2, 0)
+
+    x = torch.randn(4, 4)
+    check(parts, x)
