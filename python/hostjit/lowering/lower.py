@@ -8,7 +8,8 @@ from torch.fx import Node
 from hostjit import _C
 from hostjit.capture import source_location
 from hostjit.capture.program import CapturedProgram
-from hostjit.lowering import math_rules as _math_rules  # noqa: F401  # registers its rules
+from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
+from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.fused_groups import lower_group

@@ -3,35 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch.fx import Node
 
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
+from hostjit.lowering.types import is_plain
 
 __all__: list[str] = []
-
-
-def _is_plain(node: Any) -> bool:
-    """The node is a real strided tensor without pending conjugation or negation."""
-    if not isinstance(node, Node):
-        return False
-    value = node.meta["val"]
-    return (
-        isinstance(value, torch.Tensor)
-        and value.layout is torch.strided
-        and not value.is_conj()
-        and not value.is_neg()
-    )
 
 
 @lowers("aten.mm.default")
 def lower_mm(context: LoweringContext, node: Node) -> bool:
     """mm(lhs, rhs) -> matmul."""
     lhs, rhs = node.args
-    if not (_is_plain(lhs) and _is_plain(rhs)):
+    if not (is_plain(lhs) and is_plain(rhs)):
         return False
     fields = {"lhs": context.value(lhs), "rhs": context.value(rhs)}
     context.create("matmul", {**fields, "out": context.allocate(node)})
@@ -42,7 +27,7 @@ def lower_mm(context: LoweringContext, node: Node) -> bool:
 def lower_bmm(context: LoweringContext, node: Node) -> bool:
     """bmm(lhs, rhs) -> bmm."""
     lhs, rhs = node.args
-    if not (_is_plain(lhs) and _is_plain(rhs)):
+    if not (is_plain(lhs) and is_plain(rhs)):
         return False
     fields = {"lhs": context.value(lhs), "rhs": context.value(rhs)}
     context.create("bmm", {**fields, "out": context.allocate(node)})
@@ -54,7 +39,7 @@ def lower_addmm(context: LoweringContext, node: Node) -> bool:
     """addmm(bias, lhs, rhs, beta=, alpha=) -> addmm; scalars that are no real number are left."""
     bias, lhs, rhs = node.args
     beta, alpha = node.kwargs.get("beta", 1), node.kwargs.get("alpha", 1)
-    if not all(_is_plain(operand) for operand in (bias, lhs, rhs)):
+    if not all(is_plain(operand) for operand in (bias, lhs, rhs)):
         return False
     if not isinstance(beta, int | float) or not isinstance(alpha, int | float):
         return False
@@ -77,7 +62,7 @@ def lower_linear(context: LoweringContext, node: Node) -> bool:
     """linear(input, weight, bias=None) with a 2-d weight -> linear."""
     source, weight = node.args[:2]
     bias = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
-    if not (_is_plain(source) and _is_plain(weight) and (bias is None or _is_plain(bias))):
+    if not (is_plain(source) and is_plain(weight) and (bias is None or is_plain(bias))):
         return False
     assert isinstance(source, Node) and isinstance(weight, Node)
     if weight.meta["val"].dim() != 2 or source.meta["val"].dim() < 1:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch.fx import Node
 
 from hostjit import _C
 
-__all__ = ["dtype_name", "tensor_type"]
+__all__ = ["dtype_name", "is_plain", "tensor_type"]
 
 _NAMES = {torch_dtype: name for name, torch_dtype in _C.torch_dtypes().items()}
 
@@ -21,4 +24,17 @@ def tensor_type(tensor: torch.Tensor) -> _C.TensorType:
     """Return the type of a (fake) strided tensor with constant sizes."""
     return _C.TensorType(
         dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), str(tensor.device)
+    )
+
+
+def is_plain(node: Any) -> bool:
+    """Tell whether a node is a real strided tensor without pending conjugation or negation."""
+    if not isinstance(node, Node):
+        return False
+    value = node.meta["val"]
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and not value.is_conj()
+        and not value.is_neg()
     )

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that put tensors together: copies into views of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from hostjit import _C
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.pointwise import named_arguments
+from hostjit.lowering.registry import lowers
+from hostjit.lowering.types import is_plain
+
+__all__: list[str] = []
+
+
+class _Box:
+    """A box of a strided value: views of it by narrowing dimensions."""
+
+    def __init__(self, value: _C.Value, tensor: torch.Tensor) -> None:
+        self.value = value
+        self.sizes = list(tensor.shape)
+        self.strides = list(tensor.stride())
+        self.offset = 0
+
+    def narrow(self, dim: int, start: int, size: int, step: int = 1) -> None:
+        self.offset += start * self.strides[dim]
+        self.sizes[dim] = size
+        self.strides[dim] *= step
+
+    def view(self, context: LoweringContext) -> _C.Value:
+        type_ = self.value.type
+        assert isinstance(type_, _C.TensorType)
+        narrowed = _C.TensorType(type_.dtype, self.sizes, self.strides, type_.device)
+        fields = {"source": self.value, "offset": self.offset}
+        view: _C.Value = context.create("view", fields, [narrowed])
+        return view
+
+
+def _copy(context: LoweringContext, source: _Box, target: _Box) -> None:
+    if 0 not in target.sizes:
+        fields = {"source": source.view(context), "out": target.view(context)}
+        context.create("copy", fields)
+
+
+def _all_plain(nodes: Sequence[Any]) -> bool:
+    return all(is_plain(node) for node in nodes)
+
+
+def _source(context: LoweringContext, node: Node) -> _Box:
+    return _Box(context.value(node), node.meta["val"])
+
+
+@lowers("aten.cat.default")
+def lower_cat(context: LoweringContext, node: Node) -> bool:
+    """cat(tensors, dim): one copy per tensor; those of sizes [0] have no elements to give."""
+    arguments = named_arguments(node)
+    tensors, result = arguments["tensors"], node.meta["val"]
+    if not _all_plain([*tensors, node]) or result.dim() == 0:
+        return False
+    dim = arguments["dim"] % result.dim()
+    value = context.allocate(node)
+    start = 0
+    for tensor in tensors:
+        if tensor.meta["val"].numel() == 0:
+            continue
+        target = _Box(value, result)
+        size = tensor.meta["val"].shape[dim]
+        target.narrow(dim, start, size)
+        _copy(context, _source(context, tensor), target)
+        start += size
+    return True
+
+
+@lowers("aten.stack.default")
+def lower_stack(context: LoweringContext, node: Node) -> bool:
+    """stack(tensors, dim): one copy per tensor."""
+    arguments = named_arguments(node)
+    tensors, result = arguments["tensors"], node.meta["val"]
+    if not _all_plain([*tensors, node]):
+        return False
+    dim = arguments["dim"] % result.dim()
+    value = context.allocate(node)
+    for position, tensor in enumerate(tensors):
+        target = _Box(value, result)
+        target.narrow(dim, position, 1)
+        source = _source(context, tensor)
+        source.sizes.insert(dim, 1)
+        source.strides.insert(dim, 1)
+        _copy(context, source, target)
+    return True
+
+
+def _fitting(number: Any, dtype: torch.dtype) -> bool | int | float | None:
+    """The number as one of `dtype`, None where it is none and eager decides."""
+    if dtype.is_complex or not isinstance(number, int | float):
+        return None
+    if dtype.is_floating_point:
+        return float(number)
+    if dtype is torch.bool:
+        return bool(number)
+    limits = torch.iinfo(dtype)
+    fits = number == number // 1 and limits.min <= number <= limits.max
+    return int(number) if fits else None
+
+
+@lowers("aten.constant_pad_nd.default")
+def lower_pad(context: LoweringContext, node: Node) -> bool:
+    """constant_pad_nd(self, pad, value): fill, then copy; negative padding cuts the source."""
+    arguments = named_arguments(node)
+    source, pad, number = arguments["self"], arguments["pad"], arguments["value"]
+    result = node.meta["val"]
+    filling = _fitting(number, result.dtype)
+    if filling is None or not _all_plain([source, node]):
+        return False
+    value = context.allocate(node)
+    context.create("fill", {"value": filling, "out": value})
+    origin, target = _source(context, source), _Box(value, result)
+    for position in range(len(pad) // 2):
+        dim = result.dim() - 1 - position
+        before, after = pad[2 * position], pad[2 * position + 1]
+        size = origin.sizes[dim] + min(before, 0) + min(after, 0)
+        origin.narrow(dim, max(-before, 0), size)
+        target.narrow(dim, max(before, 0), size)
+    _copy(context, origin, target)
+    return True
+
+
+@lowers("aten.slice_scatter.default", "aten.select_scatter.default")
+def lower_scatter(context: LoweringContext, node: Node) -> bool:
+    """A copy of `self`, then `src` over a part of it."""
+    arguments = named_arguments(node)
+    base, source = arguments["self"], arguments["src"]
+    if not _all_plain([base, source, node]):
+        return False
+    result = node.meta["val"]
+    dim = arguments["dim"] % result.dim()
+    extent = result.shape[dim]
+    value = context.allocate(node)
+    origin, target = _source(context, source), _Box(value, result)
+    if "index" in arguments:
+        origin.sizes.insert(dim, 1)
+        origin.strides.insert(dim, 1)
+        target.narrow(dim, arguments["index"] % extent, 1)
+    else:
+        start = slice(arguments["start"], arguments["end"]).indices(extent)[0]
+        target.narrow(dim, start, origin.sizes[dim], arguments["step"])
+    _copy(context, _source(context, base), _Box(value, result))
+    _copy(context, origin, target)
+    return True
+
+
+@lowers("aten.repeat.default")
+def lower_repeat(context: LoweringContext, node: Node) -> bool:
+    """repeat(self, repeats): one copy that broadcasts along the repetitions."""
+    arguments = named_arguments(node)
+    source, repeats = arguments["self"], arguments["repeats"]
+    if not _all_plain([source, node]):
+        return False
+    result = node.meta["val"]
+    origin, target = _source(context, source), _Box(context.allocate(node), result)
+    missing = len(repeats) - len(origin.sizes)
+    sizes, strides = [1] * missing + origin.sizes, [0] * missing + origin.strides
+    target.sizes, target.strides, origin.sizes, origin.strides = [], [], [], []
+    for dim, times in enumerate(repeats):
+        stride = result.stride(dim)
+        target.sizes += [times, sizes[dim]]
+        target.strides += [stride * sizes[dim], stride]
+        origin.sizes += [1, sizes[dim]]
+        origin.strides += [0, strides[dim]]
+    _copy(context, origin, target)
+    return True
+
+
+@lowers("aten.roll.default")
+def lower_roll(context: LoweringContext, node: Node) -> bool:
+    """roll(self, shifts, dims) along one dimension: two copies."""
+    arguments = named_arguments(node)
+    source, shifts, dims = arguments["self"], arguments["shifts"], arguments["dims"]
+    if not _all_plain([source, node]) or len(shifts) != 1 or len(dims) != 1:
+        return False
+    result = node.meta["val"]
+    if result.numel() == 0:
+        return False
+    dim = dims[0] % result.dim()
+    extent = result.shape[dim]
+    shift = shifts[0] % extent
+    value = context.allocate(node)
+    for start, to, size in ((0, shift, extent - shift), (extent - shift, 0, shift)):
+        origin, target = _source(context, source), _Box(value, result)
+        origin.narrow(dim, start, size)
+        target.narrow(dim, to, size)
+        _copy(context, origin, target)
+    return True
