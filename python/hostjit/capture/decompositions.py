@@ -17,6 +17,8 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from hostjit.capture.convolution import convolution
+
 __all__ = ["Decompositions"]
 
 aten = torch.ops.aten
@@ -221,6 +223,7 @@ def _lstm(
 
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+    aten.convolution.default: convolution,
     aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: _attention,
 }

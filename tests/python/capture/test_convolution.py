@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small convolutions are generated, large ones are the library's, and both answer as eager does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hostjit
+
+CASES: dict[str, tuple[type[nn.Module], dict[str, Any], tuple[int, ...]]] = {
+    "1d": (nn.Conv1d, {"kernel_size": 3}, (1, 6, 17)),
+    "1d batch": (nn.Conv1d, {"kernel_size": 3, "padding": 1}, (3, 6, 17)),
+    "1d strided dilated": (
+        nn.Conv1d,
+        {"kernel_size": 3, "stride": 2, "dilation": 2, "padding": 3},
+        (2, 6, 20),
+    ),
+    "1d one place": (nn.Conv1d, {"kernel_size": 1}, (2, 6, 9)),
+    "1d without batch": (nn.Conv1d, {"kernel_size": 2}, (6, 9)),
+    "2d": (nn.Conv2d, {"kernel_size": 3}, (1, 6, 9, 11)),
+    "2d padded": (nn.Conv2d, {"kernel_size": 3, "padding": 1}, (2, 6, 9, 11)),
+    "2d same": (nn.Conv2d, {"kernel_size": (3, 4), "padding": "same"}, (1, 6, 9, 11)),
+    "2d circular": (
+        nn.Conv2d,
+        {"kernel_size": 3, "padding": 1, "padding_mode": "circular"},
+        (1, 6, 9, 11),
+    ),
+    "2d uneven": (
+        nn.Conv2d,
+        {"kernel_size": (2, 3), "stride": (1, 2), "padding": (0, 1), "dilation": (2, 1)},
+        (2, 6, 9, 11),
+    ),
+    "2d no bias": (nn.Conv2d, {"kernel_size": 3, "bias": False}, (1, 6, 9, 11)),
+    "2d one place": (nn.Conv2d, {"kernel_size": 1, "stride": 2}, (1, 6, 9, 11)),
+    "2d depthwise": (nn.Conv2d, {"kernel_size": 3, "padding": 1, "groups": 6}, (2, 6, 9, 11)),
+    "2d depthwise no bias": (
+        nn.Conv2d,
+        {"kernel_size": 3, "groups": 6, "bias": False},
+        (1, 6, 9, 11),
+    ),
+    "2d groups": (nn.Conv2d, {"kernel_size": 3, "groups": 2}, (1, 6, 9, 11)),
+    "3d": (nn.Conv3d, {"kernel_size": 2}, (1, 6, 3, 4, 5)),
+    "transposed": (nn.ConvTranspose2d, {"kernel_size": 3, "stride": 2}, (1, 6, 5, 4)),
+}
+
+
+def outputs(options: dict[str, Any]) -> int:
+    return 6 if options.get("groups") else 8
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_convolution(name: str, dtype: torch.dtype, runtime: str) -> None:
+    module, options, sizes = CASES[name]
+    torch.manual_seed(0)
+    model = module(6, outputs(options), **options).to(dtype).eval()
+    x = torch.randn(sizes, dtype=dtype)
+    fast = hostjit.compile(model, runtime=runtime)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), check_stride=True)
+        library = name in ("2d groups", "3d", "transposed")
+        assert ("aten::convolution" in fast.host_ir()) == library
+
+
+def test_channels_last_stays_so() -> None:
+    torch.manual_seed(0)
+    model = nn.Conv2d(6, 8, 3).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 6, 9, 11).to(memory_format=torch.channels_last)
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), check_stride=True)
+
+
+def test_large_convolutions_are_left_to_the_library() -> None:
+    torch.manual_seed(0)
+    model = nn.Conv2d(32, 32, 3).eval()
+    x = torch.randn(1, 32, 64, 64)
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), check_stride=True)
+    assert "aten::convolution" in fast.host_ir()
+
+
+def test_a_window_larger_than_the_input_raises_what_eager_raises() -> None:
+    model = nn.Conv1d(1, 1, 5).eval()
+    with torch.no_grad(), pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+        hostjit.compile(model)(torch.randn(1, 1, 3))
+
+
+def test_weights_are_read_at_each_call() -> None:
+    torch.manual_seed(0)
+    model = nn.Conv1d(2, 3, 2).eval()
+    x = torch.randn(1, 2, 5)
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        fast(x)
+        model.weight.data.mul_(2)
+        torch.testing.assert_close(fast(x), model(x))
