@@ -15,9 +15,9 @@ __all__ = ["convolution"]
 Tensor = torch.Tensor
 
 # Multiply-adds up to which this is faster than the library, which spends some 10 us on a call.
-_MAX_MULTIPLY_ADDS = 1 << 22
+_MAX_MULTIPLY_ADDS = 1 << 24
 # Elements of the unfolded input, and places of the window: each is one copy.
-_MAX_UNFOLDED = 1 << 18
+_MAX_UNFOLDED = 1 << 19
 _MAX_TAPS = 32
 
 
@@ -55,19 +55,17 @@ def convolution(
         )
     ]
     points = x.shape[0] * math.prod(space)
-    too_large = (
-        points * weight.numel() > _MAX_MULTIPLY_ADDS or points * x.shape[1] * taps > _MAX_UNFOLDED
-    )
-    if min(space) < 1 or too_large:
+    if min(space) < 1 or points * weight.numel() > _MAX_MULTIPLY_ADDS:
+        return NotImplemented
+    depthwise = groups == x.shape[1] == weight.shape[0]
+    if not depthwise and (groups > 1 or points * x.shape[1] * taps > _MAX_UNFOLDED):
         return NotImplemented
     if any(padding):
         x = torch.constant_pad_nd(x, [n for pad in reversed(padding) for n in (pad, pad)])
     shifted = _shifted(x, weight.shape[2:], space, stride, dilation)
-    if groups == 1:
-        return _as_product(shifted, weight, bias, space)
-    if groups == x.shape[1] == weight.shape[0]:
+    if depthwise:
         return _depthwise(shifted, weight, bias)
-    return NotImplemented
+    return _as_product(shifted, weight, bias, space)
 
 
 def _per_dim(numbers: Sequence[int], rank: int) -> list[int]:

@@ -24,8 +24,10 @@ __all__ = ["Decompositions"]
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
-# Steps of recurrent networks that are unrolled, over all layers and directions.
+# Steps of recurrent networks that are unrolled, over all layers and directions, and multiply-adds
+# of one of them.
 _MAX_STEPS = 64
+_MAX_STEP_MULTIPLY_ADDS = 1 << 22
 # Elements of the attention matrix, all heads together, up to which it is computed as such.
 _MAX_SCORES = 1 << 16
 
@@ -201,6 +203,8 @@ def _lstm(
         and not (train and dropout)
     )
     if not plain or x.shape[0] * num_runs > _MAX_STEPS:
+        return NotImplemented
+    if x.shape[1] * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS:
         return NotImplemented
     last_h: list[Tensor] = []
     last_c: list[Tensor] = []
