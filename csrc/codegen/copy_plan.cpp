@@ -4,10 +4,19 @@
 namespace hostjit {
 namespace {
 
-// Above so many elements ATen's blocked and threaded copy is better than one loop nest.
+// Above so many elements ATen's blocked and threaded copy is better than one loop nest, and above
+// so many of a copy row by row.
 constexpr int64_t kLargeStridedCopy = 1 << 14;
+constexpr int64_t kLargeRowCopy = 1 << 18;
+constexpr int64_t kShortRow = 8;
 
 bool on_cpu(const TensorType& type) { return type.device.type == DeviceType::kCPU; }
+
+// Both walk the last dim element by element.
+bool goes_by_rows(const TensorType& source, const TensorType& out) {
+  return out.rank() > 0 && source.dims == out.dims && out.sizes().back() >= kShortRow &&
+         source.static_strides().back() == 1 && out.static_strides().back() == 1;
+}
 
 }  // namespace
 
@@ -21,7 +30,8 @@ CopyKind plan_copy(const TensorType& source, const Storage& source_storage, cons
   if (source.dims == out.dims && source.is_contiguous() && out.is_contiguous()) {
     return CopyKind::kBytes;
   }
-  return out.num_elements() <= kLargeStridedCopy ? CopyKind::kLoops : CopyKind::kLibrary;
+  const int64_t limit = goes_by_rows(source, out) ? kLargeRowCopy : kLargeStridedCopy;
+  return out.num_elements() <= limit ? CopyKind::kLoops : CopyKind::kLibrary;
 }
 
 }  // namespace hostjit
