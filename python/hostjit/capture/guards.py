@@ -44,7 +44,8 @@ _BY_VALUE = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH"})
 _WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
 _ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
 _OF_ARGUMENTS = _BY_PATH | _BY_VALUE | _WHOLE_DICT | _ONE_KEY | {"SEQUENCE_LENGTH"}
-_ATTRIBUTE = frozenset({"HASATTR", "NOT_PRESENT_IN_GENERIC_DICT"})
+_HAS_ATTRIBUTE = "HASATTR"
+_NOT_HIDDEN = "NOT_PRESENT_IN_GENERIC_DICT"
 
 
 class Guards:
@@ -131,9 +132,10 @@ class Guards:
         rest = create.args if isinstance(create, functools.partial) else ()
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
-        if kind in _ATTRIBUTE:
+        if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):
             member = extra.get("attr", rest[0] if rest else "")
-            walker.attribute(value, member, source.name, covered)
+            watch = walker.attribute if kind == _HAS_ATTRIBUTE else walker.absent_attribute
+            watch(value, member, source.name, covered)
         elif covered:
             if kind not in _OF_ARGUMENTS:
                 self._watches.cannot_watch(f"{source.name} ({kind})")

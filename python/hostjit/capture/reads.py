@@ -101,6 +101,24 @@ class ReadWatcher:
                 return MISSING
         return getattr(base, member, MISSING)
 
+    def absent_attribute(self, base: Any, member: str, path: str, covered: bool = False) -> None:
+        """Watch that the `__dict__` of an object does not hide what its class defines.
+
+        Nothing is said of what the class answers: a property's getter has guards of its own.
+        """
+        state = None if covered or isinstance(base, _OTHER_DICTS) else _instance_dict(base)
+        if state is None or _overrides_lookup(type(base)):
+            self.attribute(base, member, path, covered)
+            return
+        self._note_object(base, path)
+        self.watches.dict_item(state, member, path, owner=base)
+
+    def _note_object(self, base: Any, path: str) -> None:
+        if isinstance(base, torch.nn.Module):
+            self.note_module(base, path)
+        else:
+            self.note_type(base, path, covered=False)
+
     def _function_attribute(self, base: types.FunctionType, member: str, path: str) -> None:
         self.watches.function(base, path)
         if not member.startswith("__"):
@@ -108,13 +126,10 @@ class ReadWatcher:
 
     def _object_attribute(self, base: Any, member: str, path: str) -> None:
         kind = type(base)
-        if isinstance(base, torch.nn.Module):
-            self.note_module(base, path)
-        else:
-            self.note_type(base, path, covered=False)
+        self._note_object(base, path)
         if member in ("__dict__", "__class__"):
             return
-        if _class_attribute(kind, "__getattribute__") is not vars(object)["__getattribute__"]:
+        if _overrides_lookup(kind):
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
             return
         found = _class_attribute(kind, member)
@@ -151,6 +166,9 @@ class ReadWatcher:
 
 _MODULE_GETATTR: Any = torch.nn.Module.__getattr__
 
+# Their `__dict__` is not where a class looks for what its instances hide.
+_OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
+
 # Their attributes cannot change.
 _FIXED_TYPES: tuple[Any, ...] = (
     *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
@@ -166,6 +184,10 @@ def _class_attribute(kind: type, name: str) -> Any:
         if name in vars(base):
             return vars(base)[name]
     return MISSING
+
+
+def _overrides_lookup(kind: type) -> bool:
+    return _class_attribute(kind, "__getattribute__") is not vars(object)["__getattribute__"]
 
 
 def _instance_dict(value: object) -> dict[Any, Any] | None:
