@@ -55,6 +55,8 @@ _SETTINGS: dict[str, Any] = {
     "skip_nnmodule_hook_guards": False,
     "assume_dunder_attributes_remain_unchanged": False,
     "skip_guards_on_constant_func_defaults": False,
+    "use_recursive_dict_tags_for_guards": False,
+    "skip_tensor_guards_with_matching_dict_tags": False,
     "install_free_tensors": False,
     "prepare_freezing": False,
     "allow_rnn": True,
@@ -146,19 +148,22 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
     entry = _make_entry(target)
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
+    modes_in_place: Any = contextlib.nullcontext()
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
-        stack.enter_context(function_modes)
+        if not _tracing_sets_modes_aside():
+            stack.enter_context(function_modes)
+            modes_in_place = function_modes.temp_restore_stack()
         side_effects = stack.enter_context(_recorded_side_effects())
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
             output = captured.graph_capture_output
             # Guards on torch-function modes are made, and checked, with the modes in place.
-            with function_modes.temp_restore_stack():
+            with modes_in_place:
                 guards = output.build_guards(entry.__code__).guard_manager
         except Exception as error:
             raise translate_failure(error) from error
@@ -185,6 +190,21 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
     own = [name for name in installed if name.startswith("__builtins_dict__")]
     weakref.finalize(capture, _remove_names, namespace, own).atexit = False
     return capture
+
+
+@functools.cache
+def _tracing_sets_modes_aside() -> bool:
+    """Tell whether Dynamo's tracing itself enters `function_modes`, as that of torch 2.11 does.
+
+    The context remembers one stack: entered twice it would forget the modes, inside and after.
+    """
+
+    @convert_frame.preserve_global_state
+    def stack_is_empty() -> bool:
+        return torch._C._len_torch_function_stack() == 0
+
+    with torch.overrides.BaseTorchFunctionMode():
+        return stack_is_empty()
 
 
 def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:

@@ -398,6 +398,48 @@ def test_a_module_argument_is_watched() -> None:
     watched.assert_invalid()
 
 
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.gain = 2.0
+
+    @property
+    def scale(self) -> float:
+        return self.gain * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + (1 if self.weight.dtype == torch.float32 else 2)
+
+
+SCALED_CHANGES: dict[str, Change] = {
+    "what a getter reads": lambda net: setattr(net, "gain", 5.0),
+    "class of a module with a property": lambda net: setattr(net, "__class__", Net),
+    # The weight is read for its dtype only: it is no input of the graph.
+    "dtype of a tensor that is no input": lambda net: setattr(
+        net.weight, "data", net.weight.data.double()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALED_CHANGES)
+def test_what_a_property_and_a_tensor_say_is_watched(name: str) -> None:
+    net = Scaled()
+    watched = Watched(net, torch.randn(3))
+    assert watched.is_right()
+    SCALED_CHANGES[name](net)  # type: ignore[arg-type]
+    watched.assert_invalid()
+
+
+def test_an_attribute_that_a_property_hides_changes_nothing() -> None:
+    net = Scaled()
+    watched = Watched(net, torch.randn(3))
+    net.__dict__["scale"] = 7.0
+    if watched.revalidate():
+        watched.assert_still_valid()
+    assert Watched(net, torch.randn(3)).is_right()
+
+
 def test_partial_and_bound_methods() -> None:
     net = Net().eval()
     watched = Watched(functools.partial(net, shift=2.0), torch.randn(3))
