@@ -27,6 +27,7 @@ from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
+from hostjit.capture.attention import eager_attention_path
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.startup import lean_dynamo
 
@@ -152,6 +153,7 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(settings))
         stack.enter_context(lean_dynamo())
+        stack.enter_context(eager_attention_path())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         if not _tracing_sets_modes_aside():
