@@ -123,13 +123,16 @@ class Guards:
         source = guard.originating_source
         if type(source).__name__ in _GLOBAL_SOURCES:
             return
+        create = guard.create_fn
+        extra = create.keywords if isinstance(create, functools.partial) else {}
+        rest = create.args if isinstance(create, functools.partial) else ()
+        if kind == _HAS_ATTRIBUTE and not extra and not rest and hasattr(source, "member"):
+            # Torch 2.11 names the attribute, not the object.
+            source, rest = source.base, (source.member,)
         resolved = self._visit(source, walker)
         if resolved is None:
             return
         value, covered = resolved
-        create = guard.create_fn
-        extra = create.keywords if isinstance(create, functools.partial) else {}
-        rest = create.args if isinstance(create, functools.partial) else ()
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):

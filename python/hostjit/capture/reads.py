@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import enum
 import functools
 import types
 from typing import Any
@@ -134,6 +135,9 @@ class ReadWatcher:
             return
         found = _class_attribute(kind, member)
         state = _instance_dict(base)
+        if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member, MISSING):
+            self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
+            return
         if found is not MISSING and hasattr(type(found), "__set__"):
             if kind.__module__.startswith("torch.") and not isinstance(base, torch.nn.Module):
                 return  # such as the slots of a TreeSpec, which torch makes once

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import sys
 import types
@@ -398,22 +399,33 @@ def test_a_module_argument_is_watched() -> None:
     watched.assert_invalid()
 
 
+class Step(enum.Enum):
+    SMALL = 1.0
+    LARGE = 5.0
+
+
 class Scaled(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))
         self.gain = 2.0
+        self.step = Step.SMALL
 
     @property
     def scale(self) -> float:
         return self.gain * 2
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.scale + (1 if self.weight.dtype == torch.float32 else 2)
+        x = x * self.scale + self.step.value
+        if hasattr(self, "shift"):
+            x = x + 1
+        return x + 1 if self.weight.dtype == torch.float32 else x
 
 
 SCALED_CHANGES: dict[str, Change] = {
     "what a getter reads": lambda net: setattr(net, "gain", 5.0),
+    "member of an enumeration": lambda net: setattr(net, "step", Step.LARGE),
+    "attribute that was asked for": lambda net: setattr(net, "shift", 1.0),
     "class of a module with a property": lambda net: setattr(net, "__class__", Net),
     # The weight is read for its dtype only: it is no input of the graph.
     "dtype of a tensor that is no input": lambda net: setattr(

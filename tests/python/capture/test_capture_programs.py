@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
+from eager_comparison import assert_same, check
 from torch import nn
 
 from hostjit.capture import ArgumentLeaf, BoundTensor, CapturedProgram, capture, source_location
@@ -24,42 +25,6 @@ from hostjit.capture import ArgumentLeaf, BoundTensor, CapturedProgram, capture,
 
 def operators(program: CapturedProgram) -> list[str]:
     return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
-
-
-def clone_tree(value: Any) -> Any:
-    return copy.deepcopy(value)
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    assert type(found) is type(expected)
-    if isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
-        assert found.stride() == expected.stride()
-    elif isinstance(expected, dict):
-        assert list(found) == list(expected)
-        assert_same(list(found.values()), list(expected.values()))
-    elif isinstance(expected, (tuple, list)):
-        assert len(found) == len(expected)
-        for a, b in zip(found, expected, strict=True):
-            assert_same(a, b)
-    elif dataclasses.is_dataclass(expected) and not isinstance(expected, type):
-        assert_same(vars(found), vars(expected))
-    else:
-        assert found == expected
-
-
-def check(target: Any, *args: Any, **kwargs: Any) -> CapturedProgram:
-    """Capture, run on clones beside eager, compare results and effects on the arguments."""
-    with torch.no_grad():
-        program = capture(target, args, kwargs)
-        ours, eager = clone_tree((args, kwargs)), clone_tree((args, kwargs))
-        torch.manual_seed(1)
-        expected = target(*eager[0], **eager[1])
-        torch.manual_seed(1)
-        found = program.run(*ours[0], **ours[1])
-    assert_same(found, expected)
-    assert_same(ours, eager)
-    return program
 
 
 def mlp() -> nn.Module:
@@ -148,19 +113,6 @@ def test_pointwise_and_softmax_stay_single_nodes() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_block(causal: bool) -> None:
     check(Block().eval(), torch.randn(2, 5, 32), causal=causal)
-
-
-def test_multihead_attention() -> None:
-    model = nn.MultiheadAttention(16, 4, batch_first=True).eval()
-    x = torch.randn(2, 5, 16)
-    check(model, x, x, x)
-    check(model, x, x, x, need_weights=False)
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_transformer_encoder_layer(training: bool) -> None:
-    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, dropout=0.1).train(training)
-    check(model, torch.randn(2, 5, 16))
 
 
 def test_convolution_and_pooling() -> None:
