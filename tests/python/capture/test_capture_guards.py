@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import sys
 import types
@@ -14,9 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from watch_checker import WatchChecker
+from watch_checker import WatchChecker, Watched
 
-from hostjit.capture import CapturedProgram, capture
+from hostjit.capture import capture
 
 SCALE = 2.0
 TABLE = torch.ones(3)
@@ -68,40 +67,6 @@ class Net(nn.Module):
         if self.mode == "plain":
             x = x * self.factors[1]
         return x + shift
-
-
-class Watched:
-    """A captured program, a checker of its watches, and eager PyTorch to compare with."""
-
-    def __init__(self, target: Any, *args: Any) -> None:
-        self.target, self.args = target, args
-        with torch.no_grad():
-            self.program: CapturedProgram = capture(target, args)
-        self.checker = WatchChecker(self.program.guards.watches)
-        assert not self.program.guards.unwatchable
-        assert not self.checker.failed()
-        assert self.revalidate()
-        assert not WatchChecker(self.program.guards.watches).failed()
-
-    def revalidate(self) -> bool:
-        with torch.no_grad():
-            return self.program.revalidate(self.args, {})
-
-    def is_right(self) -> bool:
-        with torch.no_grad():
-            expected = self.target(*self.args)
-            return torch.allclose(self.program.run(*self.args), expected, atol=1e-6)
-
-    def assert_invalid(self) -> None:
-        assert self.checker.failed(), "no watch noticed the change"
-        assert not self.revalidate(), "the full check did not notice the change"
-
-    def assert_still_valid(self) -> None:
-        """Whether or not a watch was alarmed, the program is valid and right."""
-        assert self.revalidate() or not self.checker.failed()
-        assert self.is_right()
-        fresh = WatchChecker(self.program.guards.watches)
-        assert not fresh.failed()
 
 
 @pytest.fixture
@@ -397,59 +362,6 @@ def test_a_module_argument_is_watched() -> None:
     watched = Watched(lambda x, module: module(x) + 1, torch.randn(3), net)
     net.train()
     watched.assert_invalid()
-
-
-class Step(enum.Enum):
-    SMALL = 1.0
-    LARGE = 5.0
-
-
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(3))
-        self.gain = 2.0
-        self.step = Step.SMALL
-
-    @property
-    def scale(self) -> float:
-        return self.gain * 2
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x * self.scale + self.step.value
-        if hasattr(self, "shift"):
-            x = x + 1
-        return x + 1 if self.weight.dtype == torch.float32 else x
-
-
-SCALED_CHANGES: dict[str, Change] = {
-    "what a getter reads": lambda net: setattr(net, "gain", 5.0),
-    "member of an enumeration": lambda net: setattr(net, "step", Step.LARGE),
-    "attribute that was asked for": lambda net: setattr(net, "shift", 1.0),
-    "class of a module with a property": lambda net: setattr(net, "__class__", Net),
-    # The weight is read for its dtype only: it is no input of the graph.
-    "dtype of a tensor that is no input": lambda net: setattr(
-        net.weight, "data", net.weight.data.double()
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SCALED_CHANGES)
-def test_what_a_property_and_a_tensor_say_is_watched(name: str) -> None:
-    net = Scaled()
-    watched = Watched(net, torch.randn(3))
-    assert watched.is_right()
-    SCALED_CHANGES[name](net)  # type: ignore[arg-type]
-    watched.assert_invalid()
-
-
-def test_an_attribute_that_a_property_hides_changes_nothing() -> None:
-    net = Scaled()
-    watched = Watched(net, torch.randn(3))
-    net.__dict__["scale"] = 7.0
-    if watched.revalidate():
-        watched.assert_still_valid()
-    assert Watched(net, torch.randn(3)).is_right()
 
 
 def test_partial_and_bound_methods() -> None:

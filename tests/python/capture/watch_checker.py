@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plain Python checker of watches: what the C type does with version tags and pointers."""
+"""A plain Python checker of watches, and of programs whose watched state is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from hostjit.capture import CapturedProgram, capture
 from hostjit.capture import watches as w
 
 
@@ -22,7 +25,10 @@ def _owner_holds(owner: Any, mapping: dict[Any, Any]) -> bool:
 
 
 class WatchChecker:
-    """Remembers the present state of every watched object; `failed` names what has changed."""
+    """Remembers the state of every watched object; `failed` names what has changed.
+
+    It does what the C type does with version tags and pointers.
+    """
 
     def __init__(self, watches: Sequence[w.Watch]) -> None:
         self._checks = [(watch, self._check_for(watch)) for watch in watches]
@@ -63,3 +69,37 @@ class WatchChecker:
                 and watch.function.__kwdefaults__ is watch.kwdefaults
             )
         return lambda: watch.facts.matches(watch.tensor)
+
+
+class Watched:
+    """A captured program, a checker of its watches, and eager PyTorch to compare with."""
+
+    def __init__(self, target: Any, *args: Any) -> None:
+        self.target, self.args = target, args
+        with torch.no_grad():
+            self.program: CapturedProgram = capture(target, args)
+        self.checker = WatchChecker(self.program.guards.watches)
+        assert not self.program.guards.unwatchable
+        assert not self.checker.failed()
+        assert self.revalidate()
+        assert not WatchChecker(self.program.guards.watches).failed()
+
+    def revalidate(self) -> bool:
+        with torch.no_grad():
+            return self.program.revalidate(self.args, {})
+
+    def is_right(self) -> bool:
+        with torch.no_grad():
+            expected = self.target(*self.args)
+            return torch.allclose(self.program.run(*self.args), expected, atol=1e-6)
+
+    def assert_invalid(self) -> None:
+        assert self.checker.failed(), "no watch noticed the change"
+        assert not self.revalidate(), "the full check did not notice the change"
+
+    def assert_still_valid(self) -> None:
+        """Whether or not a watch was alarmed, the program is valid and right."""
+        assert self.revalidate() or not self.checker.failed()
+        assert self.is_right()
+        fresh = WatchChecker(self.program.guards.watches)
+        assert not fresh.failed()
