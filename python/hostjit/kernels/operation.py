@@ -18,7 +18,17 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.vector_math import VECTOR_MATH
 
-__all__ = ["OPERATIONS", "Emitter", "Operation", "Value", "apply", "operation", "result_dtype"]
+__all__ = [
+    "FLOAT32_FORMS",
+    "OPERATIONS",
+    "Emitter",
+    "Operation",
+    "Value",
+    "apply",
+    "float32_form",
+    "operation",
+    "result_dtype",
+]
 
 Number = int | float | bool
 
@@ -77,7 +87,9 @@ class Value:
         return Value(self.emitter, self.dtype, result)
 
     def math(self, name: str, *others: Value) -> Value:
-        """Call the function `name` of the vector-math list."""
+        """Compute the function `name` of the vector-math list: its arithmetic form, or a call."""
+        if self.dtype is DType.F32 and name in FLOAT32_FORMS:
+            return FLOAT32_FORMS[name](self, *others)
         symbol = VECTOR_MATH[name].symbol(self.dtype.value)
         arguments = [value.register for value in (self, *others)]
         result = self.emitter.call(symbol, self.register.type, arguments)
@@ -169,6 +181,16 @@ class Operation:
 
 
 OPERATIONS: dict[str, Operation] = {}
+
+# Functions of the vector-math list that `f32` computes by arithmetic instead of a call.
+FLOAT32_FORMS: dict[str, Callable[..., Value]] = {}
+
+
+def float32_form(emit: Callable[..., Value]) -> Callable[..., Value]:
+    """Make the decorated function the form for `f32` of the vector-math function of its name."""
+    assert emit.__name__ in VECTOR_MATH, emit.__name__
+    FLOAT32_FORMS[emit.__name__] = emit
+    return emit
 
 
 def operation(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operations, one file per family. Importing this package fills the table."""
 
+from hostjit.kernels import elementary
 from hostjit.kernels.operations import (
     activation,
     arithmetic,
@@ -15,6 +16,7 @@ __all__ = [
     "arithmetic",
     "bitwise",
     "comparison",
+    "elementary",
     "rounding",
     "transcendental",
 ]

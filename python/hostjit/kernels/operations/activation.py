@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 
-from hostjit.kernels.dtypes import FLOATS, INTEGERS
+from hostjit.kernels.dtypes import FLOATS, INTEGERS, DType
+from hostjit.kernels.elementary import logistic
 from hostjit.kernels.operation import Value, apply, operation
 
 NUMBERS = FLOATS + INTEGERS
@@ -13,11 +14,15 @@ NUMBERS = FLOATS + INTEGERS
 
 @operation("T>T", FLOATS)
 def sigmoid(x: Value) -> Value:
+    if x.dtype is DType.F32:
+        return logistic.sigmoid(x)
     return 1.0 / (1.0 + (-x).math("exp"))
 
 
 @operation("T>T", FLOATS)
 def silu(x: Value) -> Value:
+    if x.dtype is DType.F32:
+        return logistic.silu(x)
     return x / (1.0 + (-x).math("exp"))
 
 

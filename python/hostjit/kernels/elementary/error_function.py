@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""erf of `f32`.
+
+For |x| < 1, erf(x) = x + x * P(x**2); beyond, erf(|x|) = 1 - 2**Q(|x| - 1), where the power is at
+most 0.16, so that its errors count little.
+"""
+
+from __future__ import annotations
+
+from hostjit.kernels.elementary.exponential import reduce_power_of_2
+from hostjit.kernels.elementary.float32 import multiply_add, polynomial
+from hostjit.kernels.operation import Value, float32_form
+
+__all__ = ["erf"]
+
+# erf(x) / x - 1 in powers of x**2 on |x| <= 1; error relative to erf(x): 2**-29.4.
+_SMALL = (
+    0.12837917,
+    -0.37612626,
+    0.11283579,
+    -0.026853347,
+    0.0051871622,
+    -0.00079978531,
+    0.000078069039,
+)
+# log2(erfc(x)) in powers of x - 1 on [1, 3.95]; error relative to erf(x): 2**-27.4.
+_LARGE = (
+    -2.6684167,
+    -3.8072212,
+    -1.2164065,
+    -0.059672896,
+    0.013892064,
+    -0.0023304862,
+    0.00018192206,
+)
+# erf rounds to 1 from 3.92 on.
+_LIMIT = 3.95
+
+
+@float32_form
+def erf(x: Value) -> Value:
+    """Compute the error function."""
+    magnitude = x.intrinsic("fabs")
+    small = multiply_add(magnitude, polynomial(x * x, _SMALL), magnitude)
+    offset = (magnitude > _LIMIT).where(_LIMIT, magnitude) - 1.0
+    # The exponent is rounded once: its first term is the largest by far where it matters.
+    exponent = multiply_add(offset, polynomial(offset, _LARGE[1:]), _LARGE[0])
+    complement = reduce_power_of_2(exponent)
+    large = multiply_add(-complement.power, complement.fraction, 1.0)
+    return (magnitude < 1.0).where(small, large).intrinsic("copysign", x)

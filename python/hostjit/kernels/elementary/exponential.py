@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exponentials of `f32`.
+
+exp(x) = 2**n * exp(r), where n is the integer nearest to x / log(2) and |r| <= log(2) / 2.
+
+n comes from an addition that leaves it, plus a bias, in the low bits of a float. No conversion is
+needed, so NaN does no harm: it reaches the result through r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostjit.kernels.elementary.float32 import (
+    bits,
+    from_bits,
+    multiply_add,
+    polynomial,
+    shift_left,
+    shift_right,
+)
+from hostjit.kernels.operation import Value, float32_form
+
+__all__ = [
+    "Reduced",
+    "ReducedExponential",
+    "exp",
+    "exp2",
+    "reduce_exponential",
+    "reduce_power_of_2",
+]
+
+_LOG2_E = 1.44269504
+_LOG_2 = 0.693147181
+# log(2) in two parts; n times the first is exact, so that no fused multiplication is needed.
+_LOG_2_HIGH = 0.693145751953125
+_LOG_2_LOW = 1.4286067653302e-06
+# Adding 1.5 * 2**23 to a small float rounds it to an integer in the low bits of the sum.
+_ROUND = 12582912.0
+
+# (exp(r) - 1 - r) / r**2 on |r| <= 0.3475; error relative to exp(r): 2**-28.2.
+_EXP_TAIL = (0.49999994, 0.16666521, 0.041668292, 0.0083687156, 0.0013818698)
+
+# (2**r - 1 - r * log(2)) / r**2 on |r| <= 0.501; error relative to 2**r: 2**-28.2.
+_POWER_TAIL = (0.24022648, 0.055503622, 0.0096185105, 0.0013390253, 0.00015324695)
+
+# exp is infinite above 88.73 and zero below -103.98.
+_LARGEST_EXPONENT = 89.0
+_SMALLEST_EXPONENT = -104.0
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A power as 2**n * fraction."""
+
+    biased: Value  # an f32 whose lowest nine bits are n plus the bias
+    rest: Value  # r
+    slope: Value  # (fraction - 1) / r
+
+    @property
+    def fraction(self) -> Value:
+        """Between 0.7 and 1.42."""
+        return multiply_add(self.rest, self.slope, 1.0)
+
+    @property
+    def power(self) -> Value:
+        """2**n for a reduction with bias 127, where n is in [-126, 127]."""
+        return from_bits(shift_left(bits(self.biased), 23))
+
+    def scaled(self) -> Value:
+        """The number for a reduction with bias 254, where n is in [-252, 252].
+
+        Two factors reach every result, denormal or infinite.
+        """
+        both = bits(self.biased)
+        first = shift_right(both, 1)
+        result = self.fraction
+        for half in (first, both - first):
+            result = result * from_bits(shift_left(half, 23))
+        return result
+
+
+@dataclass(frozen=True)
+class ReducedExponential(Reduced):
+    """exp(x) as 2**n * exp(r)."""
+
+    growth: Value  # exp(r) - 1
+
+
+def reduce_exponential(x: Value, bias: int | Value = 127) -> ReducedExponential:
+    """Split exp(x); |x| is at most 128, or x is NaN."""
+    shift = x.like(bias) + _ROUND
+    biased = multiply_add(x, _LOG2_E, shift)
+    n = biased - shift
+    rest = multiply_add(n, -_LOG_2_HIGH, x)
+    rest = multiply_add(n, -_LOG_2_LOW, rest)
+    tail = polynomial(rest, _EXP_TAIL)
+    slope = multiply_add(rest, tail, 1.0)
+    return ReducedExponential(biased, rest, slope, multiply_add(rest * rest, tail, rest))
+
+
+def reduce_power_of_2(x: Value, bias: int = 127) -> Reduced:
+    """Split 2**x; |x| is at most 252, or x is NaN."""
+    shift = _ROUND + bias
+    biased = x + shift
+    rest = x - (biased - shift)
+    slope = multiply_add(rest, polynomial(rest, _POWER_TAIL), _LOG_2)
+    return Reduced(biased, rest, slope)
+
+
+@float32_form
+def exp(x: Value) -> Value:
+    """Compute e**x."""
+    x = (x > _LARGEST_EXPONENT).where(_LARGEST_EXPONENT, x)
+    x = (x < _SMALLEST_EXPONENT).where(_SMALLEST_EXPONENT, x)
+    return reduce_exponential(x, bias=2 * 127).scaled()
+
+
+@float32_form
+def exp2(x: Value) -> Value:
+    """Compute 2**x."""
+    x = (x > 129.0).where(129.0, x)
+    return reduce_power_of_2((x < -151.0).where(-151.0, x), bias=2 * 127).scaled()

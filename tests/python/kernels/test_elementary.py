@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of `f32` that kernels compute by arithmetic: errors in ulp, and no calls."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mcjit import CompiledKernel, optimised
+from ulp import ulp_errors
+
+from hostjit.kernels import DType, KernelBuilder, PointwiseKernel, llvm_ir
+from hostjit.kernels.operation import FLOAT32_FORMS
+
+# Over every `f32`, bench/python/accuracy.py finds the same or slightly larger errors.
+BOUNDS = {
+    "exp": 1.0,
+    "exp2": 1.0,
+    "tanh": 1.0,
+    "erf": 1.0,
+    "sigmoid": 2.3,
+    "silu": 2.5,
+}
+EXACT = {**{name: getattr(torch, name) for name in BOUNDS if name != "silu"}, "silu": F.silu}
+STRIDE = 4099
+
+
+def kernel(name: str, dtype: DType, size: int) -> PointwiseKernel:
+    builder = KernelBuilder("kernel", (size,))
+    value = builder.apply(name, builder.load(builder.input(dtype), (1,)))
+    builder.store(builder.output(dtype), value, (1,))
+    return builder.build()
+
+
+def numbers() -> torch.Tensor:
+    """Every 4099th `f32`, and the neighbourhoods of all powers of two, infinities and NaN."""
+    spread = torch.arange(-(1 << 31), 1 << 31, STRIDE)
+    powers = torch.arange(-256, 256).unsqueeze(1) << 23
+    edges = (powers + torch.arange(-3, 4)).flatten().clamp(-(1 << 31), (1 << 31) - 1)
+    return torch.cat([spread, edges]).to(torch.int32).view(torch.float32)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_error(name: str) -> None:
+    x = numbers()
+    out = torch.empty_like(x)
+    CompiledKernel(kernel(name, DType.F32, x.numel()))(x, out)
+    errors = ulp_errors(out, EXACT[name](x.double()))
+    worst = int(errors.argmax())
+    assert float(errors[worst]) <= BOUNDS[name], f"{name}({float(x[worst])!r}) = {out[worst]}"
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_types_are_rounded_once(name: str, dtype: torch.dtype) -> None:
+    x = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
+    out = torch.empty_like(x)
+    kernel_dtype = DType.BF16 if dtype is torch.bfloat16 else DType.F16
+    CompiledKernel(kernel(name, kernel_dtype, x.numel()))(x, out)
+    errors = ulp_errors(out, EXACT[name](x.double()))
+    assert (
+        float(errors.max())
+        <= 0.5 + BOUNDS[name] * torch.finfo(torch.float32).eps / torch.finfo(dtype).eps
+    )
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_lanes_and_rest_agree(name: str) -> None:
+    """An element's bits do not depend on its position in the vector."""
+    x = torch.linspace(-4, 4, 4096)
+    whole, single = torch.empty_like(x), torch.empty_like(x)
+    CompiledKernel(kernel(name, DType.F32, x.numel()))(x, whole)
+    one = CompiledKernel(kernel(name, DType.F32, 1))
+    for index in range(0, x.numel(), 37):
+        one(x[index:], single[index:])
+        assert single[index].view(torch.int32) == whole[index].view(torch.int32)
+
+
+@pytest.mark.parametrize("name", sorted(FLOAT32_FORMS))
+def test_no_call_remains(name: str) -> None:
+    text = str(optimised(llvm_ir(kernel(name, DType.F32, 4096))))
+    calls = [line for line in text.splitlines() if " call " in line and "@llvm." not in line]
+    assert calls == []
+    assert "<8 x float>" in text or "<16 x float>" in text or "<4 x float>" in text
+
+
+def test_every_form_is_measured() -> None:
+    assert set(FLOAT32_FORMS) <= set(BOUNDS)
