@@ -13,6 +13,6 @@ fitted again after each. Each table states its formula, interval and largest err
 Importing this package fills `FLOAT32_FORMS`.
 """
 
-from hostjit.kernels.elementary import error_function, exponential, hyperbolic, logistic
+from hostjit.kernels.elementary import error_function, exponential, hyperbolic, logarithm, logistic
 
-__all__ = ["error_function", "exponential", "hyperbolic", "logistic"]
+__all__ = ["error_function", "exponential", "hyperbolic", "logarithm", "logistic"]

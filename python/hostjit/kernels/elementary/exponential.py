@@ -26,6 +26,7 @@ __all__ = [
     "ReducedExponential",
     "exp",
     "exp2",
+    "expm1",
     "reduce_exponential",
     "reduce_power_of_2",
 ]
@@ -44,9 +45,14 @@ _EXP_TAIL = (0.49999994, 0.16666521, 0.041668292, 0.0083687156, 0.0013818698)
 # (2**r - 1 - r * log(2)) / r**2 on |r| <= 0.501; error relative to 2**r: 2**-28.2.
 _POWER_TAIL = (0.24022648, 0.055503622, 0.0096185105, 0.0013390253, 0.00015324695)
 
+# (exp(r) - 1 - r) / r**2 on |r| <= 0.3475; error relative to exp(r) - 1: 2**-31.1.
+_EXPM1_TAIL = (0.5, 0.16666666, 0.041666493, 0.0083335433, 0.0013932381, 0.00019764414)
+
 # exp is infinite above 88.73 and zero below -103.98.
 _LARGEST_EXPONENT = 89.0
 _SMALLEST_EXPONENT = -104.0
+# expm1 is -1 below -17.4.
+_SMALLEST_EXPM1 = -20.0
 
 
 @dataclass(frozen=True)
@@ -72,12 +78,19 @@ class Reduced:
 
         Two factors reach every result, denormal or infinite.
         """
+        first, second = self._halves()
+        return self.fraction * first * second
+
+    def wide_power(self) -> Value:
+        """2**n for a reduction with bias 254; it may be denormal, zero or infinite."""
+        first, second = self._halves()
+        return first * second
+
+    def _halves(self) -> tuple[Value, Value]:
+        """Two factors of 2**n for a reduction with bias 254."""
         both = bits(self.biased)
         first = shift_right(both, 1)
-        result = self.fraction
-        for half in (first, both - first):
-            result = result * from_bits(shift_left(half, 23))
-        return result
+        return from_bits(shift_left(first, 23)), from_bits(shift_left(both - first, 23))
 
 
 @dataclass(frozen=True)
@@ -87,12 +100,17 @@ class ReducedExponential(Reduced):
     growth: Value  # exp(r) - 1
 
 
-def reduce_exponential(x: Value, bias: int | Value = 127) -> ReducedExponential:
-    """Split exp(x); |x| is at most 128, or x is NaN."""
+def _nearest(x: Value, bias: int | Value) -> tuple[Value, Value, Value]:
+    """Return n plus the bias in the low bits of an f32, n, and x - n * _LOG_2_HIGH exactly."""
     shift = x.like(bias) + _ROUND
     biased = multiply_add(x, _LOG2_E, shift)
     n = biased - shift
-    rest = multiply_add(n, -_LOG_2_HIGH, x)
+    return biased, n, multiply_add(n, -_LOG_2_HIGH, x)
+
+
+def reduce_exponential(x: Value, bias: int | Value = 127) -> ReducedExponential:
+    """Split exp(x); |x| is at most 128, or x is NaN."""
+    biased, n, rest = _nearest(x, bias)
     rest = multiply_add(n, -_LOG_2_LOW, rest)
     tail = polynomial(rest, _EXP_TAIL)
     slope = multiply_add(rest, tail, 1.0)
@@ -121,3 +139,21 @@ def exp2(x: Value) -> Value:
     """Compute 2**x."""
     x = (x > 129.0).where(129.0, x)
     return reduce_power_of_2((x < -151.0).where(-151.0, x), bias=2 * 127).scaled()
+
+
+@float32_form
+def expm1(x: Value) -> Value:
+    """Compute e**x - 1, precisely for small x too."""
+    x = (x > _LARGEST_EXPONENT).where(_LARGEST_EXPONENT, x)
+    limited = (x < _SMALLEST_EXPM1).where(_SMALLEST_EXPM1, x)
+    # Half of 2**n is never infinite.
+    biased, n, rest = _nearest(limited, bias=127 - 1)
+    half = from_bits(shift_left(bits(biased), 23))
+    low = n * -_LOG_2_LOW
+    reduced = rest + low
+    tail = multiply_add(reduced * reduced, polynomial(reduced, _EXPM1_TAIL), low)
+    base = half - 0.5
+    large = multiply_add(half, rest, base)
+    rounding_error = multiply_add(half, rest, base - large) + ((half - base) - 0.5)
+    result = large + multiply_add(half, tail, rounding_error)
+    return (result + result).intrinsic("copysign", x)

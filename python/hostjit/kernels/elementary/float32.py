@@ -10,7 +10,15 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.operation import Value
 
-__all__ = ["bits", "from_bits", "multiply_add", "polynomial", "shift_left", "shift_right"]
+__all__ = [
+    "bits",
+    "from_bits",
+    "multiply_add",
+    "polynomial",
+    "shift_left",
+    "shift_right",
+    "shift_right_signed",
+]
 
 _I32 = ir.IntType(32)
 
@@ -57,4 +65,10 @@ def shift_left(x: Value, amount: int) -> Value:
 def shift_right(x: Value, amount: int) -> Value:
     """Shift an `i32` right; zeros enter."""
     shifted = x.emitter.builder.lshr(x.register, ir.Constant(_I32, amount))
+    return Value(x.emitter, DType.I32, shifted)
+
+
+def shift_right_signed(x: Value, amount: int) -> Value:
+    """Shift an `i32` right; copies of the sign enter."""
+    shifted = x.emitter.builder.ashr(x.register, ir.Constant(_I32, amount))
     return Value(x.emitter, DType.I32, shifted)

@@ -14,12 +14,14 @@ from hostjit.kernels.elementary.exponential import reduce_exponential
 from hostjit.kernels.elementary.float32 import multiply_add
 from hostjit.kernels.operation import Value
 
-__all__ = ["sigmoid", "silu"]
+__all__ = ["mish", "sigmoid", "times_sigmoid"]
 
 # Beyond these, sigmoid(x) is 1, and x * sigmoid(x) is zero.
 _LARGEST = 80.0
 _SMALLEST = -128.0
 _FAR = -40.0
+# From 9 on, mish(x) rounds to x.
+_LARGE_FOR_MISH = 20.0
 
 
 def sigmoid(x: Value) -> Value:
@@ -28,11 +30,30 @@ def sigmoid(x: Value) -> Value:
     return scale / denominator
 
 
-def silu(x: Value) -> Value:
-    """Compute x / (1 + exp(-x)); NaN for -inf as in eager, though the limit is zero."""
-    limited = _at_least(x, _SMALLEST)
-    scale, denominator = _scaled_denominator(limited)
-    return x.equals(-math.inf).where(math.nan, limited * scale / denominator)
+def times_sigmoid(x: Value, y: Value) -> Value:
+    """Compute x / (1 + exp(-y)), where y is so much below zero for x < -128 that it is zero.
+
+    For x = -inf it is NaN as in eager, though the limit is zero.
+    """
+    scale, denominator = _scaled_denominator(_at_least(y, _SMALLEST))
+    product = _at_least(x, _SMALLEST) * scale / denominator
+    return x.equals(-math.inf).where(math.nan, product)
+
+
+def mish(x: Value) -> Value:
+    """Compute x * tanh(log(1 + exp(x))).
+
+    That is x * v / (v + 1), where v = w + w**2 / 2 and w = exp(x).
+    """
+    is_large = x > _LARGE_FOR_MISH
+    limited = is_large.where(_LARGE_FOR_MISH, _at_least(x, -104.0))
+    exponential = reduce_exponential(limited, bias=2 * 127)
+    growth, power = exponential.growth, exponential.wide_power()
+    w = multiply_add(growth, power, power)
+    rounding_error = multiply_add(growth, power, power - w)
+    rest = multiply_add(w * 0.5, w, rounding_error)
+    numerator = multiply_add(x, w, x * rest)
+    return is_large.where(x, numerator / (1.0 + (w + rest)))
 
 
 def _at_least(x: Value, limit: float) -> Value:

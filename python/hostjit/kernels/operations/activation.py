@@ -7,6 +7,7 @@ import math
 
 from hostjit.kernels.dtypes import FLOATS, INTEGERS, DType
 from hostjit.kernels.elementary import logistic
+from hostjit.kernels.elementary.logarithm import log1p_exp
 from hostjit.kernels.operation import Value, apply, operation
 
 NUMBERS = FLOATS + INTEGERS
@@ -22,13 +23,18 @@ def sigmoid(x: Value) -> Value:
 @operation("T>T", FLOATS)
 def silu(x: Value) -> Value:
     if x.dtype is DType.F32:
-        return logistic.silu(x)
+        return logistic.times_sigmoid(x, x)
     return x / (1.0 + (-x).math("exp"))
+
+
+def _log1p_exp(x: Value) -> Value:
+    """log(1 + exp(x)); for `f32`, x must not be positive."""
+    return log1p_exp(x) if x.dtype is DType.F32 else x.math("exp").math("log1p")
 
 
 @operation("T>T", FLOATS)
 def log_sigmoid(x: Value) -> Value:
-    return apply("minimum", x, x.of(0.0)) - (-x.intrinsic("fabs")).math("exp").math("log1p")
+    return apply("minimum", x, x.of(0.0)) - _log1p_exp(-x.intrinsic("fabs"))
 
 
 @operation("T>T", FLOATS)
@@ -39,6 +45,9 @@ def gelu(x: Value) -> Value:
 @operation("T>T", FLOATS)
 def gelu_tanh(x: Value) -> Value:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
+    if x.dtype is DType.F32:
+        # (1 + tanh(y)) / 2 is sigmoid(2 y), without cancellation.
+        return logistic.times_sigmoid(x, inner + inner)
     return x * 0.5 * (1.0 + inner.math("tanh"))
 
 
@@ -66,11 +75,17 @@ def elu(x: Value, alpha: Value, scale: Value, input_scale: Value) -> Value:
 @operation("TTT>T", FLOATS)
 def softplus(x: Value, beta: Value, limit: Value) -> Value:
     scaled = x * beta
-    return (scaled > limit).where(x, scaled.math("exp").math("log1p") / beta)
+    if x.dtype is DType.F32:
+        total = apply("maximum", scaled, x.of(0.0)) + _log1p_exp(-scaled.intrinsic("fabs"))
+    else:
+        total = _log1p_exp(scaled)
+    return (scaled > limit).where(x, total / beta)
 
 
 @operation("T>T", FLOATS)
 def mish(x: Value) -> Value:
+    if x.dtype is DType.F32:
+        return logistic.mish(x)
     return x * x.math("exp").math("log1p").math("tanh")
 
 
