@@ -45,6 +45,5 @@ def erf(x: Value) -> Value:
     offset = (magnitude > _LIMIT).where(_LIMIT, magnitude) - 1.0
     # The exponent is rounded once: its first term is the largest by far where it matters.
     exponent = multiply_add(offset, polynomial(offset, _LARGE[1:]), _LARGE[0])
-    complement = reduce_power_of_2(exponent)
-    large = multiply_add(-complement.power, complement.fraction, 1.0)
+    large = reduce_power_of_2(exponent).taken_from(1.0)
     return (magnitude < 1.0).where(small, large).intrinsic("copysign", x)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hostjit.kernels.elementary.float32 import (
     bits,
+    careful_polynomial,
     from_bits,
     multiply_add,
     polynomial,
@@ -73,6 +74,16 @@ class Reduced:
         """2**n for a reduction with bias 127, where n is in [-126, 127]."""
         return from_bits(shift_left(bits(self.biased), 23))
 
+    def added_to(self, number: Value | float) -> Value:
+        """The sum with a number, for a reduction with bias 127."""
+        power = self.power
+        return multiply_add(power * self.rest, self.slope, power + number)
+
+    def taken_from(self, number: float) -> Value:
+        """The difference to a number, for a reduction with bias 127."""
+        power = self.power
+        return multiply_add(power * -self.rest, self.slope, number - power)
+
     def scaled(self) -> Value:
         """The number for a reduction with bias 254, where n is in [-252, 252].
 
@@ -117,13 +128,15 @@ def reduce_exponential(x: Value, bias: int | Value = 127) -> ReducedExponential:
     return ReducedExponential(biased, rest, slope, multiply_add(rest * rest, tail, rest))
 
 
-def reduce_power_of_2(x: Value, bias: int = 127) -> Reduced:
-    """Split 2**x; |x| is at most 252, or x is NaN."""
-    shift = _ROUND + bias
-    biased = x + shift
-    rest = x - (biased - shift)
-    slope = multiply_add(rest, polynomial(rest, _POWER_TAIL), _LOG_2)
-    return Reduced(biased, rest, slope)
+def reduce_power_of_2(x: Value, factor: float = 1.0) -> Reduced:
+    """Split 2**(factor * x); |factor * x| is at most 126, or x is NaN.
+
+    This has the fewest steps in a row, for what is rounded again by adding a larger number.
+    """
+    shift = _ROUND + 127
+    biased = multiply_add(x, factor, shift)
+    rest = multiply_add(x, factor, shift - biased)
+    return Reduced(biased, rest, polynomial(rest, (_LOG_2, *_POWER_TAIL)))
 
 
 @float32_form
@@ -138,7 +151,12 @@ def exp(x: Value) -> Value:
 def exp2(x: Value) -> Value:
     """Compute 2**x."""
     x = (x > 129.0).where(129.0, x)
-    return reduce_power_of_2((x < -151.0).where(-151.0, x), bias=2 * 127).scaled()
+    x = (x < -151.0).where(-151.0, x)
+    shift = _ROUND + 2 * 127
+    biased = x + shift
+    rest = x - (biased - shift)
+    slope = multiply_add(rest, polynomial(rest, _POWER_TAIL), _LOG_2)
+    return Reduced(biased, rest, slope).scaled()
 
 
 @float32_form
@@ -149,11 +167,13 @@ def expm1(x: Value) -> Value:
     # Half of 2**n is never infinite.
     biased, n, rest = _nearest(limited, bias=127 - 1)
     half = from_bits(shift_left(bits(biased), 23))
+    # exp(rest + low) - 1 = rest + (the tail) + low * exp(rest), where rest is exact.
     low = n * -_LOG_2_LOW
-    reduced = rest + low
-    tail = multiply_add(reduced * reduced, polynomial(reduced, _EXPM1_TAIL), low)
+    tail, square = careful_polynomial(rest, _EXPM1_TAIL), rest * rest
+    growth = multiply_add(square, tail, rest)
+    tail = multiply_add(square, tail, multiply_add(low, growth, low))
     base = half - 0.5
     large = multiply_add(half, rest, base)
     rounding_error = multiply_add(half, rest, base - large) + ((half - base) - 0.5)
     result = large + multiply_add(half, tail, rounding_error)
-    return (result + result).intrinsic("copysign", x)
+    return (x.intrinsic("fabs") < 2.0**-25).where(x, result + result)

@@ -12,6 +12,7 @@ from hostjit.kernels.operation import Value
 
 __all__ = [
     "bits",
+    "careful_polynomial",
     "from_bits",
     "multiply_add",
     "polynomial",
@@ -43,6 +44,13 @@ def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
         if len(terms) > 1:
             power = power * power
     return terms[0]
+
+
+def careful_polynomial(x: Value, coefficients: Sequence[float]) -> Value:
+    """Evaluate a polynomial, its two lowest terms last and one by one: fewer roundings count."""
+    lowest, second, *rest = coefficients
+    slope = multiply_add(x, polynomial(x, rest), second)
+    return multiply_add(x, slope, lowest)
 
 
 def bits(x: Value) -> Value:

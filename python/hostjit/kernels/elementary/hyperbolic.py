@@ -7,8 +7,8 @@ added to x or 1 is at most a third of the result, so that its errors count littl
 
 from __future__ import annotations
 
-from hostjit.kernels.elementary.exponential import reduce_exponential
-from hostjit.kernels.elementary.float32 import multiply_add, polynomial
+from hostjit.kernels.elementary.exponential import reduce_power_of_2
+from hostjit.kernels.elementary.float32 import careful_polynomial, multiply_add
 from hostjit.kernels.operation import Value, float32_form
 
 __all__ = ["tanh"]
@@ -25,6 +25,7 @@ _SMALL = (
 )
 # tanh rounds to 1 from 9.02 on.
 _LIMIT = 9.1
+_TWICE_LOG2_E = 2.88539008
 
 
 @float32_form
@@ -32,8 +33,7 @@ def tanh(x: Value) -> Value:
     """Compute the hyperbolic tangent."""
     magnitude = x.intrinsic("fabs")
     square = x * x
-    small = multiply_add(magnitude * square, polynomial(square, _SMALL), magnitude)
+    small = multiply_add(magnitude * square, careful_polynomial(square, _SMALL), magnitude)
     limited = (magnitude > _LIMIT).where(_LIMIT, magnitude)
-    exponential = reduce_exponential(limited + limited)
-    large = 1.0 - 2.0 / multiply_add(exponential.power, exponential.fraction, 1.0)
+    large = 1.0 - 2.0 / reduce_power_of_2(limited, _TWICE_LOG2_E).added_to(1.0)
     return (magnitude < 1.0).where(small, large).intrinsic("copysign", x)
