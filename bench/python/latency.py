@@ -6,6 +6,7 @@ python bench/python/latency.py --peers hostjit,eager,compile --workloads policy_
 """
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -42,7 +43,13 @@ def main() -> int:
     return 1 if failures else 0
 
 
-def measure(workload: Workload, peers: Sequence[Peer], rounds: int, threads: int) -> list[Row]:
+def measure(
+    workload: Workload,
+    peers: Sequence[Peer],
+    rounds: int,
+    threads: int,
+    limit_seconds: float = math.inf,
+) -> list[Row]:
     """Prepare and check every peer, then time those that agree with eager."""
     print(f"{workload.name}: preparing", end="", flush=True, file=sys.stderr)
     failures: dict[str, str] = {}
@@ -63,7 +70,7 @@ def measure(workload: Workload, peers: Sequence[Peer], rounds: int, threads: int
         for name, (candidate, _) in prepared.items()
         if name not in failures
     }
-    timings = dict(zip(timed, interleave(list(timed.values()), rounds), strict=True))
+    timings = dict(zip(timed, interleave(list(timed.values()), rounds, limit_seconds), strict=True))
     for name in timings:
         try:
             check(prepared[name][0], workload)

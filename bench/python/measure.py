@@ -2,7 +2,9 @@
 """Interleaved timing of several callables in one process."""
 
 import gc
+import math
 import statistics
+import time
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,9 @@ from typing import Any
 # A batch of calls takes about this long: long against the clock, short against a change of the
 # machine's frequency or load.
 BATCH_SECONDS = 3e-3
+
+# What a limit in seconds leaves in any case: a median of fewer rounds says little.
+FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,14 @@ class Timed:
         return self._calls, self._timer.timeit(self._calls) / self._calls
 
 
-def interleave(candidates: Sequence[Timed], rounds: int) -> list[Timing]:
+def interleave(
+    candidates: Sequence[Timed], rounds: int, limit_seconds: float = math.inf
+) -> list[Timing]:
     """Time one batch of every candidate in every round, in alternating order.
 
     A change of the machine's speed then meets all candidates alike, and ratios within one run mean
-    something where numbers of two runs do not.
+    something where numbers of two runs do not. After `limit_seconds` no further round begins,
+    except the first few.
     """
     for candidate in candidates:
         candidate.settle()
@@ -76,7 +84,10 @@ def interleave(candidates: Sequence[Timed], rounds: int) -> list[Timing]:
     gc.collect()
     gc.disable()
     try:
-        for _ in range(rounds):
+        deadline = time.perf_counter() + limit_seconds
+        for count in range(rounds):
+            if count >= FEWEST_ROUNDS and time.perf_counter() > deadline:
+                break
             for index in order:
                 calls[index], value = candidates[index].batch()
                 seconds[index].append(value)

@@ -33,13 +33,16 @@ Formula = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Workload:
-    """One model with example inputs. The arguments of a call are positional tensors."""
+    """One model with example inputs. The arguments of a call are positional tensors.
+
+    formula: what the peers run that are array libraries; None where only modules are compared.
+    """
 
     name: str
     description: str
     make_module: Callable[[], nn.Module]
     make_inputs: Callable[[torch.Generator], tuple[Tensor, ...]]
-    formula: Formula
+    formula: Formula | None = None
 
     def module(self) -> nn.Module:
         """Return the module with the same parameters at every call, in evaluation mode."""

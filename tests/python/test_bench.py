@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six workloads of the benchmark: JIT, evaluator and eager agree, and the script reports it."""
+"""The benchmarks' models: JIT, evaluator and eager agree, and the scripts report it."""
 
 import json
 import subprocess
@@ -31,3 +31,16 @@ def test_unknown_peer_is_named() -> None:
     )
     assert done.returncode == 2
     assert "unknown: nothing; there are: eager, compile," in done.stderr
+
+
+def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "sweep.json"
+    command = [sys.executable, str(BENCH / "sweep.py"), "--against", "eager", "--rounds", "1"]
+    grid = ["--hidden", "16", "--batch", "1,3", "--threads", "1"]
+    done = subprocess.run(
+        [*command, *grid, "--json", str(report)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    points = json.loads(report.read_text())["points"]
+    assert len(points) == 8 * 2
+    assert "geometric mean over 8 points of batch 1: eager takes" in done.stdout
