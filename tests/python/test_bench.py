@@ -44,3 +44,15 @@ def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
     points = json.loads(report.read_text())["points"]
     assert len(points) == 8 * 2
     assert "geometric mean over 8 points of batch 1: eager takes" in done.stdout
+
+
+def test_kernels_reports_every_case_beside_the_roofline() -> None:
+    command = [sys.executable, str(BENCH / "kernels.py"), "--rounds", "1", "--elements", "16"]
+    done = subprocess.run(
+        [*command, "--families", "reductions,products"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[-3:] == ["%", "of", "roofline"]
+    assert sum(line.startswith(("reductions", "products")) for line in lines) == 8 + 7
+    assert lines[-1].startswith("peak ")

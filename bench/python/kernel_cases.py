@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cases of kernels.py: one operation each, at any number of elements."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+# Rows of two-dimensional cases have at most so many elements.
+ROW = 256
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation at one size.
+
+    flops: additions, multiplications and comparisons; a function like tanh counts as one.
+    """
+
+    family: str
+    name: str
+    elements: int
+    function: Callable[..., Tensor]
+    inputs: Sequence[Tensor]
+    flops: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the least traffic: every distinct element read once, every result written."""
+        output = self.function(*self.inputs)
+        tensors = [*self.inputs, output]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def rows(elements: int) -> tuple[int, int]:
+    """Return the shape of the two-dimensional cases."""
+    width = min(elements, ROW)
+    return elements // width, width
+
+
+def pointwise(elements: int) -> list[Case]:
+    a, b, c = (torch.randn(elements) for _ in range(3))
+    column, row = torch.randn(rows(elements)[0], 1), torch.randn(rows(elements)[1])
+    half = torch.randn(elements, dtype=torch.bfloat16)
+    name = "pointwise"
+    return [
+        Case(name, "relu(a+b)*c-a", elements, fused, (a, b, c), 4 * elements),
+        Case(name, "column*row+1", elements, lambda x, y: x * y + 1, (column, row), 2 * elements),
+        Case(name, "bf16 a*2+1", elements, lambda x: x * 2 + 1, (half,), 2 * elements),
+        Case(name, "a to bf16", elements, lambda x: x.to(torch.bfloat16), (a,), elements),
+        Case(name, "where(a<b,a,c)", elements, select, (a, b, c), 2 * elements),
+    ]
+
+
+def fused(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return torch.relu(a + b) * c - a
+
+
+def select(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return torch.where(a < b, a, c)
+
+
+def functions(elements: int) -> list[Case]:
+    x = torch.rand(elements) * 4 + 0.25
+    chosen: dict[str, Callable[[Tensor], Tensor]] = {
+        name: getattr(torch, name)
+        for name in ("exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "sqrt", "rsqrt")
+    }
+    chosen["pow"] = lambda x: torch.pow(x, 1.7)
+    chosen["gelu"] = functional.gelu
+    chosen["gelu_tanh"] = lambda x: functional.gelu(x, approximate="tanh")
+    chosen["silu"] = functional.silu
+    return [
+        Case("functions", name, elements, function, (x,), elements)
+        for name, function in chosen.items()
+    ]
+
+
+def reductions(elements: int) -> list[Case]:
+    x = torch.randn(rows(elements))
+    chosen: dict[str, Callable[[Tensor], Tensor]] = {
+        "sum all": lambda x: x.sum(),
+        "sum rows": lambda x: x.sum(1),
+        "sum columns": lambda x: x.sum(0),
+        "mean(x*x) rows": lambda x: (x * x).mean(1),
+        "amax rows": lambda x: x.amax(1),
+        "argmax rows": lambda x: x.argmax(1),
+        "var rows": lambda x: x.var(1),
+        "logsumexp rows": lambda x: x.logsumexp(1),
+    }
+    return [
+        Case("reductions", name, elements, function, (x,), elements)
+        for name, function in chosen.items()
+    ]
+
+
+def normalisations(elements: int) -> list[Case]:
+    x = torch.randn(rows(elements))
+    width = x.shape[1]
+    weight, bias = torch.randn(width), torch.randn(width)
+    family = "normalisations"
+    return [
+        Case(family, "softmax", elements, lambda x: x.softmax(1), (x,), 4 * elements),
+        Case(family, "log_softmax", elements, lambda x: x.log_softmax(1), (x,), 4 * elements),
+        Case(
+            family,
+            "layer_norm",
+            elements,
+            lambda x, w, b: functional.layer_norm(x, (width,), w, b),
+            (x, weight, bias),
+            7 * elements,
+        ),
+        Case(
+            family,
+            "rms_norm",
+            elements,
+            lambda x, w: functional.rms_norm(x, (width,), w),
+            (x, weight),
+            4 * elements,
+        ),
+    ]
+
+
+def products(elements: int) -> list[Case]:
+    """Make products with a square matrix of so many elements."""
+    side = math.isqrt(elements)
+    matrix, bias = torch.randn(side, side) / side**0.5, torch.randn(side)
+    cases = []
+    for batch in (1, 8, 64):
+        x = torch.randn(batch, side)
+        flops = 2 * batch * side * side
+        cases.append(
+            Case("products", f"{batch} x matmul", elements, torch.matmul, (x, matrix), flops)
+        )
+        layer: Sequence[Tensor] = (x, matrix, bias)
+        cases.append(
+            Case("products", f"{batch} x linear+relu", elements, linear_relu, layer, flops)
+        )
+    pair = (matrix, torch.randn(side, side))
+    return [*cases, Case("products", "square", elements, torch.matmul, pair, 2 * side**3)]
+
+
+def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu(functional.linear(x, weight, bias))
+
+
+def movements(elements: int) -> list[Case]:
+    x, y = torch.randn(rows(elements)), torch.randn(rows(elements))
+    index = torch.randint(x.shape[0], (x.shape[0],), generator=torch.Generator().manual_seed(0))
+    family = "movements"
+
+    def case(name: str, function: Callable[..., Any], *inputs: Tensor) -> Case:
+        return Case(family, name, elements, function, inputs, 0)
+
+    return [
+        case("clone", torch.clone, x),
+        case("transposed copy", lambda x: x.t().clone(memory_format=torch.contiguous_format), x),
+        case("cat rows", lambda x, y: torch.cat([x, y], 1), x, y),
+        case("pad", lambda x: functional.pad(x, (1, 1)), x),
+        case("flip", lambda x: x.flip(1), x),
+        case("index_select", lambda x, i: x.index_select(0, i), x, index),
+    ]
+
+
+FAMILIES: dict[str, Callable[[int], list[Case]]] = {
+    "pointwise": pointwise,
+    "functions": functions,
+    "reductions": reductions,
+    "normalisations": normalisations,
+    "products": products,
+    "movements": movements,
+}
