@@ -13,7 +13,7 @@ from torch import Tensor
 
 _EXACT_UNARY = (
     *("torch.neg", "torch.abs", "torch.floor", "torch.ceil", "torch.trunc", "torch.round"),
-    *("torch.sign", "torch.relu", "torch.sqrt", "torch.reciprocal", "torch.square", "torch.frac"),
+    *("torch.sign", "torch.relu", "torch.reciprocal", "torch.square", "torch.frac"),
     *("torch.isnan", "torch.isinf", "torch.isfinite", "torch.signbit", "torch.logical_not"),
     *("torch.bitwise_not", "torch.nan_to_num", "F.hardtanh", "F.relu6", "F.leaky_relu"),
     *("torch.sgn", "torch.positive", "torch.clone", "torch.zeros_like", "torch.ones_like"),
@@ -23,9 +23,10 @@ _ROUNDED_UNARY = (
     *("torch.exp", "torch.exp2", "torch.expm1", "torch.log", "torch.log1p", "torch.log2"),
     *("torch.log10", "torch.sin", "torch.cos", "torch.tan", "torch.asin", "torch.acos"),
     *("torch.atan", "torch.sinh", "torch.cosh", "torch.tanh", "torch.asinh", "torch.acosh"),
-    *("torch.atanh", "torch.erf", "torch.erfc", "torch.sigmoid", "torch.rsqrt", "torch.lgamma"),
+    *("torch.atanh", "torch.erf", "torch.erfc", "torch.sigmoid", "torch.rsqrt", "torch.sqrt"),
+    "torch.lgamma",
     *("F.gelu", "F.silu", "F.mish", "F.softplus", "F.elu", "F.selu", "F.celu", "F.hardswish"),
-    *("F.hardsigmoid", "F.logsigmoid", "F.softsign", "F.tanhshrink", "torch.erfinv"),
+    *("F.hardsigmoid", "F.softsign", "F.tanhshrink", "torch.erfinv"),
 )
 # Their results move by no more than their operands do, or little more.
 _SMOOTH_UNARY = ("torch.neg", "torch.abs", "torch.relu", "torch.clone", "F.leaky_relu")
@@ -43,6 +44,15 @@ _EITHER_ZERO = (
     *("torch.maximum", "torch.minimum", "torch.fmax", "torch.fmin", "torch.clamp_min"),
     *("torch.clamp_max", "torch.relu", "F.relu6", "F.hardtanh"),
 )
+# TODO: none, once kernels round the results of the half types between two operators.
+_COMPOSITE = ("F.tanhshrink", "F.softsign")
+# In these styles eager's result depends on an element's position and on the strides: Sleef's sinh
+# and cosh overflow from 88.7 on, and only some of the implementations of gelu keep infinity.
+_UNSTEADY = {
+    "torch.sinh": ("extreme",),
+    "torch.cosh": ("extreme",),
+    "F.gelu": ("special", "extreme"),
+}
 _ROUNDED_BINARY = ("torch.pow", "torch.atan2", "torch.hypot", "torch.xlogy", "torch.logaddexp")
 _DIVISIONS = (
     *("torch.floor_divide", "torch.remainder", "torch.fmod"),
@@ -74,13 +84,15 @@ def unary(draw: Draw, program: Program) -> Statement:
         arguments = ", 0.25, -2.0" if function == "F.threshold" else ""
         return Statement(_one_zero(function, f"{function}({x}{arguments})"), exact=True)
     function = draw(st.sampled_from(_ROUNDED_UNARY))
-    if program.style == "extreme" and function in ("torch.sinh", "torch.cosh"):
-        # From 88.7 to 89.4 Sleef overflows, which eager uses for some elements and not for others.
+    if program.style in _UNSTEADY.get(function, ()):
+        raise UnfitError
+    x = program.pick(draw)
+    if function in _COMPOSITE and program.values[x].dtype in (torch.float16, torch.bfloat16):
         raise UnfitError
     arguments = ""
     if function == "F.gelu":
         arguments = draw(st.sampled_from(("", ", approximate='tanh'")))
-    return Statement(f"{function}({program.pick(draw)}{arguments})", exact=False)
+    return Statement(f"{function}({x}{arguments})", exact=False)
 
 
 def binary(draw: Draw, program: Program) -> Statement:

@@ -29,6 +29,8 @@ def product(draw: Draw, program: Program) -> Statement:
     def new(*shape: int) -> str:
         return program.new(draw, value.dtype, shape)
 
+    if value.dim() > 2:
+        x = f"{x}.contiguous()"
     kind = draw(st.sampled_from(("matmul", "linear", "vector", "batched", "addmm", "transposed")))
     if kind == "linear":
         bias = f", {new(columns)}" if draw(st.booleans()) else ""
@@ -45,7 +47,7 @@ def product(draw: Draw, program: Program) -> Statement:
         expression = f"torch.matmul({x}.mT, {new(value.shape[-2], columns)})"
     else:
         expression = f"{x} @ {new(inner, columns)}"
-    activation = draw(st.sampled_from(("", "", "torch.tanh", "torch.relu", "F.gelu")))
+    activation = draw(st.sampled_from(("", "", "torch.tanh", "torch.relu", "F.silu")))
     return Statement(f"{activation}({expression})" if activation else expression, exact=False)
 
 
