@@ -49,7 +49,7 @@ def part(draw: Draw, program: Program) -> Statement:
     if kind == 0:
         begin, step = draw(st.integers(0, size)), draw(st.integers(1, 3))
         index = ", ".join([":"] * (dim % value.dim()) + [f"{begin}::{step}"])
-        return Statement(f"{x}[{index}.contiguous()]", exact=True)
+        return Statement(f"{x}[{index}]", exact=True)
     if kind == 1:
         begin = draw(st.integers(0, size))
         length = draw(st.integers(0, size - begin))

@@ -53,7 +53,7 @@ _UNSTEADY = {
     "torch.cosh": ("extreme",),
     "F.gelu": ("special", "extreme"),
 }
-_ROUNDED_BINARY = ("torch.pow", "torch.atan2", "torch.hypot", "torch.xlogy", "torch.logaddexp")
+_ROUNDED_BINARY = ("torch.pow", "torch.atan2", "torch.hypot", "torch.logaddexp")
 _DIVISIONS = (
     *("torch.floor_divide", "torch.remainder", "torch.fmod"),
     *("torch.div(rounding_mode='floor')", "torch.div(rounding_mode='trunc')"),
@@ -110,6 +110,8 @@ def binary(draw: Draw, program: Program) -> Statement:
     function = draw(st.sampled_from(_EXACT_BINARY))
     if other in _NUMBERS and function in ("torch.heaviside", "torch.maximum", "torch.minimum"):
         function = "torch.mul"
+    if other == "True" and function in ("torch.sub", "torch.rsub"):
+        raise UnfitError
     if other in _NUMBERS and draw(st.booleans()) and function == "torch.sub":
         return Statement(f"{other} - {x}", exact=True)
     if other in program.values and function in ("torch.add", "torch.sub") and draw(st.booleans()):

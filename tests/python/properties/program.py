@@ -83,6 +83,8 @@ class Program:
         names = {"torch": torch, "F": torch.nn.functional, **self.values}
         try:
             value = eval(statement.expression, names)
+        except (SyntaxError, NameError):
+            raise
         except Exception:
             self.refused.append(statement.expression)
             return
