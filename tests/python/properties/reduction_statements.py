@@ -122,6 +122,7 @@ def normalisation(draw: Draw, program: Program) -> Statement:
         affine = f", weight={weight}, bias={bias}"
     if kind == "batch_norm":
         mean, spread = (program.new(draw, value.dtype, (channels,)) for _ in range(2))
+        x = f"{x}.contiguous()"
         return Statement(f"F.batch_norm({x}, {mean}, {spread}.square(){affine})", exact=False)
     groups = draw(st.sampled_from([n for n in (1, 2, 3, 4) if channels % n == 0]))
     return Statement(f"F.group_norm({x}, {groups}{affine}, eps=1e-3)", exact=False)
