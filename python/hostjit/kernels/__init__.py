@@ -4,10 +4,11 @@
 `KernelBuilder` makes a `PointwiseKernel`; `llvm_ir` writes it. Nothing here needs the C++ core.
 """
 
+from hostjit.kernels.builder import KernelBuilder
 from hostjit.kernels.codegen import llvm_ir, num_items
 from hostjit.kernels.cost import estimated_nanoseconds
 from hostjit.kernels.dtypes import DType
-from hostjit.kernels.expression import KernelBuilder, PointwiseKernel
+from hostjit.kernels.expression import PointwiseKernel
 from hostjit.kernels.operation import OPERATIONS, result_dtype
 from hostjit.kernels.vector_math import VECTOR_MATH, VectorMathFunction
 

@@ -15,7 +15,6 @@ __all__ = [
     "Constant",
     "Expression",
     "Index",
-    "KernelBuilder",
     "Load",
     "Operand",
     "PointwiseKernel",
@@ -179,84 +178,3 @@ class PointwiseKernel:
         """The types of the scalar arguments, in order."""
         used = {v.position: v.dtype for v in self.values if isinstance(v, ScalarArgument)}
         return [used.get(position, DType.I64) for position in range(max(used, default=-1) + 1)]
-
-
-class KernelBuilder:
-    """Builds a PointwiseKernel; equal values are made once.
-
-    Example:
-        b = KernelBuilder("relu_add", (4, 8))
-        x, y, out = b.input(DType.F32), b.input(DType.F32), b.output(DType.F32)
-        total = b.apply("add", b.load(x, (8, 1)), b.load(y, (0, 1)))
-        b.store(out, b.apply("relu", total), (8, 1))
-        kernel = b.build()
-    """
-
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
-        self.name = name
-        self.shape = shape
-        self.inputs: list[Operand] = []
-        self.outputs: list[Operand] = []
-        self.values: list[Expression] = []
-        self.stores: list[Store] = []
-        self._dtypes: list[DType] = []
-        self._known: dict[str, int] = {}
-
-    def input(self, dtype: DType) -> int:
-        """Add an input buffer and return its position among the inputs."""
-        self.inputs.append(Operand(dtype))
-        return len(self.inputs) - 1
-
-    def output(self, dtype: DType, *, may_alias: bool = False) -> int:
-        """Add an output buffer and return its position among the outputs."""
-        self.outputs.append(Operand(dtype, may_alias))
-        return len(self.outputs) - 1
-
-    def dtype(self, value: int) -> DType:
-        """The register type of a value."""
-        return self._dtypes[value]
-
-    def load(self, operand: int, strides: tuple[int, ...], offset: int = 0) -> int:
-        dtype = self.inputs[operand].dtype
-        return self._add(Load(operand, dtype, strides, offset), dtype.register)
-
-    def constant(self, dtype: DType, number: Number) -> int:
-        return self._add(Constant(dtype, number), dtype.register)
-
-    def scalar_argument(self, position: int, dtype: DType) -> int:
-        return self._add(ScalarArgument(position, dtype), dtype)
-
-    def index(self, strides: tuple[int, ...], offset: int = 0) -> int:
-        return self._add(Index(strides, offset), DType.I64)
-
-    def cast(self, value: int, dtype: DType) -> int:
-        """Convert; nothing happens if the value has that type already."""
-        if self.dtype(value) is dtype:
-            return value
-        return self._add(Cast(value, dtype), dtype.register)
-
-    def apply(self, name: str, *operands: int) -> int:
-        dtype = result_dtype(name, tuple(self.dtype(operand) for operand in operands))
-        return self._add(Apply(name, operands), dtype)
-
-    def store(self, operand: int, value: int, strides: tuple[int, ...], offset: int = 0) -> None:
-        self.stores.append(Store(operand, self.outputs[operand].dtype, value, strides, offset))
-
-    def build(self) -> PointwiseKernel:
-        return PointwiseKernel(
-            self.name,
-            self.shape,
-            tuple(self.inputs),
-            tuple(self.outputs),
-            tuple(self.values),
-            tuple(self.stores),
-        )
-
-    def _add(self, value: Expression, dtype: DType) -> int:
-        # The text tells -0.0 from 0.0, which equality does not.
-        key = repr(value)
-        if key not in self._known:
-            self._known[key] = len(self.values)
-            self.values.append(value)
-            self._dtypes.append(dtype)
-        return self._known[key]
