@@ -13,10 +13,12 @@ from hostjit.kernels.expression import (
     Load,
     Operand,
     PointwiseKernel,
+    Reduce,
     ScalarArgument,
     Store,
 )
 from hostjit.kernels.operation import Number, result_dtype
+from hostjit.kernels.reduction import reduced_dtype
 
 __all__ = ["KernelBuilder"]
 
@@ -32,9 +34,10 @@ class KernelBuilder:
         kernel = b.build()
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], num_reduced: int = 0) -> None:
         self.name = name
         self.shape = shape
+        self.num_reduced = num_reduced
         self.inputs: list[Operand] = []
         self.outputs: list[Operand] = []
         self.values: list[Expression] = []
@@ -79,6 +82,10 @@ class KernelBuilder:
         dtype = result_dtype(name, tuple(self.dtype(operand) for operand in operands))
         return self._add(Apply(name, operands), dtype)
 
+    def reduce(self, name: str, value: int) -> int:
+        """Combine a value over the points of a row."""
+        return self._add(Reduce(name, value), reduced_dtype(name, self.dtype(value)))
+
     def store(self, operand: int, value: int, strides: tuple[int, ...], offset: int = 0) -> None:
         self.stores.append(Store(operand, self.outputs[operand].dtype, value, strides, offset))
 
@@ -90,6 +97,7 @@ class KernelBuilder:
             tuple(self.outputs),
             tuple(self.values),
             tuple(self.stores),
+            self.num_reduced,
         )
 
     def _add(self, value: Expression, dtype: DType) -> int:

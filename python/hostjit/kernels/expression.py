@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hostjit.kernels import operations as _fill_table  # noqa: F401
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.operation import Number, result_dtype
+from hostjit.kernels.reduction import reduced_dtype
 
 __all__ = [
     "Apply",
@@ -18,6 +19,7 @@ __all__ = [
     "Load",
     "Operand",
     "PointwiseKernel",
+    "Reduce",
     "ScalarArgument",
     "Store",
 ]
@@ -81,7 +83,15 @@ class Apply:
     operands: tuple[int, ...]
 
 
-Expression = Load | Constant | ScalarArgument | Index | Cast | Apply
+@dataclass(frozen=True)
+class Reduce:
+    """Value `operand` at all points of a row, combined by the reduction `name` of the table."""
+
+    name: str
+    operand: int
+
+
+Expression = Load | Constant | ScalarArgument | Index | Cast | Apply | Reduce
 
 
 @dataclass(frozen=True)
@@ -97,11 +107,16 @@ class Store:
 
 @dataclass(frozen=True)
 class PointwiseKernel:
-    """One fused pointwise kernel over `shape`.
+    """One fused kernel over `shape`, whose last `num_reduced` dimensions are reduced.
 
-    `values` are in SSA order; operands refer to positions in it. For each point all values are
-    computed before the first store, so an output may be the same buffer as an input that is
-    read at the same place (`may_alias`). Constructing an invalid kernel raises ValueError.
+    `values` are in SSA order; operands refer to positions in it. A point of the kept dimensions
+    is a row. A value is per row if it is a `Reduce` or made of nothing that varies within a row;
+    other values are per element. A store that does not move within a row takes a value per row.
+
+    Without reduced dimensions all values of a point are computed before its first store, so an
+    output may be the same buffer as an input that is read at the same place (`may_alias`). With
+    them a row may be read again after it is written. Constructing an invalid kernel raises
+    ValueError.
     """
 
     name: str
@@ -110,9 +125,11 @@ class PointwiseKernel:
     outputs: tuple[Operand, ...]
     values: tuple[Expression, ...]
     stores: tuple[Store, ...]
+    num_reduced: int = 0
 
     def __post_init__(self) -> None:
         dtypes = self.value_dtypes()
+        varies = self.varies_in_row()
         for value in self.values:
             if isinstance(value, Load):
                 self._check_access("load", value, self.inputs)
@@ -126,6 +143,37 @@ class PointwiseKernel:
                     f"kernel '{self.name}': store to output {store.operand} has a value of type "
                     f"{found.value}, expected {store.dtype.register.value}"
                 )
+            if varies[store.value] and not self.moves_in_row(store.strides):
+                raise ValueError(
+                    f"kernel '{self.name}': store to output {store.operand} is per row, "
+                    "but its value varies within a row"
+                )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to reduce, be it along dimensions of size 1 only."""
+        return self.num_reduced > 0 or any(isinstance(value, Reduce) for value in self.values)
+
+    def moves_in_row(self, strides: tuple[int, ...]) -> bool:
+        """Whether an access with these strides reaches several places within a row."""
+        kept = len(self.shape) - self.num_reduced
+        row = zip(strides[kept:], self.shape[kept:], strict=True)
+        return any(stride != 0 and size != 1 for stride, size in row)
+
+    def varies_in_row(self) -> list[bool]:
+        """For each value, whether it is per element rather than per row."""
+        varies: list[bool] = []
+        for value in self.values:
+            match value:
+                case Load() | Index():
+                    varies.append(self.moves_in_row(value.strides))
+                case Apply():
+                    varies.append(any(varies[operand] for operand in value.operands))
+                case Cast():
+                    varies.append(varies[value.operand])
+                case _:
+                    varies.append(False)
+        return varies
 
     def _check_rank(self, what: str, strides: tuple[int, ...]) -> None:
         if len(strides) != len(self.shape):
@@ -160,7 +208,7 @@ class PointwiseKernel:
             operands: tuple[int, ...] = ()
             if isinstance(value, Apply):
                 operands = value.operands
-            elif isinstance(value, Cast):
+            elif isinstance(value, Cast | Reduce):
                 operands = (value.operand,)
             if any(not 0 <= operand < position for operand in operands):
                 raise ValueError(
@@ -168,6 +216,8 @@ class PointwiseKernel:
                 )
             if isinstance(value, Apply):
                 dtypes.append(result_dtype(value.name, tuple(dtypes[i] for i in operands)))
+            elif isinstance(value, Reduce):
+                dtypes.append(reduced_dtype(value.name, dtypes[value.operand]))
             elif isinstance(value, Index):
                 dtypes.append(DType.I64)
             else:

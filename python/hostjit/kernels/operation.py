@@ -54,13 +54,15 @@ class Emitter:
             bits -= 1 << dtype.bits
         return Value(self, dtype, ir.Constant(type_, bits))
 
-    def call(self, symbol: str, result: Any, arguments: list[Any]) -> Any:
+    def call(
+        self, symbol: str, result: Any, arguments: list[Any], flags: tuple[str, ...] = ()
+    ) -> Any:
         """Call an external function or an intrinsic, declaring it on first use."""
         function = self.module.globals.get(symbol)
         if function is None:
             signature = ir.FunctionType(result, [argument.type for argument in arguments])
             function = ir.Function(self.module, signature, symbol)
-        return self.builder.call(function, arguments)
+        return self.builder.call(function, arguments, fastmath=flags)
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,12 @@ class Value:
     def like(self, other: Value | Number) -> Value:
         return other if isinstance(other, Value) else self.of(other)
 
-    def intrinsic(self, name: str, *others: Value) -> Value:
+    def intrinsic(self, name: str, *others: Value, flags: tuple[str, ...] = ()) -> Value:
         """Apply the LLVM intrinsic `llvm.<name>` of this value's type."""
         type_ = self.register.type
         suffix = {DType.F32: "f32", DType.F64: "f64"}.get(self.dtype, f"i{self.dtype.bits}")
         arguments = [value.register for value in (self, *others)]
-        result = self.emitter.call(f"llvm.{name}.{suffix}", type_, arguments)
+        result = self.emitter.call(f"llvm.{name}.{suffix}", type_, arguments, flags)
         return Value(self.emitter, self.dtype, result)
 
     def math(self, name: str, *others: Value) -> Value:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of pointwise operators as one launch of one kernel."""
+"""A group of operators as one launch of one kernel."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hostjit.capture import source_location
 from hostjit.kernels import PointwiseKernel, estimated_nanoseconds, llvm_ir, num_items
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.grouping import PointwiseGroup
+from hostjit.lowering.members import selects
 
 __all__ = ["lower_group"]
 
@@ -38,13 +39,15 @@ def _split(kernel: PointwiseKernel) -> dict[str, list[int]]:
     if nanoseconds < 2 * _NANOSECONDS_PER_THREAD:
         return {}
     items = num_items(kernel)
+    if items == 1:
+        return {}
     grain = math.ceil(items * _NANOSECONDS_PER_THREAD / nanoseconds)
     return {"grid": [items, 1, 1], "block": [grain, 1, 1]}
 
 
 def _kernel_name(group: PointwiseGroup) -> str:
     """Readable, and the same for equal kernels: the operators, then a digest of the content."""
-    operators = [str(node.target).split(".")[1] for node in group.members]
+    operators = [str(n.target).split(".")[1].strip("_") for n in group.members if not selects(n)]
     content = repr(dataclasses.replace(group.kernel, name=""))
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return "_".join([*operators[:4], *(["and_more"] if len(operators) > 4 else []), digest])

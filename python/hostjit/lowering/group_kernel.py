@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 
 from torch.fx import Node
 
 from hostjit.kernels import KernelBuilder, PointwiseKernel
-from hostjit.lowering.iteration_space import IterationSpace, Radix
+from hostjit.lowering.iteration_space import IterationSpace, Radix, Steps
+from hostjit.lowering.members import points, selects
 from hostjit.lowering.pointwise import dtype_of, emit
+from hostjit.lowering.reductions import broadcast, emit_reduction, points_shape, rule_of
 from hostjit.lowering.views import Views
 
 __all__ = ["build_kernel"]
@@ -22,15 +24,16 @@ def build_kernel(
     space: IterationSpace,
     views: Views,
     creators: Set[Node],
+    reduced: Set[int] = frozenset(),
 ) -> tuple[PointwiseKernel, tuple[Node, ...]]:
     """Write a group as a kernel.
 
     Arguments: the kernel's name; the members in the graph's order and those among them to store;
-    the space in which all of them are aligned; the graph's views, and the nodes that are repeated
-    where they are used.
+    the space in which all of them are aligned; the graph's views, the nodes that are repeated
+    where they are used, and the dimensions of the space that are reduced.
     Returns: the kernel, and the nodes whose buffers it reads, in operand order.
     """
-    return _GroupKernel(name, members, space, views, creators).build(outputs)
+    return _GroupKernel(name, members, space, views, creators, reduced).build(outputs)
 
 
 class _GroupKernel:
@@ -41,31 +44,51 @@ class _GroupKernel:
         space: IterationSpace,
         views: Views,
         creators: Set[Node],
+        reduced: Set[int],
     ) -> None:
         self.members = members
         self.space = space
         self.views = views
         self.creators = creators
-        self.builder = KernelBuilder(name, space.sizes)
+        kept = [dim for dim in range(len(space.sizes)) if dim not in reduced]
+        self.order = [*kept, *sorted(reduced)]
+        self.builder = KernelBuilder(name, self.ordered(space.sizes), len(reduced))
         self.values: dict[Node, int] = {}
+        self.results: dict[Node, tuple[int, ...]] = {}
         self.inputs: dict[Node, int] = {}
 
     def build(self, outputs: Sequence[Node]) -> tuple[PointwiseKernel, tuple[Node, ...]]:
         for member in self.members:
-            reader = _Reader(self, member)
-            self.values[member] = emit(member, self.builder, reader)
+            self._emit(member)
         for node in outputs:
-            strides = self.strides(node, node.meta["val"].stride())
+            tensor = node.meta["val"]
+            strides = self.strides(node, tensor.shape, tensor.stride())
             operand = self.builder.output(dtype_of(node))
             self.builder.store(operand, self.values[node], strides)
         return self.builder.build(), tuple(self.inputs)
 
-    def strides(self, member: Node, strides: Sequence[int]) -> tuple[int, ...]:
-        """Strides along the member's dimensions, along those of the space."""
-        radix = Radix.of_shape(member.meta["val"].shape)
+    def _emit(self, member: Node) -> None:
+        source = selects(member)
+        if source is not None:
+            index = member.args[1]
+            assert isinstance(index, int)
+            self.values[member] = self.results[source][index]
+        elif rule_of(member):
+            self.results[member] = emit_reduction(member, self.builder, _Reader(self, member))
+            self.values[member] = self.results[member][0]
+        else:
+            self.values[member] = emit(member, self.builder, _Reader(self, member))
+
+    def ordered(self, numbers: Sequence[int]) -> Steps:
+        """Numbers along the space's dimensions, along those of the kernel."""
+        return tuple(numbers[dim] for dim in self.order)
+
+    def strides(self, member: Hashable, shape: Sequence[int], strides: Sequence[int]) -> Steps:
+        """Strides along the dimensions of a member's shape, along those of the kernel."""
+        radix = Radix.of_shape(shape)
         result = radix.translate(self.space.steps[member], self.space.sizes, strides)
-        assert result is not None, f"'{member.name}' is not aligned with its group"
-        return result
+        assert result is not None, f"{member} is not aligned with its group"
+        return self.ordered(result)
 
     def input(self, root: Node) -> int:
         if root not in self.inputs:
@@ -87,18 +110,23 @@ class _Reader:
             return kernel.values[access.root]
         if access.root in kernel.creators:
             return emit(access.root, kernel.builder, _CreationReader(self, node))
-        strides = kernel.strides(self.member, self.broadcast(access.shape, access.strides))
+        strides = self.strides(node, access.strides)
         return kernel.builder.load(kernel.input(access.root), strides, access.offset)
+
+    def strides(self, operand: Node, strides: Sequence[int]) -> Steps:
+        """Strides of an operand of the member, along the kernel's dimensions."""
+        shape = points_shape(self.member)
+        along = broadcast(self.member, operand, strides)
+        return self.kernel.strides(points(self.member), shape, along)
 
     def position(self, node: Node) -> int:
         """The current position in the member itself."""
-        return self.kernel.builder.index(self.kernel.space.steps[self.member])
+        steps = self.kernel.space.steps[self.member]
+        return self.kernel.builder.index(self.kernel.ordered(steps))
 
-    def broadcast(self, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-        """Strides of an operand along the member's dimensions."""
-        rank = len(self.member.meta["val"].shape)
-        own = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
-        return tuple([0] * (rank - len(own)) + own)
+    def index(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+        """A number that grows by `strides` along the dimensions of `shape`."""
+        return self.kernel.builder.index(self.kernel.strides(points(self.member), shape, strides))
 
 
 class _CreationReader:
@@ -117,5 +145,8 @@ class _CreationReader:
     def position(self, node: Node) -> int:
         kernel = self.reader.kernel
         access = kernel.views.access(self.operand)
-        strides = self.reader.broadcast(access.shape, access.strides)
-        return kernel.builder.index(kernel.strides(self.reader.member, strides), access.offset)
+        strides = self.reader.strides(self.operand, access.strides)
+        return kernel.builder.index(strides, access.offset)
+
+    def index(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+        raise AssertionError("a creator has no rows")

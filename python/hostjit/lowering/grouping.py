@@ -1,21 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Greedy fusion of the pointwise nodes of a functional ATen graph into kernels."""
+"""Greedy fusion of the pointwise nodes and reductions of a functional ATen graph into kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from torch import Tensor
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
 from hostjit.lowering import arithmetic_rules as _arithmetic_rules  # noqa: F401
 from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
+from hostjit.lowering import normalisation_rules as _normalisation_rules  # noqa: F401
 from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
+from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
 from hostjit.lowering.dependencies import Dependencies
 from hostjit.lowering.group_kernel import build_kernel
 from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
-from hostjit.lowering.pointwise import creates, is_fusable
+from hostjit.lowering.members import (
+    Points,
+    RowsOf,
+    is_fusable,
+    is_reduction,
+    place,
+    place_result,
+    points,
+    selects,
+)
+from hostjit.lowering.pointwise import creates
+from hostjit.lowering.reductions import broadcast, points_shape
 from hostjit.lowering.views import Views
 
 __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
@@ -43,11 +58,12 @@ ScheduleItem = PointwiseGroup | Node
 
 
 def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
-    """Order a functional graph's work, with its pointwise nodes fused.
+    """Order a functional graph's work, with its pointwise nodes and reductions fused.
 
     Nodes fuse with their producers, through views that only reorder elements, and with siblings
-    that read the same buffer. Nothing is computed twice but constants. Intermediate values of the
-    half types stay `f32` inside a kernel.
+    that read the same buffer. The reductions of a group share their rows; what is known per row
+    meets the elements of the row where it is broadcast to them. Intermediate values of the half
+    types stay `f32` inside a kernel.
 
     Arguments: a graph of ATen nodes with `meta["val"]`, without dead code; a prefix for kernel
     names.
@@ -59,11 +75,18 @@ def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
 
 
 class _Group:
-    """A group that is being made."""
+    """A group that is being made; `reduction` is one of its reductions."""
 
-    def __init__(self, members: list[Node], space: IterationSpace) -> None:
+    def __init__(
+        self, members: list[Node], space: IterationSpace, reduction: Node | None = None
+    ) -> None:
         self.members = members
         self.space = space
+        self.reduction = reduction
+
+    def reduced(self) -> frozenset[int]:
+        """The dimensions of the space that are reduced."""
+        return self.space.still(RowsOf(self.reduction)) if self.reduction else frozenset()
 
 
 class _Grouping:
@@ -75,7 +98,12 @@ class _Grouping:
         self.readers: dict[Node, list[_Group]] = {}
         self.creators: set[Node] = set()
         for node in graph.nodes:
-            if node.op != "call_function" or self.views.is_view(node) or not is_fusable(node):
+            if node.op != "call_function" or self.views.is_view(node):
+                continue
+            if selects(node) in self.group_of:
+                self._select(node)
+                continue
+            if not is_fusable(node):
                 continue
             if creates.find(node.target):
                 self.creators.add(node)
@@ -91,7 +119,7 @@ class _Grouping:
             group = self.group_of.get(root)
             if group and root not in self.creators and group not in producers:
                 producers.append(group)
-        if node.meta["val"].numel():
+        if 0 not in points_shape(node):
             # Joining the latest producer first leaves the earlier ones to be merged with it.
             producers.sort(key=self._last_position, reverse=True)
             for group in producers:
@@ -106,11 +134,24 @@ class _Grouping:
         self._open(node)
 
     def _open(self, node: Node) -> None:
-        self._add(node, _Group([], IterationSpace.of_shape(node, node.meta["val"].shape)))
+        space = place(IterationSpace.of_shape(points(node), points_shape(node)), node)
+        assert space is not None, f"'{node.name}' does not fit its own points"
+        self._add(node, _Group([], space))
+
+    def _select(self, node: Node) -> None:
+        """Put one of several results into the group of the node that makes them."""
+        source = selects(node)
+        index = node.args[1]
+        assert source is not None and isinstance(index, int)
+        group = self.group_of[source]
+        group.space = place_result(group.space, node, source, index)
+        self._add(node, group)
 
     def _add(self, node: Node, group: _Group) -> None:
         group.members.append(node)
         self.group_of[node] = group
+        if is_reduction(node):
+            group.reduction = node
         if node in self.creators:
             return
         for operand in node.all_input_nodes:
@@ -145,39 +186,64 @@ class _Grouping:
 
     def _aligned(self, node: Node, group: _Group) -> IterationSpace | None:
         """The group's space with `node` in it, so that it meets each member it reads in place."""
+        inside = [n for n in node.all_input_nodes if self.group_of.get(self.views.root(n)) is group]
         space: IterationSpace | None = group.space
-        for operand in node.all_input_nodes:
-            if self.group_of.get(self.views.root(operand)) is group:
-                space = self._aligned_with(node, operand, space)
-                if space is None:
-                    return None
-        assert space is not None
-        shape = tuple(node.meta["val"].shape)
-        if node not in space.steps:
-            twins = [m for m in group.members if tuple(m.meta["val"].shape) == shape]
-            if not twins:
+        for operand in inside:
+            space = self._aligned_with(node, operand, space)
+        if space is None:
+            return None
+        if points(node) not in space.steps:
+            twin = self._twin(points_shape(node), group)
+            if twin is None:
                 return None
-            space = space.with_member(node, space.steps[twins[0]])
-        return space.refined(node, Radix.of_shape(shape))
+            space = space.with_member(points(node), space.steps[twin])
+        space = place(space, node)
+        if space is None or not all(self._meets(node, operand, space) for operand in inside):
+            return None
+        return space if _levels_agree(space, group.reduction or node) else None
+
+    def _twin(self, shape: tuple[int, ...], group: _Group) -> Hashable | None:
+        """A member of the group that visits points of the same shape."""
+        for member in group.members:
+            if points_shape(member) == shape:
+                return points(member)
+            value = member.meta["val"]
+            if isinstance(value, Tensor) and tuple(value.shape) == shape:
+                return member
+        return None
 
     def _aligned_with(
         self, node: Node, operand: Node, space: IterationSpace | None
     ) -> IterationSpace | None:
-        """Align a node with the member that one of its operands is, or is a view of."""
+        """Align a node with the member that one of its operands is, or is a reordering of.
+
+        Operands that are broadcast leave the space as it is.
+        """
         access = self.views.one_to_one(operand)
         if space is None or access is None:
-            return None
-        if operand.meta["val"].numel() != node.meta["val"].numel():
-            return None
+            return space
+        if math.prod(access.shape) != math.prod(points_shape(node)):
+            return space
         radix = Radix(access.strides, access.shape)
         space = space.refined(access.root, radix)
         if space is None:
             return None
         target = row_major(access.shape)
         steps = radix.translate(space.steps[access.root], space.sizes, target)
-        if steps is None or space.steps.get(node, steps) != steps:
+        member = points(node)
+        if steps is None or space.steps.get(member, steps) != steps:
             return None
-        return space.with_member(node, steps)
+        return space.with_member(member, steps)
+
+    def _meets(self, node: Node, operand: Node, space: IterationSpace) -> bool:
+        """Whether at each point of a node, its operand is the member's value at that point."""
+        access = self.views.dense(operand)
+        if access is None or access.offset != 0:
+            return False
+        radix = Radix.of_shape(points_shape(node))
+        strides = broadcast(node, operand, access.strides)
+        steps = radix.translate(space.steps[points(node)], space.sizes, strides)
+        return steps == space.steps[access.root]
 
     def _merge(self, group: _Group, other: _Group, node: Node) -> None:
         """Take `other` into the node's group, if the node meets it in place too."""
@@ -186,10 +252,14 @@ class _Grouping:
             return
         theirs = self._aligned(node, other)
         space = group.space.merged(theirs, node) if theirs else None
-        if space is None or not self._consistent(members, space) or self._would_cycle(members):
+        reduction = group.reduction or other.reduction
+        if space is None or (reduction and not _levels_agree(space, reduction)):
+            return
+        if not self._consistent(members, space) or self._would_cycle(members):
             return
         group.members = sorted(members, key=self.dependencies.position.__getitem__)
         group.space = space
+        group.reduction = reduction
         for member in other.members:
             self.group_of[member] = group
         for readers in self.readers.values():
@@ -202,8 +272,9 @@ class _Grouping:
         """Whether each member that reads another meets it in place."""
         inside = set(members)
         return all(
-            self._aligned_with(member, operand, space) is not None
+            self._meets(member, operand, space)
             for member in members
+            if not selects(member)
             for operand in member.all_input_nodes
             if self.views.root(operand) in inside
         )
@@ -231,7 +302,13 @@ class _Grouping:
             outputs = tuple(node for node in group.members if node in needed)
             name = f"{prefix}{num_kernels}"
             kernel, inputs = build_kernel(
-                name, group.members, outputs, group.space, self.views, self.creators
+                name,
+                group.members,
+                outputs,
+                group.space,
+                self.views,
+                self.creators,
+                group.reduced(),
             )
             scheduled.append(PointwiseGroup(kernel, tuple(group.members), inputs, outputs))
             num_kernels += 1
@@ -251,3 +328,15 @@ class _Grouping:
                 continue
             needed.update(user.all_input_nodes)
         return needed
+
+
+def _levels_agree(space: IterationSpace, reduction: Node) -> bool:
+    """Whether each member is per element or per row of `reduction`, and all rows are the same."""
+    if RowsOf(reduction) not in space.steps:
+        return all(0 not in steps for steps in space.steps.values())
+    reduced = space.still(RowsOf(reduction))
+    return all(
+        space.still(member) in ({reduced} if isinstance(member, RowsOf) else {frozenset(), reduced})
+        and not (isinstance(member, Points) and is_reduction(member.node) and space.still(member))
+        for member in space.steps
+    )

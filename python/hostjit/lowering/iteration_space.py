@@ -5,18 +5,18 @@ A node of shape (4, 6) and its transpose, or its reshape to (2, 2, 6), visit the
 different order. A space is a list of sizes; each member has, per dimension of the space, the step
 that this dimension makes in the member's own row-major position. Splitting a dimension never
 changes what is visited, so shapes are brought together by splitting until their digits agree.
+
+A member that is the same along a dimension, as the sum of a row is along the row, has step 0 there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from torch.fx import Node
-
-__all__ = ["IterationSpace", "Radix", "row_major"]
+__all__ = ["IterationSpace", "Radix", "Steps", "row_major"]
 
 Steps = tuple[int, ...]
 
@@ -59,6 +59,9 @@ class Radix:
         """
         result: list[int] = []
         for step, size in zip(steps, sizes, strict=True):
+            if step == 0:
+                result.append(0)
+                continue
             digit = self.digit(step, size)
             if digit is None:
                 return None
@@ -72,24 +75,27 @@ class IterationSpace:
     """The sizes of the dimensions, none of them 1, and each member's steps in them."""
 
     sizes: Steps
-    steps: dict[Node, Steps]
+    steps: dict[Hashable, Steps]
 
     @staticmethod
-    def of_shape(node: Node, shape: Sequence[int]) -> IterationSpace:
+    def of_shape(node: Hashable, shape: Sequence[int]) -> IterationSpace:
         dims = [dim for dim, size in enumerate(shape) if size != 1]
         strides = row_major(shape)
         return IterationSpace(
             tuple(shape[dim] for dim in dims), {node: tuple(strides[dim] for dim in dims)}
         )
 
-    def with_member(self, node: Node, steps: Steps) -> IterationSpace:
+    def with_member(self, node: Hashable, steps: Steps) -> IterationSpace:
         return IterationSpace(self.sizes, {**self.steps, node: steps})
 
-    def refined(self, node: Node, radix: Radix) -> IterationSpace | None:
+    def refined(self, node: Hashable, radix: Radix) -> IterationSpace | None:
         """Split dimensions until each of the member's steps is a digit of `radix`."""
         boundaries = sorted(radix.boundaries())
         pieces: list[list[int]] = []
         for size, step in zip(self.sizes, self.steps[node], strict=True):
+            if step == 0:
+                pieces.append([size])
+                continue
             inner = [step, *(b for b in boundaries if step < b < step * size), step * size]
             if any(high % low for low, high in pairwise(inner)):
                 return None
@@ -100,7 +106,11 @@ class IterationSpace:
             sizes, {member: _split(steps, pieces) for member, steps in self.steps.items()}
         )
 
-    def merged(self, other: IterationSpace, node: Node) -> IterationSpace | None:
+    def still(self, node: Hashable) -> frozenset[int]:
+        """The dimensions along which a member stays the same."""
+        return frozenset(dim for dim, step in enumerate(self.steps[node]) if step == 0)
+
+    def merged(self, other: IterationSpace, node: Hashable) -> IterationSpace | None:
         """The space of both, whose members are aligned at `node`, a member of both."""
         left = self.refined(node, Radix(other.steps[node], other.sizes))
         right = other.refined(node, Radix(self.steps[node], self.sizes))
@@ -110,7 +120,11 @@ class IterationSpace:
         there = list(zip(right.steps[node], right.sizes, strict=True))
         if sorted(here) != sorted(there):
             return None
-        order = [there.index(digit) for digit in here]
+        # Equal digits, which are those without a step, are paired in order.
+        order = [
+            [place for place, digit in enumerate(there) if digit == mine][here[:number].count(mine)]
+            for number, mine in enumerate(here)
+        ]
         moved = {
             member: tuple(steps[position] for position in order)
             for member, steps in right.steps.items()

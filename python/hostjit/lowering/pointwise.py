@@ -22,8 +22,12 @@ __all__ = [
     "DTYPES",
     "PROMOTION",
     "NotFusableError",
+    "Operand",
+    "OperandReader",
     "PointwiseContext",
+    "check_tensor",
     "creates",
+    "dtype_of",
     "emit",
     "is_fusable",
     "named_arguments",
@@ -206,7 +210,7 @@ class _Probe:
         self.builder = builder
 
     def read(self, node: Node) -> int:
-        _check_tensor(node)
+        check_tensor(node)
         return self.builder.load(self.builder.input(dtype_of(node)), ())
 
     def position(self, node: Node) -> int:
@@ -219,14 +223,15 @@ def is_fusable(node: Node) -> bool:
         return False
     builder = KernelBuilder("probe", ())
     try:
-        _check_tensor(node)
+        check_tensor(node)
         emit(node, builder, _Probe(builder))
     except NotFusableError:
         return False
     return True
 
 
-def _check_tensor(node: Node) -> None:
+def check_tensor(node: Node) -> None:
+    """Raise NotFusableError unless a node is a plain tensor of known sizes."""
     value = node.meta.get("val")
     dtype_of(node)
     tensor = cast(torch.Tensor, value)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,8 @@ from torch.fx import Node
 
 __all__ = ["Access", "Views", "is_tensor"]
 
-# Elements of the result of these may coincide, so they are never one-to-one.
-_OVERLAPPING = {
-    "aten.as_strided.default",
-    "aten.unfold.default",
-    "aten.expand.default",
-    "aten.diagonal.default",
-}
+# Elements of the result of these may coincide in other ways than by repeating all of them.
+_OVERLAPPING = {"aten.as_strided.default", "aten.unfold.default", "aten.diagonal.default"}
 # The schema says that the result is new; functional graphs only use it where it may be shared.
 _SHARING = {"aten._unsafe_view.default", "aten.unsafe_split.Tensor"}
 
@@ -60,19 +56,27 @@ class Views:
         """Whether a node (also one with several results) only renames another's elements."""
         return self.root(node) is not node
 
+    def dense(self, node: Node) -> Access | None:
+        """The place of a node's elements in its root's row-major order; None if irregular."""
+        value = self._follow_dense(node)
+        if not isinstance(value, torch.Tensor):
+            return None
+        strides, offset = tuple(value.stride()), int(value.storage_offset())
+        return Access(self.root(node), tuple(value.shape), strides, offset)
+
     def one_to_one(self, node: Node) -> Access | None:
         """The place of a node's elements in its root's row-major order, if it is a reordering.
 
         None where the chain repeats, leaves out or regroups elements in a way that is no regular
         walk over the root's logical positions.
         """
-        value = self._follow_dense(node)
-        if not isinstance(value, torch.Tensor):
+        access = self.dense(node)
+        if access is None or access.offset != 0:
             return None
-        root = self.root(node)
-        if value.numel() != root.meta["val"].numel() or value.storage_offset() != 0:
+        if math.prod(access.shape) != access.root.meta["val"].numel():
             return None
-        return Access(root, tuple(value.shape), tuple(value.stride()), 0)
+        repeats = zip(access.shape, access.strides, strict=True)
+        return None if any(size > 1 and stride == 0 for size, stride in repeats) else access
 
     def _follow(self, node: Node) -> tuple[Node, Any]:
         if node not in self._actual:
@@ -110,20 +114,13 @@ class Views:
         source = _source(node)
         assert source is not None
         value = self._follow_dense(source)
-        if value is None or (str(node.target) in _OVERLAPPING and _grows(node, source)):
+        if value is None or str(node.target) in _OVERLAPPING:
             return None
         try:
             result = _apply(node, value)
         except RuntimeError:
             return None
         return result if _shares(result, value) else None
-
-
-def _grows(node: Node, source: Node) -> bool:
-    """`expand` to the same number of elements is harmless; the others are refused."""
-    if str(node.target) != "aten.expand.default":
-        return True
-    return bool(node.meta["val"].numel() != source.meta["val"].numel())
 
 
 def _source(node: Node) -> Node | None:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of normalisations: what follows a reduction of the same elements, in one node."""
+
+from __future__ import annotations
+
+import math
+
+from torch.fx import Node
+
+from hostjit.kernels import DType
+from hostjit.lowering.pointwise import named_arguments
+from hostjit.lowering.reduction_rules import moments
+from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, reduced_operand, reduces
+
+_NORM_RESULTS = ("element", "row", "row")
+
+
+@reduces("aten._softmax.default", rows=over_dims, results=("element",))
+def softmax(context: ReductionContext) -> int:
+    x = context.first_operand(context.result_dtypes()[0])
+    distance = context.apply("sub", x, context.reduce("max", x))
+    power = context.apply("exp", distance)
+    return context.apply("div", power, context.reduce("sum", power))
+
+
+@reduces("aten._log_softmax.default", rows=over_dims, results=("element",))
+def log_softmax(context: ReductionContext) -> int:
+    x = context.first_operand(context.result_dtypes()[0])
+    distance = context.apply("sub", x, context.reduce("max", x))
+    total = context.reduce("sum", context.apply("exp", distance))
+    return context.apply("sub", distance, context.apply("log", total))
+
+
+def _normalised(context: ReductionContext) -> tuple[int, int, int]:
+    """The elements at mean 0 and variance 1, the mean, and the inverse deviation."""
+    x = context.first_operand()
+    context.require(context.builder.dtype(x).is_float, "normalisation of integers")
+    center, squares = moments(context, x)
+    variance = context.apply("div", squares, context.constant_like(x, context.count))
+    safe = context.apply("add", variance, context.constant_like(x, context.number("eps")))
+    inverse = context.apply("rsqrt", safe)
+    distance = context.apply("sub", x, center)
+    return context.apply("mul", distance, inverse), center, inverse
+
+
+def _affine(context: ReductionContext, value: int) -> int:
+    """Scale by the argument `weight` and shift by `bias`, where there are such."""
+    dtype: DType = context.builder.dtype(value)
+    for name, operation in (("weight", "mul"), ("bias", "add")):
+        operand = context.optional(name)
+        if operand is not None:
+            value = context.apply(operation, value, context.value(operand, dtype))
+    return value
+
+
+def _over_last(node: Node) -> Rows:
+    """Rows along the last dimensions, as many as `normalized_shape` has."""
+    shape = tuple(reduced_operand(node).meta["val"].shape)
+    kept = len(shape) - len(named_arguments(node)["normalized_shape"])
+    return Rows(shape, tuple(dim < kept for dim in range(len(shape))))
+
+
+@reduces("aten.native_layer_norm.default", rows=_over_last, results=_NORM_RESULTS)
+def layer_norm(context: ReductionContext) -> tuple[int, int, int]:
+    normal, center, inverse = _normalised(context)
+    return _affine(context, normal), center, inverse
+
+
+def _over_groups(node: Node) -> Rows:
+    """Rows of the channels of one group, for each element of the batch."""
+    batch, channels, *spatial = reduced_operand(node).meta["val"].shape
+    groups = named_arguments(node)["group"]
+    return Rows((batch, groups, channels // groups, math.prod(spatial)), (True, True, False, False))
+
+
+@reduces(
+    "aten.native_group_norm.default", rows=_over_groups, results=_NORM_RESULTS, channelwise=True
+)
+def group_norm(context: ReductionContext) -> tuple[int, int, int]:
+    normal, center, inverse = _normalised(context)
+    return _affine(context, normal), center, inverse
+
+
+def _over_channels(node: Node) -> Rows:
+    """Rows of everything that belongs to one channel."""
+    shape = tuple(reduced_operand(node).meta["val"].shape)
+    return Rows(shape, tuple(dim == 1 for dim in range(len(shape))))
+
+
+@reduces(
+    "aten._native_batch_norm_legit.no_stats",
+    rows=_over_channels,
+    results=_NORM_RESULTS,
+    channelwise=True,
+)
+def batch_norm_of_batch(context: ReductionContext) -> tuple[int, int, int]:
+    context.require(context.argument("training") is True, "statistics that are not given")
+    normal, center, inverse = _normalised(context)
+    return _affine(context, normal), center, inverse
+
+
+@reduces(
+    "aten._native_batch_norm_legit_no_training.default",
+    rows=None,
+    results=("element",),
+    channelwise=True,
+)
+def batch_norm(context: ReductionContext) -> int:
+    """Normalise by statistics that are known; nothing is reduced."""
+    x = context.first_operand()
+    dtype = context.builder.dtype(x)
+    center = context.value(context.operand("running_mean"), dtype)
+    variance = context.value(context.operand("running_var"), dtype)
+    safe = context.apply("add", variance, context.constant_like(x, context.number("eps")))
+    distance = context.apply("sub", x, center)
+    return _affine(context, context.apply("mul", distance, context.apply("rsqrt", safe)))
