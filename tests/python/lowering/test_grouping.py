@@ -184,10 +184,10 @@ def test_random_numbers_keep_their_order() -> None:
 
 def test_other_operators_stay() -> None:
     def function(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
-        return x.cumsum(0) + 1, i // i, x.to(torch.complex64) * 2, x.softmax(0)
+        return x.cumsum(0) + 1, i // i, x.to(torch.complex64) * 2, x.median()
 
     items = check(function, torch.randn(5), torch.arange(1, 6))
-    assert {"cumsum", "floor_divide", "mul", "_softmax"} <= {n for n in names(items) if n.__hash__}
+    assert {"cumsum", "floor_divide", "mul", "median"} <= {n for n in names(items) if n.__hash__}
 
 
 def test_outputs_that_are_inputs_or_views() -> None:
