@@ -161,15 +161,24 @@ def std(context: ReductionContext) -> int:
     return context.apply("sqrt", _variance(context)[0])
 
 
+def _infinity_as_nan(context: ReductionContext, center: int) -> int:
+    """The mean as eager's running update leaves it, where adding infinity gives no number next."""
+    if context.count == 1:
+        return center
+    infinite = context.apply("isinf", center)
+    return context.apply("where", infinite, context.constant_like(center, math.nan), center)
+
+
 @reduces("aten.var_mean.correction", rows=over_dims, results=("row", "row"))
 def var_mean(context: ReductionContext) -> tuple[int, int]:
-    return _variance(context)
+    variance, center = _variance(context)
+    return variance, _infinity_as_nan(context, center)
 
 
 @reduces("aten.std_mean.correction", rows=over_dims, results=("row", "row"))
 def std_mean(context: ReductionContext) -> tuple[int, int]:
     variance, center = _variance(context)
-    return context.apply("sqrt", variance), center
+    return context.apply("sqrt", variance), _infinity_as_nan(context, center)
 
 
 @reduces("aten.linalg_vector_norm.default", rows=over_dims)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loops of a kernel with reductions: over tiles of rows, and over the elements of a row.
+
+Where the elements of a row lie apart but rows lie side by side (a reduction over leading
+dimensions), a tile of rows is computed together, with the loop over its columns innermost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from hostjit.kernels.cascade import Chunks
+from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
+from hostjit.kernels.iteration import simplify
+
+__all__ = ["Cursors", "RowLoops"]
+
+_INDEX = ir.IntType(64)
+_ZERO = ir.Constant(_INDEX, 0)
+
+# Columns computed together: four vector registers per accumulator of `f32`.
+_TILE = 64
+
+# For each walk, the pointer (or number) at the current point of the loops entered so far.
+Cursors = list[Any]
+
+
+@dataclass
+class _Walk:
+    """How something is reached: its cursor's start, and its steps along the loops."""
+
+    base: Any
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+    column: int
+    element: Any
+
+
+class RowLoops:
+    """Writes loops, and moves the cursors of everything that is reached in them.
+
+    `width` rows are computed together; `reduced` are the sizes of the loops over elements.
+    """
+
+    def __init__(self, kernel: PointwiseKernel, function: Any, builder: Any) -> None:
+        self.kernel = kernel
+        self.function = function
+        self.builder = builder
+        reads = [value for value in kernel.values if isinstance(value, Load | Index)]
+        # The loads of elements decide the order of the loops.
+        reads.sort(key=lambda read: not kernel.moves_in_row(read.strides))
+        self.accesses: list[Load | Index | Store] = [*reads, *kernel.stores]
+        rank = len(kernel.shape) - kernel.num_reduced
+        strides = [access.strides for access in self.accesses]
+        self.kept, kept = simplify(kernel.shape[:rank], [s[:rank] for s in strides])
+        self.reduced, reduced = simplify(kernel.shape[rank:], [s[rank:] for s in strides])
+        self.width = self._tile_width(kept, reduced)
+        self.walks = [
+            self._walk(access, outer, inner)
+            for access, outer, inner in zip(self.accesses, kept, reduced, strict=True)
+        ]
+
+    @property
+    def tiled(self) -> bool:
+        """Whether several rows are computed together."""
+        return self.width > 1
+
+    def _tile_width(self, kept: list[tuple[int, ...]], reduced: list[tuple[int, ...]]) -> int:
+        """How many rows are computed together: several if they, not their elements, adjoin."""
+        if not self.kept or not self.reduced:
+            return 1
+        loads = [number for number, a in enumerate(self.accesses) if isinstance(a, Load)]
+        columns = sum(kept[number][-1] == 1 for number in loads)
+        elements = sum(reduced[number][-1] == 1 for number in loads)
+        return min(self.kept[-1], _TILE) if columns > elements else 1
+
+    def _walk(
+        self, access: Load | Index | Store, kept: tuple[int, ...], reduced: tuple[int, ...]
+    ) -> _Walk:
+        column = kept[-1] if self.tiled else 0
+        if isinstance(access, Index):
+            return _Walk(ir.Constant(_INDEX, access.offset), kept, reduced, column, None)
+        first = len(self.kernel.inputs) if isinstance(access, Store) else 0
+        element = access.dtype.memory_type()
+        base = self.function.args[first + access.operand]
+        base = self._moved(base, element, ir.Constant(_INDEX, access.offset), 1)
+        return _Walk(base, kept, reduced, column, element)
+
+    def find(self, access: Load | Index | Store) -> int:
+        """The position of the cursor of an access."""
+        return next(n for n, candidate in enumerate(self.accesses) if candidate is access)
+
+    def add_scratch(self, element: Any) -> int:
+        """Reserve memory with one place per element of a tile; the position of its cursor."""
+        base = self.allocate(element, math.prod(self.reduced) * self.width)
+        steps = [
+            math.prod(self.reduced[depth + 1 :]) * self.width for depth in range(len(self.reduced))
+        ]
+        walk = _Walk(base, (0,) * len(self.kept), tuple(steps), int(self.tiled), element)
+        self.walks.append(walk)
+        return len(self.walks) - 1
+
+    def allocate(self, element: Any, count: int) -> Any:
+        """Memory on the stack; to be called before any loop is written."""
+        place = self.builder.alloca(element, ir.Constant(_INDEX, count) if count > 1 else None)
+        if count > 1:
+            place.align = 64
+        return place
+
+    def each_tile(self, body: Callable[[Cursors, int], None]) -> None:
+        """Write the loops over rows; `body` is given how many rows a tile has."""
+        self._kept(0, [walk.base for walk in self.walks], body)
+
+    def each_column(
+        self, cursors: Cursors, width: int, body: Callable[[Cursors, Any], None]
+    ) -> None:
+        """Write the loop over the rows of a tile."""
+        strides = [walk.column for walk in self.walks]
+        self._loop("column", width, lambda n: body(self._step(cursors, n, strides), n))
+
+    def each_element(
+        self,
+        cursors: Cursors,
+        body: Callable[[Cursors], None],
+        chunks: Chunks,
+        after_chunk: Callable[[int], None],
+    ) -> None:
+        """Write the loops over the elements of rows, with something to do after each chunk."""
+        self._reduced(0, cursors, body, chunks, after_chunk)
+
+    def _kept(self, depth: int, cursors: Cursors, body: Callable[[Cursors, int], None]) -> None:
+        rank = len(self.kept) - (1 if self.tiled else 0)
+        if depth < rank:
+            strides = [walk.kept[depth] for walk in self.walks]
+            self._loop(
+                f"row{depth}",
+                self.kept[depth],
+                lambda n: self._kept(depth + 1, self._step(cursors, n, strides), body),
+            )
+        elif not self.tiled:
+            body(cursors, 1)
+        else:
+            full, rest = divmod(self.kept[-1], self.width)
+            strides = [walk.kept[-1] * self.width for walk in self.walks]
+            self._loop("tile", full, lambda n: body(self._step(cursors, n, strides), self.width))
+            if rest:
+                body(self._step(cursors, ir.Constant(_INDEX, full), strides), rest)
+
+    def _reduced(
+        self,
+        depth: int,
+        cursors: Cursors,
+        body: Callable[[Cursors], None],
+        chunks: Chunks,
+        after_chunk: Callable[[int], None],
+    ) -> None:
+        if depth == len(self.reduced):
+            body(cursors)
+            return
+        strides = [walk.reduced[depth] for walk in self.walks]
+
+        def run(count: int, begin: Cursors, cuts: list[tuple[int, int]]) -> None:
+            if not cuts:
+                name = f"reduced{depth}"
+                self._loop(name, count, lambda n: inner(self._step(begin, n, strides)))
+                return
+            size, level = cuts[-1]
+            distances = [stride * size for stride in strides]
+
+            def one(n: Any) -> None:
+                run(size, self._step(begin, n, distances), cuts[:-1])
+                after_chunk(level)
+
+            full, rest = divmod(count, size)
+            self._loop("chunk", full, one)
+            if rest:
+                smaller = [cut for cut in cuts[:-1] if 4 * cut[0] <= rest]
+                run(rest, self._step(begin, ir.Constant(_INDEX, full), distances), smaller)
+                for number in range(len(cuts) - 1 - len(smaller), -1, -1):
+                    after_chunk(level - number)
+
+        def inner(here: Cursors) -> None:
+            self._reduced(depth + 1, here, body, chunks, after_chunk)
+
+        run(self.reduced[depth], cursors, chunks[depth])
+
+    def _loop(self, name: str, size: int, body: Callable[[Any], None]) -> None:
+        """Write a loop, tested at its bottom as every size is positive."""
+        if size == 1:
+            body(_ZERO)
+            return
+        builder = self.builder
+        before = builder.block
+        loop = self.function.append_basic_block(name)
+        done = self.function.append_basic_block(f"{name}_done")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        counter = builder.phi(_INDEX, name=f"{name}_counter")
+        counter.add_incoming(_ZERO, before)
+        body(counter)
+        following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
+        counter.add_incoming(following, builder.block)
+        end = ir.Constant(_INDEX, size)
+        builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+        builder.position_at_end(done)
+
+    def _step(self, cursors: Cursors, count: Any, strides: list[int]) -> Cursors:
+        return [
+            self._moved(cursor, walk.element, count, stride)
+            for walk, cursor, stride in zip(self.walks, cursors, strides, strict=True)
+        ]
+
+    def _moved(self, cursor: Any, element: Any, count: Any, stride: int) -> Any:
+        """A cursor moved by `count * stride`; `element` is None for one that is a number."""
+        if stride == 0 or (isinstance(count, ir.Constant) and count.constant == 0):
+            return cursor
+        if isinstance(count, ir.Constant):
+            distance = ir.Constant(_INDEX, count.constant * stride)
+        elif stride == 1:
+            distance = count
+        else:
+            distance = self.builder.mul(count, ir.Constant(_INDEX, stride), flags=("nsw",))
+        if element is None:
+            return self.builder.add(cursor, distance, flags=("nsw",))
+        return self.builder.gep(cursor, [distance], inbounds=True, source_etype=element)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels with rows: tiles, chunks, caches, and what the vectoriser makes of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from mcjit import CompiledKernel, host_features
+
+from hostjit.kernels import DType, KernelBuilder
+from hostjit.kernels.cascade import cascade
+from hostjit.kernels.reduction import reduced_dtype
+from hostjit.kernels.reduction_plan import make_plan
+
+F32 = DType.F32
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
+
+
+def softmax(shape: tuple[int, int], strides: tuple[int, int]) -> KernelBuilder:
+    """The builder of a softmax over the second dimension, with the largest element beside it."""
+    builder = KernelBuilder("kernel", shape, 1)
+    x = builder.load(builder.input(F32), strides)
+    largest = builder.reduce("max", x)
+    power = builder.apply("exp", builder.apply("sub", x, largest))
+    quotient = builder.apply("div", power, builder.reduce("sum", power))
+    builder.store(builder.output(F32), quotient, strides)
+    builder.store(builder.output(F32), largest, (1, 0))
+    return builder
+
+
+@pytest.mark.parametrize("rows", [1, 5, 63, 64, 65, 200])
+@pytest.mark.parametrize("columns", [1, 7, 64, 3000])
+def test_softmax_along_and_across_memory(rows: int, columns: int) -> None:
+    along, across = torch.randn(rows, columns), torch.randn(columns, rows)
+    for x, strides in ((along, (columns, 1)), (across.t(), (1, rows))):
+        out, largest = torch.empty_like(x), torch.empty(rows)
+        kernel = CompiledKernel(softmax((rows, columns), strides).build(), optimise=rows == 65)
+        kernel(x, out, largest)
+        torch.testing.assert_close(out, x.softmax(1))
+        torch.testing.assert_close(largest, x.amax(1), rtol=0, atol=0)
+
+
+def test_passes_of_softmax() -> None:
+    kernel = softmax((4, 100), (100, 1)).build()
+    plan = make_plan(kernel, 1)
+    power = next(n for n, value in enumerate(kernel.values) if "exp" in repr(value))
+    assert [len(pass_.reductions) for pass_ in plan.passes] == [1, 1, 0]
+    assert [pass_.caches for pass_ in plan.passes] == [[], [power], []]
+    assert plan.caches == {power: None}
+    long = softmax((4, 4096), (4096, 1)).build()
+    assert make_plan(long, 1).caches == {power: long.stores[0]}
+
+
+def test_cheap_values_are_computed_again() -> None:
+    builder = KernelBuilder("kernel", (4, 100), 1)
+    x = builder.load(builder.input(F32), (100, 1))
+    double = builder.apply("add", x, x)
+    builder.store(builder.output(F32), builder.reduce("sum", double), (1, 0))
+    shifted = builder.apply("sub", double, builder.reduce("max", double))
+    builder.store(builder.output(F32), shifted, (100, 1))
+    plan = make_plan(builder.build(), 1)
+    assert len(plan.passes) == 2
+    assert plan.caches == {}
+
+
+def test_a_value_per_row_is_stored_once_or_to_each_element() -> None:
+    builder = KernelBuilder("kernel", (3, 5), 1)
+    total = builder.reduce("sum", builder.load(builder.input(F32), (5, 1)))
+    builder.store(builder.output(F32), builder.apply("sqrt", total), (1, 0))
+    builder.store(builder.output(F32), total, (5, 1))
+    x, rows, elements = torch.rand(3, 5), torch.empty(3), torch.empty(3, 5)
+    CompiledKernel(builder.build(), optimise=False)(x, rows, elements)
+    torch.testing.assert_close(rows, x.sum(1).sqrt())
+    torch.testing.assert_close(elements, x.sum(1, keepdim=True).expand(3, 5).contiguous())
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 6), (1, 5, 1), (4, 1, 6)])
+def test_several_reduced_dimensions(shape: tuple[int, int, int]) -> None:
+    x = torch.randn(shape)
+    for order in ((0, 1, 2), (1, 0, 2), (2, 0, 1), (2, 1, 0)):
+        view = x.permute(order)
+        for num_reduced in (1, 2, 3):
+            builder = KernelBuilder("kernel", tuple(view.shape), num_reduced)
+            loaded = builder.load(builder.input(F32), view.stride())
+            kept = view.shape[: 3 - num_reduced]
+            out = torch.empty(kept)
+            strides = (*out.stride(), *[0] * num_reduced)
+            builder.store(builder.output(F32), builder.reduce("sum", loaded), strides)
+            CompiledKernel(builder.build(), optimise=False)(x, out)
+            torch.testing.assert_close(out, view.sum(tuple(range(3 - num_reduced, 3))))
+
+
+def test_chunks() -> None:
+    assert cascade((100,), 4096, 64) == [[]]
+    assert cascade((4096,), 32, 32) == [[(32, 0), (1024, 1)]]
+    assert cascade((1000, 30), 32, 32) == [[(32, 1)], []] or cascade((1000, 30), 32, 32)[1] == []
+    sizes = (7, 997, 3)
+    chunks = cascade(sizes, 32, 32)
+    levels = [level for cuts in reversed(chunks) for _, level in cuts]
+    assert levels == list(range(len(levels)))
+
+
+@pytest.mark.parametrize("shape", [(1, 100003), (1, 2, 997), (7, 9000)])
+def test_chunked_sums(shape: tuple[int, ...]) -> None:
+    """Whole numbers add up exactly, so each element must be there once."""
+    x = torch.randint(0, 100, shape).float()
+    for dim in range(len(shape)):
+        view = x.movedim(dim, -1)
+        builder = KernelBuilder("kernel", tuple(view.shape), 1)
+        loaded = builder.load(builder.input(F32), view.stride())
+        out = torch.empty(view.shape[:-1])
+        builder.store(builder.output(F32), builder.reduce("sum", loaded), (*out.stride(), 0))
+        CompiledKernel(builder.build(), optimise=False)(x, out)
+        assert torch.equal(out, x.sum(dim)), dim
+
+
+@pytest.mark.skipif("avx512f" not in host_features(), reason="needs AVX-512")
+@pytest.mark.parametrize("name", ["sum", "max"])
+@pytest.mark.parametrize("strides", [(256, 1), (1, 16)])
+def test_vectorised_without_a_rest(name: str, strides: tuple[int, int]) -> None:
+    builder = KernelBuilder("kernel", (16, 256), 1)
+    x = builder.load(builder.input(F32), strides)
+    builder.store(builder.output(F32), builder.reduce(name, x), (1, 0))
+    text = CompiledKernel(builder.build()).text
+    assert "<16 x float>" in text
+    assert not re.search(r"= load float", text)
+
+
+def test_errors() -> None:
+    message = "max: the operand is bool, expected one of f64, f32, i64, i32, i16, i8, u8"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        reduced_dtype("max", DType.BOOL)
+    with pytest.raises(ValueError, match="^unknown reduction 'median'$"):
+        reduced_dtype("median", F32)
+    builder = KernelBuilder("k", (3, 5), 1)
+    builder.store(builder.output(F32), builder.load(builder.input(F32), (5, 1)), (1, 0))
+    message = "kernel 'k': store to output 0 is per row, but its value varies within a row"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        builder.build()
