@@ -99,7 +99,7 @@ def test_several_reduced_dimensions(shape: tuple[int, int, int]) -> None:
 def test_chunks() -> None:
     assert cascade((100,), 4096, 64) == [[]]
     assert cascade((4096,), 32, 32) == [[(32, 0), (1024, 1)]]
-    assert cascade((1000, 30), 32, 32) == [[(32, 1)], []] or cascade((1000, 30), 32, 32)[1] == []
+    assert cascade((1000, 30), 32, 32) == [[(1, 0), (25, 1)], []]
     sizes = (7, 997, 3)
     chunks = cascade(sizes, 32, 32)
     levels = [level for cuts in reversed(chunks) for _, level in cuts]
@@ -136,7 +136,7 @@ def test_errors() -> None:
     message = "max: the operand is bool, expected one of f64, f32, i64, i32, i16, i8, u8"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         reduced_dtype("max", DType.BOOL)
-    with pytest.raises(ValueError, match="^unknown reduction 'median'$"):
+    with pytest.raises(ValueError, match=re.escape("unknown reduction 'median'")):
         reduced_dtype("median", F32)
     builder = KernelBuilder("k", (3, 5), 1)
     builder.store(builder.output(F32), builder.load(builder.input(F32), (5, 1)), (1, 0))
