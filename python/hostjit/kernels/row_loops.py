@@ -23,8 +23,9 @@ __all__ = ["Cursors", "RowLoops"]
 _INDEX = ir.IntType(64)
 _ZERO = ir.Constant(_INDEX, 0)
 
-# Columns computed together: four vector registers per accumulator of `f32`.
-_TILE = 64
+# Rows computed together: as many as walk memory in long pieces, while their accumulators stay in
+# the first cache level.
+_TILE = 256
 
 # For each walk, the pointer (or number) at the current point of the loops entered so far.
 Cursors = list[Any]
@@ -74,9 +75,13 @@ class RowLoops:
         """How many rows are computed together: several if they, not their elements, adjoin."""
         if not self.kept or not self.reduced:
             return 1
-        loads = [number for number, a in enumerate(self.accesses) if isinstance(a, Load)]
-        columns = sum(kept[number][-1] == 1 for number in loads)
-        elements = sum(reduced[number][-1] == 1 for number in loads)
+        moving = [
+            number
+            for number, access in enumerate(self.accesses)
+            if not isinstance(access, Index) and self.kernel.moves_in_row(access.strides)
+        ]
+        columns = sum(kept[number][-1] == 1 for number in moving)
+        elements = sum(reduced[number][-1] == 1 for number in moving)
         return min(self.kept[-1], _TILE) if columns > elements else 1
 
     def _walk(
