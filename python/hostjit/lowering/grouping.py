@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import Tensor
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
@@ -16,11 +14,11 @@ from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
 from hostjit.lowering import normalisation_rules as _normalisation_rules  # noqa: F401
 from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
 from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
+from hostjit.lowering.alignment import Alignment
 from hostjit.lowering.dependencies import Dependencies
 from hostjit.lowering.group_kernel import build_kernel
-from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
+from hostjit.lowering.iteration_space import IterationSpace
 from hostjit.lowering.members import (
-    Points,
     RowsOf,
     is_fusable,
     is_reduction,
@@ -30,7 +28,7 @@ from hostjit.lowering.members import (
     selects,
 )
 from hostjit.lowering.pointwise import creates
-from hostjit.lowering.reductions import broadcast, points_shape
+from hostjit.lowering.reductions import points_shape
 from hostjit.lowering.views import Views
 
 __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
@@ -93,6 +91,7 @@ class _Grouping:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.views = Views()
+        self.alignment = Alignment(self.views)
         self.dependencies = Dependencies(graph, self.views)
         self.group_of: dict[Node, _Group] = {}
         self.readers: dict[Node, list[_Group]] = {}
@@ -170,12 +169,16 @@ class _Grouping:
         """Add a node to a group if its elements align and the order stays possible."""
         if len(group.members) >= MAX_MEMBERS:
             return False
-        space = self._aligned(node, group)
+        space = self._with(node, group)
         if space is None or self._would_cycle([*group.members, node]):
             return False
         group.space = space
         self._add(node, group)
         return True
+
+    def _with(self, node: Node, group: _Group) -> IterationSpace | None:
+        """The group's space with `node` in it."""
+        return self.alignment.join(node, group.members, group.space, group.reduction)
 
     def _would_cycle(self, combined: list[Node]) -> bool:
         def members(node: Node) -> list[Node] | None:
@@ -184,78 +187,17 @@ class _Grouping:
 
         return self.dependencies.would_cycle(combined, members)
 
-    def _aligned(self, node: Node, group: _Group) -> IterationSpace | None:
-        """The group's space with `node` in it, so that it meets each member it reads in place."""
-        inside = [n for n in node.all_input_nodes if self.group_of.get(self.views.root(n)) is group]
-        space: IterationSpace | None = group.space
-        for operand in inside:
-            space = self._aligned_with(node, operand, space)
-        if space is None:
-            return None
-        if points(node) not in space.steps:
-            twin = self._twin(points_shape(node), group)
-            if twin is None:
-                return None
-            space = space.with_member(points(node), space.steps[twin])
-        space = place(space, node)
-        if space is None or not all(self._meets(node, operand, space) for operand in inside):
-            return None
-        return space if _levels_agree(space, group.reduction or node) else None
-
-    def _twin(self, shape: tuple[int, ...], group: _Group) -> Hashable | None:
-        """A member of the group that visits points of the same shape."""
-        for member in group.members:
-            if points_shape(member) == shape:
-                return points(member)
-            value = member.meta["val"]
-            if isinstance(value, Tensor) and tuple(value.shape) == shape:
-                return member
-        return None
-
-    def _aligned_with(
-        self, node: Node, operand: Node, space: IterationSpace | None
-    ) -> IterationSpace | None:
-        """Align a node with the member that one of its operands is, or is a reordering of.
-
-        Operands that are broadcast leave the space as it is.
-        """
-        access = self.views.one_to_one(operand)
-        if space is None or access is None:
-            return space
-        if math.prod(access.shape) != math.prod(points_shape(node)):
-            return space
-        radix = Radix(access.strides, access.shape)
-        space = space.refined(access.root, radix)
-        if space is None:
-            return None
-        target = row_major(access.shape)
-        steps = radix.translate(space.steps[access.root], space.sizes, target)
-        member = points(node)
-        if steps is None or space.steps.get(member, steps) != steps:
-            return None
-        return space.with_member(member, steps)
-
-    def _meets(self, node: Node, operand: Node, space: IterationSpace) -> bool:
-        """Whether at each point of a node, its operand is the member's value at that point."""
-        access = self.views.dense(operand)
-        if access is None or access.offset != 0:
-            return False
-        radix = Radix.of_shape(points_shape(node))
-        strides = broadcast(node, operand, access.strides)
-        steps = radix.translate(space.steps[points(node)], space.sizes, strides)
-        return steps == space.steps[access.root]
-
     def _merge(self, group: _Group, other: _Group, node: Node) -> None:
         """Take `other` into the node's group, if the node meets it in place too."""
         members = [*group.members, *other.members]
         if len(members) > MAX_MEMBERS:
             return
-        theirs = self._aligned(node, other)
-        space = group.space.merged(theirs, node) if theirs else None
+        theirs = self._with(node, other)
+        space = group.space.merged(theirs, points(node)) if theirs else None
         reduction = group.reduction or other.reduction
-        if space is None or (reduction and not _levels_agree(space, reduction)):
+        if space is None or not self.alignment.holds(members, space, reduction):
             return
-        if not self._consistent(members, space) or self._would_cycle(members):
+        if self._would_cycle(members):
             return
         group.members = sorted(members, key=self.dependencies.position.__getitem__)
         group.space = space
@@ -267,17 +209,6 @@ class _Grouping:
                 readers.remove(other)
                 if group not in readers:
                     readers.append(group)
-
-    def _consistent(self, members: list[Node], space: IterationSpace) -> bool:
-        """Whether each member that reads another meets it in place."""
-        inside = set(members)
-        return all(
-            self._meets(member, operand, space)
-            for member in members
-            if not selects(member)
-            for operand in member.all_input_nodes
-            if self.views.root(operand) in inside
-        )
 
     def result(self, prefix: str) -> list[ScheduleItem]:
         needed = self._needed()
@@ -328,15 +259,3 @@ class _Grouping:
                 continue
             needed.update(user.all_input_nodes)
         return needed
-
-
-def _levels_agree(space: IterationSpace, reduction: Node) -> bool:
-    """Whether each member is per element or per row of `reduction`, and all rows are the same."""
-    if RowsOf(reduction) not in space.steps:
-        return all(0 not in steps for steps in space.steps.values())
-    reduced = space.still(RowsOf(reduction))
-    return all(
-        space.still(member) in ({reduced} if isinstance(member, RowsOf) else {frozenset(), reduced})
-        and not (isinstance(member, Points) and is_reduction(member.node) and space.still(member))
-        for member in space.steps
-    )

@@ -323,3 +323,11 @@ def random_function(number: int) -> Callable[..., tuple[Tensor, ...]]:
 def test_random_graphs(number: int) -> None:
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.randn(6, 4, dtype=torch.float64)
     check(random_function(number), x, y, torch.randn(6, 6, dtype=torch.float64) / 3)
+
+
+def test_a_norm_whose_operands_are_computed() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return F.layer_norm(torch.relu(x), (6,), w * 2, w + 1)
+
+    for rows in (1, 4):
+        check(function, torch.randn(rows, 6), torch.randn(6))
