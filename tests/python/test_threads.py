@@ -73,3 +73,28 @@ def test_several_callers_at_once() -> None:
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+def normalise(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x.softmax(-1), x.sum(0), x.var(-1), x.softmax(0)]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("shape", [(300, 1000), (5, 100_003), (2000, 256), (3, 50, 700)])
+def test_rows_are_shared(shape: tuple[int, ...], num_threads: int) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(shape)
+    fast = hostjit.compile(normalise)
+    torch.set_num_threads(1)
+    expected = fast(x)
+    assert "grid=" in fast.host_ir()
+    torch.testing.assert_close(expected, normalise(x))
+    torch.set_num_threads(num_threads)
+    for one, other in zip(fast(x), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_one_row_stays_in_one_thread() -> None:
+    fast = hostjit.compile(torch.sum)
+    fast(torch.randn(1 << 20))
+    assert "grid=" not in fast.host_ir()

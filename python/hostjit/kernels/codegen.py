@@ -21,6 +21,7 @@ from hostjit.kernels.expression import (
 )
 from hostjit.kernels.iteration import extent, simplify, split_dimension
 from hostjit.kernels.operation import Emitter, Value, apply
+from hostjit.kernels.row_space import row_space
 from hostjit.kernels.row_writer import write_rows
 
 __all__ = ["llvm_ir", "num_items"]
@@ -35,7 +36,8 @@ def num_items(kernel: PointwiseKernel) -> int:
     Example: num_items(kernel) == 512 for a kernel over (512, 64) that broadcasts along the rows
     """
     if kernel.has_rows:
-        return 1
+        space = row_space(kernel)
+        return 1 if space.split is None else space.outer[space.split]
     shape, _ = simplify(kernel.shape, [access.strides for access in _accesses(kernel)])
     return shape[split_dimension(shape)] if shape else 1
 
@@ -61,7 +63,7 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     if kernel.stores and 0 not in kernel.shape:
         items = (function.args[-2], function.args[-1]) if over_range else None
         if kernel.has_rows:
-            write_rows(kernel, function, Emitter(module, builder))
+            write_rows(kernel, function, Emitter(module, builder), items)
         else:
             _KernelWriter(kernel, function, Emitter(module, builder), items).write()
     else:

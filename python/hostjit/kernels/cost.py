@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from hostjit.kernels.expression import Apply, Cast, Expression, Load, PointwiseKernel
+from hostjit.kernels.expression import Apply, Cast, Expression, Load, PointwiseKernel, Reduce
 from hostjit.kernels.vector_math import VECTOR_MATH
 
 __all__ = ["estimated_nanoseconds"]
@@ -30,6 +30,6 @@ def _nanoseconds(value: Expression) -> float:
             return dtype.itemsize * _PER_BYTE if any(strides) else 0.0
         case Apply(name=name):
             return _PER_FUNCTION if name in _FUNCTIONS else _PER_OPERATION
-        case Cast():
+        case Cast() | Reduce():
             return _PER_OPERATION
     return 0.0

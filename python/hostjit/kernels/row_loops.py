@@ -16,16 +16,12 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from hostjit.kernels.cascade import Chunks
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
-from hostjit.kernels.iteration import simplify
+from hostjit.kernels.row_space import row_space
 
 __all__ = ["Cursors", "RowLoops"]
 
 _INDEX = ir.IntType(64)
 _ZERO = ir.Constant(_INDEX, 0)
-
-# Rows computed together: as many as walk memory in long pieces, while their accumulators stay in
-# the first cache level.
-_TILE = 256
 
 # For each walk, the pointer (or number) at the current point of the loops entered so far.
 Cursors = list[Any]
@@ -43,51 +39,36 @@ class _Walk:
 
 
 class RowLoops:
-    """Writes loops, and moves the cursors of everything that is reached in them.
+    """Writes the loops of a space, and moves the cursors of everything that is reached in them.
 
-    `width` rows are computed together; `reduced` are the sizes of the loops over elements.
+    `items` are the bounds along the loop that threads share, or None for all of it.
     """
 
-    def __init__(self, kernel: PointwiseKernel, function: Any, builder: Any) -> None:
+    def __init__(
+        self,
+        kernel: PointwiseKernel,
+        function: Any,
+        builder: Any,
+        items: tuple[Any, Any] | None = None,
+    ) -> None:
         self.kernel = kernel
         self.function = function
         self.builder = builder
-        reads = [value for value in kernel.values if isinstance(value, Load | Index)]
-        # The loads of elements decide the order of the loops.
-        reads.sort(key=lambda read: not kernel.moves_in_row(read.strides))
-        self.accesses: list[Load | Index | Store] = [*reads, *kernel.stores]
-        rank = len(kernel.shape) - kernel.num_reduced
-        strides = [access.strides for access in self.accesses]
-        self.kept, kept = simplify(kernel.shape[:rank], [s[:rank] for s in strides])
-        self.reduced, reduced = simplify(kernel.shape[rank:], [s[rank:] for s in strides])
-        self.width = self._tile_width(kept, reduced)
+        self.space = space = row_space(kernel)
+        self.bounds = [(_ZERO, ir.Constant(_INDEX, size)) for size in space.outer]
+        if items and space.split is not None:
+            self.bounds[space.split] = items
         self.walks = [
-            self._walk(access, outer, inner)
-            for access, outer, inner in zip(self.accesses, kept, reduced, strict=True)
+            self._walk(*access)
+            for access in zip(
+                space.accesses, space.kept_strides, space.reduced_strides, strict=True
+            )
         ]
-
-    @property
-    def tiled(self) -> bool:
-        """Whether several rows are computed together."""
-        return self.width > 1
-
-    def _tile_width(self, kept: list[tuple[int, ...]], reduced: list[tuple[int, ...]]) -> int:
-        """How many rows are computed together: several if they, not their elements, adjoin."""
-        if not self.kept or not self.reduced:
-            return 1
-        moving = [
-            number
-            for number, access in enumerate(self.accesses)
-            if not isinstance(access, Index) and self.kernel.moves_in_row(access.strides)
-        ]
-        columns = sum(kept[number][-1] == 1 for number in moving)
-        elements = sum(reduced[number][-1] == 1 for number in moving)
-        return min(self.kept[-1], _TILE) if columns > elements else 1
 
     def _walk(
         self, access: Load | Index | Store, kept: tuple[int, ...], reduced: tuple[int, ...]
     ) -> _Walk:
-        column = kept[-1] if self.tiled else 0
+        column = kept[-1] if self.space.tiled else 0
         if isinstance(access, Index):
             return _Walk(ir.Constant(_INDEX, access.offset), kept, reduced, column, None)
         first = len(self.kernel.inputs) if isinstance(access, Store) else 0
@@ -98,15 +79,18 @@ class RowLoops:
 
     def find(self, access: Load | Index | Store) -> int:
         """The position of the cursor of an access."""
-        return next(n for n, candidate in enumerate(self.accesses) if candidate is access)
+        return next(n for n, candidate in enumerate(self.space.accesses) if candidate is access)
 
     def add_scratch(self, element: Any) -> int:
         """Reserve memory with one place per element of a tile; the position of its cursor."""
-        base = self.allocate(element, math.prod(self.reduced) * self.width)
+        base = self.allocate(element, math.prod(self.space.reduced) * self.space.width)
         steps = [
-            math.prod(self.reduced[depth + 1 :]) * self.width for depth in range(len(self.reduced))
+            math.prod(self.space.reduced[depth + 1 :]) * self.space.width
+            for depth in range(len(self.space.reduced))
         ]
-        walk = _Walk(base, (0,) * len(self.kept), tuple(steps), int(self.tiled), element)
+        walk = _Walk(
+            base, (0,) * len(self.space.kept), tuple(steps), int(self.space.tiled), element
+        )
         self.walks.append(walk)
         return len(self.walks) - 1
 
@@ -139,22 +123,42 @@ class RowLoops:
         self._reduced(0, cursors, body, chunks, after_chunk)
 
     def _kept(self, depth: int, cursors: Cursors, body: Callable[[Cursors, int], None]) -> None:
-        rank = len(self.kept) - (1 if self.tiled else 0)
-        if depth < rank:
+        space = self.space
+        if depth < len(space.kept) - (1 if space.tiled else 0):
             strides = [walk.kept[depth] for walk in self.walks]
-            self._loop(
+            self._range(
                 f"row{depth}",
-                self.kept[depth],
+                *self.bounds[depth],
                 lambda n: self._kept(depth + 1, self._step(cursors, n, strides), body),
             )
-        elif not self.tiled:
-            body(cursors, 1)
+        elif space.tiled:
+            self._tiles(cursors, body)
         else:
-            full, rest = divmod(self.kept[-1], self.width)
-            strides = [walk.kept[-1] * self.width for walk in self.walks]
-            self._loop("tile", full, lambda n: body(self._step(cursors, n, strides), self.width))
-            if rest:
-                body(self._step(cursors, ir.Constant(_INDEX, full), strides), rest)
+            body(cursors, 1)
+
+    def _tiles(self, cursors: Cursors, body: Callable[[Cursors, int], None]) -> None:
+        """Write the loop over tiles, and apart from it the last one if it has fewer rows."""
+        builder, width = self.builder, self.space.width
+        full, rest = divmod(self.space.kept[-1], width)
+        strides = [walk.kept[-1] * width for walk in self.walks]
+        begin, end = self.bounds[-1]
+
+        def tile(n: Any) -> None:
+            body(self._step(cursors, n, strides), width)
+
+        if rest == 0:
+            self._range("tile", begin, end, tile)
+            return
+        last = ir.Constant(_INDEX, full)
+        if begin is _ZERO:
+            self._range("tile", begin, last, tile)
+            body(self._step(cursors, last, strides), rest)
+            return
+        with builder.if_then(builder.icmp_unsigned("<", begin, last)):
+            over = builder.icmp_unsigned(">", end, last)
+            self._range("tile", begin, builder.select(over, last, end), tile)
+        with builder.if_then(builder.icmp_unsigned(">", end, last)):
+            body(self._step(cursors, last, strides), rest)
 
     def _reduced(
         self,
@@ -164,7 +168,7 @@ class RowLoops:
         chunks: Chunks,
         after_chunk: Callable[[int], None],
     ) -> None:
-        if depth == len(self.reduced):
+        if depth == len(self.space.reduced):
             body(cursors)
             return
         strides = [walk.reduced[depth] for walk in self.walks]
@@ -192,12 +196,15 @@ class RowLoops:
         def inner(here: Cursors) -> None:
             self._reduced(depth + 1, here, body, chunks, after_chunk)
 
-        run(self.reduced[depth], cursors, chunks[depth])
+        run(self.space.reduced[depth], cursors, chunks[depth])
 
     def _loop(self, name: str, size: int, body: Callable[[Any], None]) -> None:
-        """Write a loop, tested at its bottom as every size is positive."""
-        if size == 1:
-            body(_ZERO)
+        self._range(name, _ZERO, ir.Constant(_INDEX, size), body)
+
+    def _range(self, name: str, first: Any, end: Any, body: Callable[[Any], None]) -> None:
+        """Write a loop, tested at its bottom as no range is empty."""
+        if first is _ZERO and isinstance(end, ir.Constant) and end.constant == 1:
+            body(first)
             return
         builder = self.builder
         before = builder.block
@@ -206,11 +213,10 @@ class RowLoops:
         builder.branch(loop)
         builder.position_at_end(loop)
         counter = builder.phi(_INDEX, name=f"{name}_counter")
-        counter.add_incoming(_ZERO, before)
+        counter.add_incoming(first, before)
         body(counter)
         following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
-        end = ir.Constant(_INDEX, size)
         builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
         builder.position_at_end(done)
 

@@ -31,9 +31,14 @@ _ROW_CASCADE = (4096, 64)
 _COLUMN_CASCADE = (32, 32)
 
 
-def write_rows(kernel: PointwiseKernel, function: Any, emitter: Emitter) -> None:
-    """Write the body of a kernel with reductions into `function`, at the emitter's place."""
-    _RowWriter(kernel, function, emitter).write()
+def write_rows(
+    kernel: PointwiseKernel, function: Any, emitter: Emitter, items: tuple[Any, Any] | None = None
+) -> None:
+    """Write the body of a kernel with reductions into `function`, at the emitter's place.
+
+    `items` are the bounds along the loop that threads share, or None for all of it.
+    """
+    _RowWriter(kernel, function, emitter, items).write()
 
 
 class _RowWriter:
@@ -43,16 +48,22 @@ class _RowWriter:
     makes registers of them. `totals` are the levels that the slots of a sum cascade into.
     """
 
-    def __init__(self, kernel: PointwiseKernel, function: Any, emitter: Emitter) -> None:
+    def __init__(
+        self,
+        kernel: PointwiseKernel,
+        function: Any,
+        emitter: Emitter,
+        items: tuple[Any, Any] | None,
+    ) -> None:
         self.kernel = kernel
         self.function = function
         self.emitter = emitter
         self.builder = emitter.builder
         self.dtypes = kernel.value_dtypes()
-        self.loops = RowLoops(kernel, function, self.builder)
-        self.plan = make_plan(kernel, self.loops.width)
-        first, step = _COLUMN_CASCADE if self.loops.tiled else _ROW_CASCADE
-        self.chunks = cascade(self.loops.reduced, first, step)
+        self.loops = RowLoops(kernel, function, self.builder, items)
+        self.plan = make_plan(kernel, self.loops.space.width)
+        first, step = _COLUMN_CASCADE if self.loops.space.tiled else _ROW_CASCADE
+        self.chunks = cascade(self.loops.space.reduced, first, step)
         self.cache_cursors = {
             value: self.loops.add_scratch(self.dtypes[value].memory_type())
             if output is None
@@ -80,7 +91,7 @@ class _RowWriter:
             cached.update(pass_.caches)
 
     def _allocate(self, value: int) -> Any:
-        return self.loops.allocate(self.dtypes[value].register_type(), self.loops.width)
+        return self.loops.allocate(self.dtypes[value].register_type(), self.loops.space.width)
 
     def _reduction(self, value: int) -> Reduction:
         reduce = self.kernel.values[value]
@@ -112,7 +123,7 @@ class _RowWriter:
         self.builder.store(found.register, place, align=found.dtype.itemsize)
 
     def _place(self, slot: Any, column: Any, type_: Any) -> Any:
-        if not self.loops.tiled:
+        if not self.loops.space.tiled:
             return slot
         return self.builder.gep(slot, [column], inbounds=True, source_etype=type_)
 
@@ -140,7 +151,7 @@ class _PassWriter:
         if self.work.reductions:
             loops.each_column(self.cursors, self.width, self._start)
         if self.work.reductions or self.work.stores:
-            chunks = self.writer.chunks if self.cascading else [[] for _ in loops.reduced]
+            chunks = self.writer.chunks if self.cascading else [[] for _ in loops.space.reduced]
             loops.each_element(
                 self.cursors,
                 lambda here: loops.each_column(here, self.width, self._element),
