@@ -94,7 +94,28 @@ def test_rows_are_shared(shape: tuple[int, ...], num_threads: int) -> None:
         assert torch.equal(one, other)
 
 
-def test_one_row_stays_in_one_thread() -> None:
+@pytest.mark.parametrize("shape", [(1 << 20,), (1000, 300), (3, 100_000)])
+def test_one_row_is_shared(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        loss = ((x - y) ** 2).mean().sqrt()
+        return [x.sum(), x.max(), loss, x.exp(), x.exp().sum() * y.flatten()[0]]
+
+    x, y = torch.rand(shape), torch.rand(shape)
+    torch.set_num_threads(1)
+    fast = hostjit.compile(function)
+    expected = fast(x, y)
+    torch.testing.assert_close(expected, function(x, y))
+    assert "grid=" in fast.host_ir()
+    assert "_end" in fast.host_ir()
+    torch.set_num_threads(3)
+    for one, other in zip(fast(x, y), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_row_that_cannot_be_divided_stays_in_one_thread() -> None:
     fast = hostjit.compile(torch.sum)
-    fast(torch.randn(1 << 20))
+    x = torch.rand(1_000_003)
+    torch.testing.assert_close(fast(x), x.sum())
     assert "grid=" not in fast.host_ir()

@@ -10,6 +10,7 @@ from hostjit.kernels.cost import estimated_nanoseconds
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import PointwiseKernel
 from hostjit.kernels.operation import OPERATIONS, result_dtype
+from hostjit.kernels.split_row import SplitRow, split_row
 from hostjit.kernels.vector_math import VECTOR_MATH, VectorMathFunction
 
 __all__ = [
@@ -18,9 +19,11 @@ __all__ = [
     "DType",
     "KernelBuilder",
     "PointwiseKernel",
+    "SplitRow",
     "VectorMathFunction",
     "estimated_nanoseconds",
     "llvm_ir",
     "num_items",
     "result_dtype",
+    "split_row",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of operators as one launch of one kernel."""
+"""A group of operators as one launch of one kernel, or two where one long row is shared."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import dataclasses
 import hashlib
 import math
 
+from hostjit import _C
 from hostjit.capture import source_location
-from hostjit.kernels import PointwiseKernel, estimated_nanoseconds, llvm_ir, num_items
+from hostjit.kernels import PointwiseKernel, estimated_nanoseconds, llvm_ir, num_items, split_row
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.members import selects
@@ -24,24 +25,43 @@ def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
     context.location = source_location(group.members[-1]) or ""
     inputs = [context.value(node) for node in group.inputs]
     outputs = [context.allocate(node) for node in group.outputs]
-    name = _kernel_name(group)
-    threads = _split(group.kernel)
-    if name not in context.kernels:
-        kernel = dataclasses.replace(group.kernel, name=name)
-        context.add_kernel(name, llvm_ir(kernel, over_range=bool(threads)))
-    launch = {"kernel": name, "inputs": inputs, "outputs": outputs, **threads}
+    kernel = dataclasses.replace(group.kernel, name=_kernel_name(group))
+    parts = split_row(kernel) if _is_large(kernel) and num_items(kernel) == 1 else None
+    if parts is None:
+        _launch(context, kernel, inputs, outputs)
+        return
+    partials = [
+        context.create("allocate", {}, [_C.TensorType(dtype.value, [parts.parts], [1], "cpu")])
+        for dtype in parts.partials
+    ]
+    _launch(context, parts.first, inputs, [*(outputs[n] for n in parts.elements), *partials])
+    _launch(context, parts.second, [*inputs, *partials], [outputs[n] for n in parts.results])
+
+
+def _launch(
+    context: LoweringContext,
+    kernel: PointwiseKernel,
+    inputs: list[_C.Value],
+    outputs: list[_C.Value],
+) -> None:
+    threads = _split(kernel)
+    if kernel.name not in context.kernels:
+        context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
+    launch = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
     context.create("launch_kernel", launch)
+
+
+def _is_large(kernel: PointwiseKernel) -> bool:
+    """Whether a kernel is worth more than one thread."""
+    return estimated_nanoseconds(kernel) >= 2 * _NANOSECONDS_PER_THREAD
 
 
 def _split(kernel: PointwiseKernel) -> dict[str, list[int]]:
     """The grid and block of a launch that is worth more than one thread."""
-    nanoseconds = estimated_nanoseconds(kernel)
-    if nanoseconds < 2 * _NANOSECONDS_PER_THREAD:
-        return {}
     items = num_items(kernel)
-    if items == 1:
+    if items == 1 or not _is_large(kernel):
         return {}
-    grain = math.ceil(items * _NANOSECONDS_PER_THREAD / nanoseconds)
+    grain = math.ceil(items * _NANOSECONDS_PER_THREAD / estimated_nanoseconds(kernel))
     return {"grid": [items, 1, 1], "block": [grain, 1, 1]}
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from mcjit import CompiledKernel, host_features
 
-from hostjit.kernels import DType, KernelBuilder
+from hostjit.kernels import DType, KernelBuilder, split_row
 from hostjit.kernels.cascade import cascade
 from hostjit.kernels.reduction import reduced_dtype
 from hostjit.kernels.reduction_plan import make_plan
@@ -143,3 +143,36 @@ def test_errors() -> None:
     message = "kernel 'k': store to output 0 is per row, but its value varies within a row"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         builder.build()
+
+
+@pytest.mark.parametrize("shape", [(64,), (3, 50), (20, 17)])
+def test_a_split_row(shape: tuple[int, ...]) -> None:
+    builder = KernelBuilder("kernel", shape, len(shape))
+    strides = torch.empty(shape).stride()
+    x = builder.load(builder.input(F32), strides)
+    square = builder.apply("square", x)
+    scale = builder.load(builder.input(F32), (0,) * len(shape), 2)
+    row = builder.apply("mul", builder.reduce("sum", square), scale)
+    builder.store(builder.output(F32), row, (0,) * len(shape))
+    builder.store(builder.output(F32), square, strides)
+    builder.store(builder.output(F32), builder.reduce("max", x), (0,) * len(shape))
+    split = split_row(builder.build())
+    assert split is not None
+    assert (split.elements, split.results, split.partials) == ((1,), (0, 2), (F32, F32))
+    x, scale = torch.randn(shape), torch.randn(3)
+    squares, sums, largest = torch.empty(shape), torch.empty(split.parts), torch.empty(split.parts)
+    total, extreme = torch.empty(()), torch.empty(())
+    CompiledKernel(split.first, optimise=False)(x, scale, squares, sums, largest)
+    CompiledKernel(split.second, optimise=False)(x, scale, sums, largest, total, extreme)
+    torch.testing.assert_close(total, (x * x).sum() * scale[2])
+    torch.testing.assert_close(squares, x * x)
+    assert extreme == x.max()
+
+
+def test_what_is_not_split() -> None:
+    assert split_row(softmax((1, 1024), (1024, 1)).build()) is None
+    assert split_row(softmax((4, 1024), (1024, 1)).build()) is None
+    builder = KernelBuilder("kernel", (13, 7), 2)
+    total = builder.reduce("sum", builder.load(builder.input(F32), (7, 1)))
+    builder.store(builder.output(F32), total, (0, 0))
+    assert split_row(builder.build()) is None
