@@ -16,6 +16,9 @@ from hostjit.lowering.views import Views
 
 __all__ = ["Alignment"]
 
+# From here on, threads can share a row only in a kernel of one pass.
+_LONG_ROW = 1 << 16
+
 
 class Alignment:
     """Brings nodes into the space of a group.
@@ -50,7 +53,10 @@ class Alignment:
         found = place(found, node)
         if found is None or not all(self._meets(node, operand, found) for operand in inside):
             return None
-        return found if _levels_agree(found, reduction or node) else None
+        if not _levels_agree(found, reduction or node):
+            return None
+        roots = [self.views.root(operand) for operand in inside]
+        return None if _waits_for_a_long_row(node, roots, found) else found
 
     def holds(self, members: Sequence[Node], space: IterationSpace, reduction: Node | None) -> bool:
         """Whether all members of two groups can be together in `space`."""
@@ -122,3 +128,13 @@ def _levels_agree(space: IterationSpace, reduction: Node) -> bool:
         if still and (visits or still != reduced):
             return False
     return True
+
+
+def _waits_for_a_long_row(node: Node, operands: Sequence[Node], space: IterationSpace) -> bool:
+    """Whether a node takes a result of the only row, which is long, back to its elements.
+
+    Nothing is gained by one kernel there: the elements have left the caches when the row is done.
+    """
+    if math.prod(space.sizes) < _LONG_ROW or space.still(points(node)):
+        return False
+    return any(len(space.still(operand)) == len(space.sizes) for operand in operands)
