@@ -114,7 +114,8 @@ class Dispatcher {
                           int64_t num_items, int64_t grain);
 
   // math.cpp
-  void emit_product(const Product& product);
+  // `aten`: what is better than a call of a BLAS for each matrix, if anything.
+  void emit_product(const Product& product, const std::function<void()>& aten = nullptr);
   bool writes_apart(const Product& product) const;
   void emit_addend(const Product& product);
   void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);

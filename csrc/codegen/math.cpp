@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/dispatcher.h"
 #include "codegen/loop_nest.h"
+#include "codegen/product_plan.h"
 
 namespace hostjit {
 
@@ -17,8 +18,13 @@ void Dispatcher::emit(const Linear& op) {
 }
 
 void Dispatcher::emit(const Bmm& op) {
-  if (const auto product = describe(op)) return emit_product(*product);
-  call_fallible(Extern::hostjit_bmm, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+  const auto aten = [&] {
+    call_fallible(Extern::hostjit_bmm, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+  };
+  const std::optional<Product> product = describe(op);
+  if (!product) return aten();
+  if (!is_large_batch(*product)) return emit_product(*product);
+  emit_product(*product, aten);
 }
 
 void Dispatcher::emit(const Addmm& op) {
@@ -29,9 +35,8 @@ void Dispatcher::emit(const Addmm& op) {
                                         llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
 }
 
-void Dispatcher::emit_product(const Product& product) {
+void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
-  announce_write(product.out.value);
   const int64_t bytes = size_in_bytes(product.dtype);
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);
@@ -48,21 +53,25 @@ void Dispatcher::emit_product(const Product& product) {
     });
   };
   const auto generated = [&] {
+    announce_write(product.out.value);
     for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
       builder_.CreateCall(kernel, {a, b, c, addend});
     });
   };
   const auto library = [&] {
+    if (aten) return aten();
+    announce_write(product.out.value);
     emit_addend(product);
     if (product.k == 0) return;
     for_each_matrix(
         [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
   };
   if (!kernel) return library();
-  if (!ProductKernels::loses_to_threads(product)) return generated();
+  const std::optional<int64_t> threads = most_threads(product);
+  if (!threads) return generated();
   llvm::Value* num_threads = call(Extern::hostjit_num_threads, {});
-  emit_if_else(builder_, builder_.CreateICmpSLE(num_threads, integer(ProductKernels::kFewThreads)),
-               generated, library);
+  emit_if_else(builder_, builder_.CreateICmpSLE(num_threads, integer(*threads)), generated,
+               library);
 }
 
 bool Dispatcher::writes_apart(const Product& product) const {

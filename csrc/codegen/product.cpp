@@ -7,7 +7,7 @@
 namespace hostjit {
 namespace {
 
-// Above so many multiply-adds a batched product is worth ATen's threads.
+// Multiply-adds of a batched product that are worth ATen's threads.
 constexpr int64_t kLargeBatchedProduct = int64_t{1} << 22;
 
 bool is_cpu_float(const TensorType& type) {
@@ -52,7 +52,26 @@ std::optional<MatrixView> collapse_leading_dims(const Value* value) {
   return MatrixView{value, 0, row_stride, strides[last]};
 }
 
-std::optional<Product> accept(const Product& product) {
+MatrixView transposed(const MatrixView& matrix) {
+  return {matrix.value, matrix.batch_stride, matrix.column_stride, matrix.row_stride};
+}
+
+// out^T = rhs^T @ lhs^T
+Product transposed(const Product& product) {
+  Product result = product;
+  std::swap(result.m, result.n);
+  result.lhs = transposed(product.rhs);
+  result.rhs = transposed(product.lhs);
+  result.out = transposed(product.out);
+  if (product.addend) result.addend = transposed(*product.addend);
+  return result;
+}
+
+std::optional<Product> accept(Product product) {
+  // Generated code writes rows; one column is best done as one row.
+  if (product.out.row_stride == 1 && (product.n == 1 || product.out.column_stride != 1)) {
+    product = transposed(product);
+  }
   for (const MatrixView* operand : {&product.lhs, &product.rhs, &product.out}) {
     if (!is_cpu_float(operand->value->tensor_type())) return std::nullopt;
   }
@@ -60,10 +79,6 @@ std::optional<Product> accept(const Product& product) {
   if (!blas_layout(product.m, product.k, product.lhs) ||
       !blas_layout(product.k, product.n, product.rhs) ||
       !blas_layout(product.m, product.n, product.out)) {
-    return std::nullopt;
-  }
-  if (product.batch > 1 &&
-      product.batch * product.m * product.n * product.k > kLargeBatchedProduct) {
     return std::nullopt;
   }
   return product;
@@ -130,6 +145,11 @@ std::optional<Product> describe(const Linear& op) {
                   .out = *out};
   if (op.bias) product.addend = broadcast_matrix(op.bias);
   return accept(product);
+}
+
+bool is_large_batch(const Product& product) {
+  return product.batch > 1 &&
+         product.batch * product.m * product.n * product.k > kLargeBatchedProduct;
 }
 
 std::optional<BlasLayout> blas_layout(int64_t rows, int64_t columns, const MatrixView& matrix) {

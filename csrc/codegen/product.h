@@ -34,12 +34,15 @@ struct Product {
 };
 
 // nullopt when generated code leaves the op to ATen: other devices and dtypes than f32 and f64 on
-// the CPU, leading dims that no single stride walks, operands that a BLAS can't take, and batches
-// so large that ATen's parallel product is better.
+// the CPU, leading dims that no single stride walks, and operands that a BLAS can't take. The
+// product may be of the transposes, when out is a column or column-major.
 std::optional<Product> describe(const Matmul& op);
 std::optional<Product> describe(const Linear& op);
 std::optional<Product> describe(const Bmm& op);
 std::optional<Product> describe(const Addmm& op);
+
+// True for a batch that ATen's parallel product does better than one call of a BLAS per matrix.
+bool is_large_batch(const Product& product);
 
 // How a BLAS reads a matrix: one of the strides is 1, the other is the leading dimension.
 struct BlasLayout {

@@ -5,41 +5,13 @@
 #include <llvm/IR/Module.h>
 
 #include "codegen/kernel_linker.h"
-#include "codegen/product_tiles.h"
+#include "codegen/product_dots.h"
+#include "codegen/product_packed.h"
+#include "codegen/product_plan.h"
+#include "codegen/product_rows.h"
 
 namespace hostjit {
 namespace {
-
-// Multiply-adds up to which generated code is better than the library with all its threads. One
-// thread of it does 210 to 230 GFLOPS on Zen 5 where sgemm of libtorch_cpu does 90 to 105.
-constexpr int64_t kSmallProduct = 1 << 21;
-// The same for one row: it is bound by reading the matrix.
-constexpr int64_t kSmallVectorProduct = 1 << 18;
-// Multiply-adds up to which it is better than few threads of the library (measured up to 2^28).
-constexpr int64_t kMediumProduct = 1 << 28;
-// Rows of rhs that are further apart than this share cache sets, and tiles walk down its columns.
-constexpr int64_t kFarApart = 2048;
-
-int64_t multiply_adds(const Product& product) { return product.m * product.n * product.k; }
-
-bool is_small(const Product& product) {
-  return multiply_adds(product) <= (product.m == 1 ? kSmallVectorProduct : kSmallProduct);
-}
-
-bool is_medium(const Product& product) {
-  const bool walks_columns = product.rhs.column_stride == 1 && product.n > 1;
-  const bool is_near =
-      !walks_columns || product.rhs.row_stride * size_in_bytes(product.dtype) <= kFarApart;
-  return product.m > 1 && is_near && multiply_adds(product) <= kMediumProduct;
-}
-
-bool follows_vectors(const Product& product) {
-  const bool writes_rows = product.out.column_stride == 1 || product.n == 1;
-  const bool adds_rows = !product.addend || product.addend->column_stride <= 1 || product.n == 1;
-  const bool reads_rows = product.rhs.column_stride == 1;
-  const bool reads_columns = product.rhs.row_stride == 1 && product.lhs.column_stride == 1;
-  return writes_rows && adds_rows && (reads_rows || reads_columns);
-}
 
 std::string key_of(const Product& product) {
   const auto strides = [](const MatrixView& matrix) {
@@ -60,11 +32,9 @@ std::string key_of(const Product& product) {
 ProductKernels::ProductKernels(llvm::Module& module, unsigned vector_bits)
     : module_(module), vector_bits_(vector_bits) {}
 
-bool ProductKernels::loses_to_threads(const Product& product) { return !is_small(product); }
-
 llvm::Function* ProductKernels::get(const Product& product) {
-  if (product.k == 0 || !follows_vectors(product)) return nullptr;
-  if (!is_small(product) && !is_medium(product)) return nullptr;
+  const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
+  if (!plan) return nullptr;
   const std::string key = key_of(product);
   llvm::Function*& function = functions_[key];
   if (function) return function;
@@ -77,7 +47,15 @@ llvm::Function* ProductKernels::get(const Product& product) {
   function->addParamAttr(2, llvm::Attribute::NoAlias);
   mark_kernel(*function);
   llvm::IRBuilder<> builder(llvm::BasicBlock::Create(context, "entry", function));
-  ProductTiles(builder, *function, product, vector_bits_).emit();
+  switch (plan->form) {
+    case ProductForm::kRows:
+      ProductRows(builder, *function, product, vector_bits_, plan->tile).emit();
+      break;
+    case ProductForm::kDots: ProductDots(builder, *function, product, vector_bits_).emit(); break;
+    case ProductForm::kPacked:
+      ProductPacked(builder, *function, product, vector_bits_, plan->tile).emit();
+      break;
+  }
   builder.CreateRetVoid();
   return function;
 }

@@ -24,10 +24,6 @@ class ProductKernels {
   // nullptr when a library should do it: too large, or strides that vectors can't follow.
   llvm::Function* get(const Product& product);
 
-  // True for a product that a library with more than kFewThreads threads does faster.
-  static bool loses_to_threads(const Product& product);
-  static constexpr int64_t kFewThreads = 2;
-
  private:
   llvm::Module& module_;
   unsigned vector_bits_;

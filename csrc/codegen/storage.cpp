@@ -41,7 +41,8 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
       if (!describe(op)) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Bmm& op) {
-      if (!describe(op)) values = {op.lhs, op.rhs, op.out};
+      const std::optional<Product> product = describe(op);
+      if (!product || is_large_batch(*product)) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Addmm& op) {
       if (!describe(op)) values = {op.bias, op.lhs, op.rhs, op.out};

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "codegen/product.h"
+
+namespace hostjit {
+
+// What the forms of a generated product share: the function's arguments (lhs, rhs, out and addend),
+// vectors of elements with tails, and loops that carry sums in registers. Only additions along k
+// are reassociated.
+class ProductEmitter {
+ public:
+  ProductEmitter(llvm::IRBuilder<>& builder, llvm::Function& function, const Product& product,
+                 unsigned vector_bits);
+
+ protected:
+  using Values = std::vector<llvm::Value*>;
+  using BlockBody = std::function<void(llvm::Value* first, int64_t size)>;
+  using Round = std::function<Values(llvm::Value* index, Values values)>;
+
+  // f(first, size) for blocks of `block`, and for what is left over.
+  void for_blocks(int64_t count, int64_t block, const BlockBody& f);
+  // Runs `round(index, values)`, which gives the values of the next round, `count` times. A count
+  // that is no constant is at least 1.
+  Values reduce(int64_t count, Values values, const Round& round);
+  Values reduce(llvm::Value* count, Values values, const Round& round);
+
+  // alpha * sums + beta * addend to out; `count` of the `width` lanes.
+  void store_result(llvm::Value* sums, int64_t width, llvm::Value* row, llvm::Value* column,
+                    int64_t count);
+  llvm::Value* load_addend(int64_t width, llvm::Value* row, llvm::Value* column, int64_t count);
+  llvm::Value* scaled(llvm::Value* value, double factor);
+
+  llvm::Value* element(const MatrixView& matrix, llvm::Value* base, llvm::Value* row,
+                       llvm::Value* column);
+  // `width` lanes of which the first `count` are read, the others 0.
+  llvm::Value* load(llvm::Value* address, int64_t width, int64_t count);
+  llvm::Value* load_scalar(llvm::Value* address);
+  llvm::Value* splat(llvm::Value* element, int64_t width);
+  // The first `count` of the `width` lanes.
+  void store(llvm::Value* value, llvm::Value* address, int64_t width, int64_t count);
+  llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
+  llvm::Value* plus(llvm::Value* index, int64_t offset);
+
+  llvm::VectorType* vector(int64_t width) const;
+  llvm::Constant* zeros(int64_t width) const;
+  llvm::Constant* mask(int64_t width, int64_t count) const;
+  int64_t num_vectors(int64_t count) const { return (count + lanes_ - 1) / lanes_; }
+  // How many of `count` elements are in vector `index`.
+  int64_t lanes_of(int64_t index, int64_t count) const {
+    return std::min(lanes_, count - index * lanes_);
+  }
+
+  llvm::IRBuilder<>& builder_;
+  llvm::Function& function_;
+  const Product& product_;
+  llvm::Value* lhs_;
+  llvm::Value* rhs_;
+  llvm::Value* out_;
+  llvm::Value* addend_;
+  int64_t bytes_;
+  int64_t lanes_;
+  llvm::Type* scalar_;
+};
+
+}  // namespace hostjit
