@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated products against ATen on random shapes and strides.
+// Generated products against ATen on random shapes and strides, and on those that each form of
+// generated code and each of its tails is for.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,10 +12,52 @@
 namespace hostjit {
 namespace {
 
-TensorType matrix_type(DType dtype, int64_t rows, int64_t columns, bool is_transposed) {
-  if (!is_transposed) return TensorType::make(dtype, {rows, columns});
-  return TensorType::make(dtype, {rows, columns},
-                          std::vector<Dim>{Dim(1), Dim(std::max<int64_t>(rows, 1))});
+enum class Layout : uint8_t { kRows, kColumns, kWideRows, kWideColumns };
+
+// Wide ones have more in memory between two rows or columns than they hold.
+TensorType matrix_type(DType dtype, int64_t rows, int64_t columns, Layout layout) {
+  const int64_t gap = layout == Layout::kWideRows || layout == Layout::kWideColumns ? 3 : 0;
+  const bool is_by_rows = layout == Layout::kRows || layout == Layout::kWideRows;
+  const int64_t leading = std::max<int64_t>(is_by_rows ? columns : rows, 1) + gap;
+  const std::vector<Dim> strides =
+      is_by_rows ? std::vector<Dim>{Dim(leading), Dim(1)} : std::vector<Dim>{Dim(1), Dim(leading)};
+  return TensorType::make(dtype, {rows, columns}, strides);
+}
+
+struct Case {
+  int64_t m;
+  int64_t k;
+  int64_t n;
+  DType dtype = DType::kF32;
+  Layout lhs = Layout::kRows;
+  Layout rhs = Layout::kRows;
+  Layout out = Layout::kRows;
+  bool has_addend = false;
+  bool addend_is_column = false;
+  double alpha = 1.0;
+  double beta = 1.0;
+};
+
+std::string compare(const Case& test, int seed) {
+  const auto& [m, k, n, dtype, lhs_layout, rhs_layout, out_layout, has_addend, addend_is_column,
+               alpha, beta] = test;
+  Program program("product");
+  Value* lhs = program.add_input(matrix_type(dtype, m, k, lhs_layout), "lhs");
+  Value* rhs = program.add_input(matrix_type(dtype, k, n, rhs_layout), "rhs");
+  Value* bias = program.add_input(
+      addend_is_column ? TensorType::make(dtype, {m, Dim(1)}) : TensorType::make(dtype, {n}),
+      "bias");
+  Builder builder(program);
+  Value* out = builder.allocate(matrix_type(dtype, m, n, out_layout));
+  if (has_addend) {
+    builder.create(
+        Addmm{.bias = bias, .lhs = lhs, .rhs = rhs, .beta = beta, .alpha = alpha, .out = out});
+  } else {
+    builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
+  }
+  program.set_outputs({out});
+  RunnableProgram runnable(program);
+  return compare_runtimes(runnable, seed, /*num_calls=*/1);
 }
 
 TEST(Product, AgreesOnRandomShapesAndStrides) {
@@ -21,51 +65,126 @@ TEST(Product, AgreesOnRandomShapesAndStrides) {
   const auto pick = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
   };
+  const auto pick_layout = [&] { return static_cast<Layout>(pick(0, 3)); };
   for (int round = 0; round < 60; ++round) {
-    const DType dtype = pick(0, 3) == 0 ? DType::kF64 : DType::kF32;
-    const int64_t m = pick(0, 4) == 0 ? 1 : pick(1, 20);
-    const int64_t n = pick(0, 4) == 0 ? 1 : pick(1, 70);
-    const int64_t k = pick(1, 70);
-    Program program("product");
-    Value* lhs = program.add_input(matrix_type(dtype, m, k, pick(0, 2) == 0), "lhs");
-    Value* rhs = program.add_input(matrix_type(dtype, k, n, pick(0, 1) == 0), "rhs");
-    Value* bias = program.add_input(
-        pick(0, 1) ? TensorType::make(dtype, {n}) : TensorType::make(dtype, {m, Dim(1)}), "bias");
-    Builder builder(program);
-    Value* out = builder.allocate(matrix_type(dtype, m, n, pick(0, 5) == 0));
-    if (pick(0, 1)) {
-      builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
-    } else {
-      builder.create(Addmm{.bias = bias,
-                           .lhs = lhs,
-                           .rhs = rhs,
-                           .beta = pick(0, 1) ? 1.0 : 0.5,
-                           .alpha = pick(0, 1) ? 1.0 : -2.0,
-                           .out = out});
+    const Case test{.m = pick(0, 4) == 0 ? 1 : pick(1, 20),
+                    .k = pick(1, 70),
+                    .n = pick(0, 4) == 0 ? 1 : pick(1, 70),
+                    .dtype = pick(0, 3) == 0 ? DType::kF64 : DType::kF32,
+                    .lhs = pick_layout(),
+                    .rhs = pick_layout(),
+                    .out = pick(0, 2) == 0 ? pick_layout() : Layout::kRows,
+                    .has_addend = pick(0, 1) == 0,
+                    .addend_is_column = pick(0, 1) == 0,
+                    .alpha = pick(0, 1) ? 1.0 : -2.0,
+                    .beta = pick(0, 1) ? 1.0 : 0.5};
+    ASSERT_EQ(compare(test, round), "")
+        << test.m << "x" << test.k << "x" << test.n << ", round " << round;
+  }
+}
+
+TEST(Product, AgreesWherePanelsArePacked) {
+  constexpr Layout kColumns = Layout::kColumns;
+  const Case cases[] = {
+      // Rows of rhs far apart: several panels at a time, and what is left over of each dim.
+      {.m = 66, .k = 70, .n = 600},
+      {.m = 67, .k = 65, .n = 570, .dtype = DType::kF64, .lhs = kColumns},
+      {.m = 257, .k = 20, .n = 1030, .has_addend = true},
+      // Deeper than one panel: sums wait in out, and the addend comes last.
+      {.m = 259, .k = 523, .n = 99},
+      {.m = 259, .k = 523, .n = 99, .has_addend = true, .alpha = -2.0, .beta = 0.5},
+      {.m = 130, .k = 1031, .n = 50, .rhs = kColumns, .has_addend = true},
+      {.m = 130,
+       .k = 517,
+       .n = 49,
+       .dtype = DType::kF64,
+       .rhs = kColumns,
+       .has_addend = true,
+       .addend_is_column = true,
+       .alpha = 3.0},
+      {.m = 129, .k = 1024, .n = 48, .lhs = kColumns, .rhs = kColumns},
+      // Columns of rhs that are shorter than a vector, as long, and a little longer.
+      {.m = 1, .k = 3, .n = 37, .rhs = kColumns},
+      {.m = 20, .k = 7, .n = 50, .rhs = kColumns},
+      {.m = 5, .k = 16, .n = 40, .rhs = kColumns, .out = Layout::kWideRows},
+      {.m = 17, .k = 33, .n = 71, .rhs = Layout::kWideColumns},
+      // Columns that dots can't walk along with lhs.
+      {.m = 3, .k = 50, .n = 20, .lhs = kColumns, .rhs = kColumns},
+      {.m = 1, .k = 40, .n = 33, .lhs = Layout::kWideColumns, .rhs = kColumns},
+  };
+  int seed = 0;
+  for (const Case& test : cases) {
+    EXPECT_EQ(compare(test, seed++), "") << test.m << "x" << test.k << "x" << test.n;
+  }
+}
+
+TEST(Product, AgreesOnOneRowAndOneColumn) {
+  for (const Layout layout : {Layout::kRows, Layout::kColumns}) {
+    for (const int64_t size : {1, 8, 24, 64}) {
+      for (const int64_t k : {5, 64, 83, 300}) {
+        const Case row{.m = 1, .k = k, .n = size, .rhs = layout, .has_addend = true};
+        EXPECT_EQ(compare(row, 1), "") << "1x" << k << "x" << size;
+        const Case column{.m = size,
+                          .k = k,
+                          .n = 1,
+                          .lhs = layout,
+                          .has_addend = true,
+                          .addend_is_column = true,
+                          .alpha = 0.5};
+        EXPECT_EQ(compare(column, 2), "") << size << "x" << k << "x1";
+      }
     }
-    program.set_outputs({out});
+  }
+}
+
+// Heads of attention lie side by side: [heads, sequence, width] with a row of all heads at a time.
+TEST(Product, AgreesOnBatchesOfEverySizeAndNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  for (const int64_t length : {9, 130}) {
+    const int64_t heads = 5;
+    const int64_t width = 64;
+    Program program("heads");
+    const std::vector<Dim> by_head = {Dim(width), Dim(heads * width), Dim(1)};
+    const std::vector<Dim> transposed = {Dim(width), Dim(1), Dim(heads * width)};
+    Value* query =
+        program.add_input(TensorType::make(DType::kF32, {heads, length, width}, by_head), "query");
+    Value* key =
+        program.add_input(TensorType::make(DType::kF32, {heads, width, length}, transposed), "key");
+    Value* value =
+        program.add_input(TensorType::make(DType::kF32, {heads, length, width}, by_head), "value");
+    Builder builder(program);
+    Value* scores = builder.allocate(TensorType::make(DType::kF32, {heads, length, length}));
+    builder.create(Bmm{.lhs = query, .rhs = key, .out = scores});
+    Value* out = builder.allocate(TensorType::make(DType::kF32, {heads, length, width}));
+    builder.create(Bmm{.lhs = scores, .rhs = value, .out = out});
+    program.set_outputs({scores, out});
     RunnableProgram runnable(program);
-    ASSERT_EQ(compare_runtimes(runnable, /*seed=*/round, /*num_calls=*/1), "")
-        << m << "x" << k << "x" << n << "\n"
-        << runnable.module().unoptimized_llvm_ir();
+    for (const int count : {1, 4}) {
+      at::set_num_threads(count);
+      EXPECT_EQ(compare_runtimes(runnable, /*seed=*/count, /*num_calls=*/1), "") << length;
+    }
+    at::set_num_threads(threads);
   }
 }
 
 TEST(Product, KeepsNaNAndInfinityOfOperands) {
-  Program program("product");
-  Value* lhs = program.add_input(TensorType::make(DType::kF32, {3, 5}), "lhs");
-  Value* rhs = program.add_input(TensorType::make(DType::kF32, {5, 7}), "rhs");
-  Builder builder(program);
-  Value* out = builder.allocate(TensorType::make(DType::kF32, {3, 7}));
-  builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
-  program.set_outputs({out});
-  RunnableProgram runnable(program);
-  at::Tensor a = at::ones({3, 5});
-  at::Tensor b = at::ones({5, 7});
-  a[1][2] = std::numeric_limits<float>::quiet_NaN();
-  b[4][6] = std::numeric_limits<float>::infinity();
-  const at::Tensor found = runnable.run_jit({a, b}).outputs.at(0);
-  EXPECT_TRUE(at::allclose(found, at::mm(a, b), 0, 0, /*equal_nan=*/true)) << found;
+  for (const bool is_transposed : {false, true}) {
+    Program program("product");
+    Value* lhs = program.add_input(TensorType::make(DType::kF32, {30, 5}), "lhs");
+    Value* rhs = program.add_input(
+        matrix_type(DType::kF32, 5, 7, is_transposed ? Layout::kColumns : Layout::kRows), "rhs");
+    Builder builder(program);
+    Value* out = builder.allocate(TensorType::make(DType::kF32, {30, 7}));
+    builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
+    program.set_outputs({out});
+    RunnableProgram runnable(program);
+    at::Tensor a = at::ones({30, 5});
+    at::Tensor b = is_transposed ? at::ones({7, 5}).t() : at::ones({5, 7});
+    a[1][2] = std::numeric_limits<float>::quiet_NaN();
+    b[4][6] = std::numeric_limits<float>::infinity();
+    const at::Tensor found = runnable.run_jit({a, b}).outputs.at(0);
+    EXPECT_TRUE(at::allclose(found, at::mm(a, b), 0, 0, /*equal_nan=*/true)) << found;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products of many shapes and layouts against eager; one function computes many of them."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.testing import assert_close
+
+import hostjit
+
+SIZES = (1, 2, 3, 5, 8, 16, 17, 33, 64, 65, 130, 300)
+
+
+def random_matrix(rows: int, columns: int, dtype: torch.dtype, choice: random.Random) -> Tensor:
+    if choice.random() < 0.5:
+        return torch.randn(rows, columns, dtype=dtype)
+    return torch.randn(columns, rows, dtype=dtype).t()
+
+
+def assert_same_sums(found: Tensor, expected: Tensor, depth: int) -> None:
+    """Compare sums of `depth` products of normal numbers, by the size of their terms."""
+    precision = torch.finfo(expected.dtype).eps
+    assert_close(found, expected, rtol=0.0, atol=8 * precision * (depth + 1))
+    assert found.stride() == expected.stride()
+
+
+@pytest.fixture(autouse=True)
+def _threads_and_seed() -> Iterator[None]:
+    torch.manual_seed(0)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_random_shapes_and_layouts(dtype: torch.dtype) -> None:
+    choice = random.Random(3)
+    operands = []
+    for _ in range(7):
+        m, k, n = (choice.choice(SIZES) for _ in range(3))
+        operands += [
+            random_matrix(m, k, dtype, choice),
+            random_matrix(k, n, dtype, choice),
+            random_matrix(n, k, dtype, choice),
+            torch.randn(n, dtype=dtype),
+        ]
+
+    def f(*operands: Tensor) -> list[Tensor]:
+        results = []
+        for i in range(0, len(operands), 4):
+            lhs, rhs, weight, bias = operands[i : i + 4]
+            results += [
+                lhs @ rhs,
+                functional.linear(lhs, weight, bias),
+                torch.addmm(bias, lhs, rhs, alpha=-0.5, beta=2),
+            ]
+        return results
+
+    fast = hostjit.compile(f)
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        for i, (found, expected) in enumerate(zip(fast(*operands), f(*operands), strict=True)):
+            assert_same_sums(found, expected, operands[i // 3 * 4].shape[1])
+
+
+@pytest.mark.parametrize("length", [7, 150])
+@pytest.mark.parametrize("permuted", [False, True])
+def test_batches_of_heads(length: int, permuted: bool) -> None:
+    def f(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        scores = query @ key.transpose(-1, -2)
+        return scores, scores @ value
+
+    shape = (1, length, 6, 32) if permuted else (1, 6, length, 32)
+    heads = [torch.randn(shape) for _ in range(3)]
+    if permuted:
+        heads = [head.transpose(1, 2) for head in heads]
+    fast = hostjit.compile(f)
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        found, expected = fast(*heads), f(*heads)
+        assert_same_sums(found[0], expected[0], depth=32)
+        assert_same_sums(found[1], expected[1], depth=32 * length)
