@@ -11,6 +11,8 @@ namespace {
 
 // Columns of rhs that one row walks at a time: few, so that memory is read nearly in its order.
 constexpr int64_t kColumnsOfOneRow = 4;
+// Sums under way at the same time that hide the latency of a multiply-add.
+constexpr int64_t kSumsInFlight = 8;
 // Vectors of k that a loop takes in one round.
 constexpr int64_t kMostUnrolled = 4;
 
@@ -66,7 +68,9 @@ ProductEmitter::Values ProductDots::emit_dots(llvm::Value* row, int64_t num_rows
   const int64_t num_whole = product_.k / lanes_;
   const int64_t unroll = num_rows == 1 ? std::clamp<int64_t>(num_whole, 1, kMostUnrolled) : 1;
   // In a loop few sums would wait for each other; without one they meet those of other columns.
-  const int64_t parts = num_rows == 1 && num_whole > unroll ? 2 : 1;
+  const int64_t parts = num_rows == 1 && num_whole > unroll
+                            ? std::clamp<int64_t>(kSumsInFlight / num_sums, 1, unroll)
+                            : 1;
   Values sums(num_sums * parts, zeros(lanes_));
   sums = reduce(num_whole / unroll, sums, [&](llvm::Value* index, Values values) {
     llvm::Value* first = builder_.CreateNUWMul(index, builder_.getInt64(unroll * lanes_));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/product_emitter.h"
 
+#include <bit>
+
 #include "codegen/loop_nest.h"
 
 namespace hostjit {
@@ -90,6 +92,13 @@ llvm::Value* ProductEmitter::element(const MatrixView& matrix, llvm::Value* base
 llvm::Value* ProductEmitter::load(llvm::Value* address, int64_t width, int64_t count) {
   const llvm::Align align(bytes_);
   if (count == width) return builder_.CreateAlignedLoad(vector(width), address, align);
+  if (has_vector(count)) {
+    llvm::Value* part = builder_.CreateAlignedLoad(vector(count), address, align);
+    llvm::SmallVector<int> lanes;
+    // The lanes after the first `count` are any one of the zeros.
+    for (int64_t i = 0; i < width; ++i) lanes.push_back(static_cast<int>(std::min(i, count)));
+    return builder_.CreateShuffleVector(part, zeros(count), lanes);
+  }
   return builder_.CreateMaskedLoad(vector(width), address, align, mask(width, count), zeros(width));
 }
 
@@ -105,9 +114,17 @@ void ProductEmitter::store(llvm::Value* value, llvm::Value* address, int64_t wid
   const llvm::Align align(bytes_);
   if (count == width) {
     builder_.CreateAlignedStore(value, address, align);
+  } else if (has_vector(count)) {
+    llvm::SmallVector<int> lanes;
+    for (int64_t i = 0; i < count; ++i) lanes.push_back(static_cast<int>(i));
+    builder_.CreateAlignedStore(builder_.CreateShuffleVector(value, lanes), address, align);
   } else {
     builder_.CreateMaskedStore(value, address, align, mask(width, count));
   }
+}
+
+bool ProductEmitter::has_vector(int64_t count) const {
+  return std::has_single_bit(static_cast<uint64_t>(count)) && count * bytes_ >= 16;
 }
 
 llvm::Value* ProductEmitter::multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum) {

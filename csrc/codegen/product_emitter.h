@@ -48,6 +48,9 @@ class ProductEmitter {
   llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
   llvm::Value* plus(llvm::Value* index, int64_t offset);
 
+  // Whether a register has so many lanes: no mask is needed, and what was stored can be loaded
+  // again before it reached the cache.
+  bool has_vector(int64_t count) const;
   llvm::VectorType* vector(int64_t width) const;
   llvm::Constant* zeros(int64_t width) const;
   llvm::Constant* mask(int64_t width, int64_t count) const;

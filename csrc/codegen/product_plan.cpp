@@ -93,10 +93,11 @@ std::optional<ProductPlan> plan_product(const Product& product, unsigned vector_
   const int64_t lanes = static_cast<int64_t>(vector_bits) / (8 * size_in_bytes(product.dtype));
   const ProductTile tile = choose_tile(product, vector_bits, lanes);
   const auto plan = [&](ProductForm form) { return ProductPlan{.form = form, .tile = tile}; };
+  const bool has_dots = reads_columns && (product.lhs.column_stride == 1 || product.k == 1);
+  if (product.n == 1 && has_dots && product.k >= lanes) return plan(ProductForm::kDots);
   if (reads_rows) {
     return plan(rows_pay_packing(product, tile) ? ProductForm::kPacked : ProductForm::kRows);
   }
-  const bool has_dots = product.lhs.column_stride == 1 || product.k == 1;
   return plan(!has_dots || columns_pay_packing(product, lanes) ? ProductForm::kPacked
                                                                : ProductForm::kDots);
 }
