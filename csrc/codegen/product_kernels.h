@@ -13,15 +13,17 @@ class Module;
 
 namespace hostjit {
 
-// Generated code for the products that it does faster than a library.
+// Generated code for products, in the form that plan_product chooses.
 // One function per shape, `void(ptr lhs, ptr rhs, ptr out, ptr addend)`, of one matrix of the
-// batch; it counts as a kernel (is_kernel) and inlines where that pays.
+// batch; it counts as a kernel (is_kernel) and inlines where that pays. It has no state and takes
+// scratch memory from the stack: threads may call it at the same time. Some rows or columns of a
+// product are a product of a smaller shape with the same strides.
 class ProductKernels {
  public:
   // `vector_bits`: of the widest registers that arithmetic should use.
   ProductKernels(llvm::Module& module, unsigned vector_bits);
 
-  // nullptr when a library should do it: too large, or strides that vectors can't follow.
+  // nullptr when vectors can't follow the strides: a library should do it.
   llvm::Function* get(const Product& product);
 
  private:
