@@ -180,8 +180,9 @@ bool ArgumentSpec::match(PyObject* const* values, Py_ssize_t nargs, PyObject* kw
   for (size_t i = 0; i < num_names; ++i) {
     if (!equal(PyTuple_GET_ITEM(kwnames, i), names_[i].get())) return false;
   }
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].match(values[i], leaves)) return false;
+  const ArgumentNode* node = nodes_.data();
+  for (const ArgumentNode* end = node + nodes_.size(); node != end; ++node, ++values) {
+    if (!node->match(*values, leaves)) return false;
   }
   return true;
 }

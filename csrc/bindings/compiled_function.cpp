@@ -6,7 +6,9 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "bindings/py_ref.h"
@@ -26,10 +28,37 @@ struct CompiledFunction {
   PyObject* owner;
   PyObject* weak_references;
   Specializations* specializations;  // most recently used first
+  // What was dropped while calls were under way: those may still be in it. Emptied by the last.
+  Specializations* dropped;
+  Py_ssize_t calls_under_way;
 };
 
 CompiledFunction* as_compiled(PyObject* object) {
   return reinterpret_cast<CompiledFunction*>(object);
+}
+
+// Keeps the specializations of a function alive during a call. Counts under the GIL, where a
+// shared_ptr per call would count atomically.
+class CallUnderWay {
+ public:
+  explicit CallUnderWay(CompiledFunction* self) : self_(self) { ++self_->calls_under_way; }
+  ~CallUnderWay() {
+    if (--self_->calls_under_way == 0 && !self_->dropped->empty()) [[unlikely]] {
+      const Specializations dropped = std::exchange(*self_->dropped, {});
+    }
+  }
+  CallUnderWay(const CallUnderWay&) = delete;
+  CallUnderWay& operator=(const CallUnderWay&) = delete;
+
+ private:
+  CompiledFunction* self_;
+};
+
+void drop_all(CompiledFunction* self) {
+  Specializations all = std::exchange(*self->specializations, {});
+  if (self->calls_under_way == 0) return;
+  self->dropped->insert(self->dropped->end(), std::make_move_iterator(all.begin()),
+                        std::make_move_iterator(all.end()));
 }
 
 PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
@@ -74,16 +103,16 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   return run_specialization(*specialization, leaves, values, nargs, kwnames);
 }
 
-// The first specialization that matches, moved to the front; null if there is none.
-std::shared_ptr<Specialization> find(CompiledFunction* self, const GlobalState& state,
-                                     PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
-                                     Leaves& leaves) {
+// The first specialization that matches, moved to the front; null if there is none. Needs a
+// CallUnderWay.
+Specialization* find(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
+                     Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) {
   Specializations& all = *self->specializations;
-  // By index, and shared: looking again after a failed watch may run Python that changes the list.
+  // By index: looking again after a failed watch may run Python that changes the list.
   for (size_t i = 0; i < all.size(); ++i) {
-    std::shared_ptr<Specialization> candidate = all[i];
+    Specialization* candidate = all[i].get();
     if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
-    if (i > 0 && i < all.size() && all[i] == candidate) {
+    if (i > 0 && i < all.size() && all[i].get() == candidate) [[unlikely]] {
       std::rotate(all.begin(), all.begin() + i, all.begin() + i + 1);
     }
     return candidate;
@@ -97,18 +126,19 @@ PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssi
   if (torch_function_mode_active()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
+  const CallUnderWay under_way(self);
   Leaves leaves;
-  if (const auto found = find(self, state, values, nargs, kwnames, leaves)) {
+  if (Specialization* found = find(self, state, values, nargs, kwnames, leaves)) [[likely]] {
     return run_specialization(*found, leaves, values, nargs, kwnames);
   }
   return miss(self, state, values, nargs, kwnames);
 }
 
-PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
-                       PyObject* kwnames) {
+// The Python error that PyTorch sets for the C++ exception being handled.
+[[gnu::cold]] PyObject* set_error_of_current_exception() {
   HANDLE_TH_ERRORS
   try {
-    return call_unchecked(self, values, nargs, kwnames);
+    throw;
   } catch (const Error& error) {
     set_python_error(error);
     return nullptr;
@@ -116,8 +146,13 @@ PyObject* call_checked(CompiledFunction* self, PyObject* const* values, Py_ssize
   END_HANDLE_TH_ERRORS
 }
 
+// HANDLE_TH_ERRORS around every call would cost a handler for warnings; what may warn has its own.
 PyObject* call(PyObject* object, PyObject* const* values, size_t nargsf, PyObject* kwnames) {
-  return call_checked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames);
+  try {
+    return call_unchecked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames);
+  } catch (...) {
+    return set_error_of_current_exception();
+  }
 }
 
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
@@ -135,6 +170,8 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->owner = Py_NewRef(owner);
   self->weak_references = nullptr;
   self->specializations = new Specializations();
+  self->dropped = new Specializations();
+  self->calls_under_way = 0;
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -153,7 +190,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
 int clear(PyObject* object) {
   Py_CLEAR(as_compiled(object)->function);
   Py_CLEAR(as_compiled(object)->owner);
-  as_compiled(object)->specializations->clear();
+  drop_all(as_compiled(object));
   return 0;
 }
 
@@ -162,6 +199,7 @@ void deallocate(PyObject* object) {
   if (as_compiled(object)->weak_references != nullptr) PyObject_ClearWeakRefs(object);
   clear(object);
   delete as_compiled(object)->specializations;
+  delete as_compiled(object)->dropped;
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
@@ -187,14 +225,17 @@ PyObject* represent(PyObject* object) {
 // match(*args, **kwargs): the specialization that would answer this call, or None.
 PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
   HANDLE_TH_ERRORS
+  const CallUnderWay under_way(as_compiled(object));
   Leaves leaves;
-  auto found = find(as_compiled(object), GlobalState::current(), values, nargs, kwnames, leaves);
-  return py::cast(std::move(found)).release().ptr();
+  Specialization* found =
+      find(as_compiled(object), GlobalState::current(), values, nargs, kwnames, leaves);
+  if (found == nullptr) Py_RETURN_NONE;
+  return py::cast(found->shared_from_this()).release().ptr();
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* forget(PyObject* object, PyObject*) {
-  as_compiled(object)->specializations->clear();
+  drop_all(as_compiled(object));
   Py_RETURN_NONE;
 }
 

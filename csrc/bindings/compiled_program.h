@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "evaluator/evaluator.h"
@@ -14,7 +15,7 @@
 namespace hostjit {
 
 // A Host IR program made runnable by both runtimes: after the passes, with its compiled code, its
-// evaluator and its frames. Immutable; calls from several threads are fine.
+// evaluator and its frames. Immutable; calls from several threads that hold the GIL are fine.
 class CompiledProgram {
  public:
   // Runs the pass pipeline on `program` and compiles it. Throws Error.
@@ -26,13 +27,31 @@ class CompiledProgram {
   const std::vector<PassTiming>& pass_timings() const { return pass_timings_; }
 
   MainFunction jit_main() const { return jit_main_; }
-  // True when some node goes through the dispatcher and may warn.
-  bool calls_aten() const { return !module_->layout().aten_calls.empty(); }
+  // True when some node may issue a warning of PyTorch: operators, and copies from complex to real.
+  bool may_warn() const { return may_warn_; }
+
+  // A frame for one call; throws what its initialisation raised. Under the GIL, which makes the one
+  // kept here as cheap to take as a pointer is to read; the state's own pool is atomic.
+  Frame* take_frame() {
+    if (Frame* frame = std::exchange(idle_frame_, nullptr)) [[likely]]
+      return frame;
+    return take_another_frame();
+  }
+  void give_back(Frame* frame) noexcept {
+    if (idle_frame_ == nullptr) [[likely]] {
+      ProgramState::settle(frame);
+      idle_frame_ = frame;
+    } else {
+      state_->give_back(frame);
+    }
+  }
 
   // The evaluator is made when it is first asked for.
   MainFunction evaluator_main();
 
  private:
+  Frame* take_another_frame();
+
   Program program_;
   std::vector<PassTiming> pass_timings_;
   std::unique_ptr<CompiledModule> module_;
@@ -40,6 +59,8 @@ class CompiledProgram {
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<ProgramState> state_;
   MainFunction jit_main_ = nullptr;
+  bool may_warn_;
+  Frame* idle_frame_ = nullptr;
 };
 
 }  // namespace hostjit

@@ -9,11 +9,30 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace hostjit {
+namespace {
+
+// Where PyTorch keeps this thread's state: the addresses stay for the life of the thread, and
+// asking for each costs a call across libraries.
+struct ThreadAddresses {
+  const c10::impl::PODLocalDispatchKeySet* keys = nullptr;
+  const c10::AutogradState* autograd = nullptr;
+};
+
+const ThreadAddresses& thread_addresses() {
+  static thread_local ThreadAddresses addresses;
+  if (addresses.keys == nullptr) [[unlikely]] {
+    addresses = {&c10::impl::raw_local_dispatch_key_set, &c10::AutogradState::get_tls_state()};
+  }
+  return addresses;
+}
+
+}  // namespace
 
 GlobalState GlobalState::current() {
-  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
-  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
-  const at::Context& context = at::globalContext();
+  const ThreadAddresses& thread = thread_addresses();
+  const c10::impl::LocalDispatchKeySet keys = *thread.keys;
+  const c10::AutogradState& autograd = *thread.autograd;
+  static const at::Context& context = at::globalContext();
   uint64_t flags = 0;
   const auto append = [&flags](uint64_t value, int bits) { flags = (flags << bits) | value; };
   append(autograd.get_grad_mode(), 1);

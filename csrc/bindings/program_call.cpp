@@ -33,6 +33,17 @@ PyObject* set_recorded_error(Frame* frame) {
   END_HANDLE_TH_ERRORS
 }
 
+// As TensorImpl::data(), without its virtual calls where the tensor has a storage.
+const void* first_element(const c10::TensorImpl* impl) {
+  const c10::Storage& storage = impl->unsafe_storage();
+  if (!storage) [[unlikely]]
+    return impl->data();
+  const auto* base = static_cast<const char*>(storage.unsafeGetStorageImpl()->data());
+  const int64_t offset = impl->storage_offset();
+  if (offset == 0 || base == nullptr) return base;
+  return base + offset * static_cast<int64_t>(impl->itemsize());
+}
+
 void add_note(const std::string& note) {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
@@ -50,33 +61,40 @@ void add_note(const std::string& note) {
 }  // namespace
 
 ProgramCall::ProgramCall(CompiledProgram& program)
-    : program_(program), frame_(program.state().take()) {
+    : program_(program), frame_(program.take_frame()) {
   const size_t num_inputs = program.program().inputs().size();
-  tensors_.reserve(num_inputs);  // inputs_ points into these
+  // Used by position, within the capacity: inputs_ points into the others.
+  tensors_.reserve(num_inputs);
   scalars_.reserve(num_inputs);
   inputs_.reserve(num_inputs + 1);
-  inputs_.push_back(frame_);
+  inputs_.data()[0] = frame_;
 }
 
 ProgramCall::~ProgramCall() {
   for (PyObject* output : outputs_) Py_XDECREF(output);
-  program_.state().give_back(frame_);
+  program_.give_back(frame_);
 }
 
 void ProgramCall::add_tensor(PyObject* tensor) {
   at::Tensor& value = reinterpret_cast<THPVariable*>(tensor)->cdata;
-  c10::TensorImpl* impl = value.unsafeGetTensorImpl();
-  HOSTJIT_CHECK(impl->data() != nullptr || impl->numel() == 0, "input %",
-                program_.program().inputs()[tensors_.size()]->name(), " of sizes ", impl->sizes(),
+  const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
+  const void* data = first_element(impl);
+  HOSTJIT_CHECK(data != nullptr || impl->numel() == 0, "input %",
+                program_.program().inputs()[num_added_]->name(), " of sizes ", impl->sizes(),
                 " has no memory: its storage was resized");
-  tensors_.push_back(
-      {const_cast<void*>(impl->data()), impl->sizes().data(), impl->strides().data(), &value});
-  inputs_.push_back(&tensors_.back());
+  // Field by field: a struct on the stack would be copied by loads wider than its stores.
+  TensorArg& argument = tensors_.data()[num_added_];
+  argument.data = const_cast<void*>(data);
+  argument.sizes = impl->sizes().data();
+  argument.strides = impl->strides().data();
+  argument.tensor = &value;
+  inputs_.data()[++num_added_] = &argument;
 }
 
 void ProgramCall::add_index(int64_t value) {
-  scalars_.push_back(value);
-  inputs_.push_back(&scalars_.back());
+  scalars_.data()[num_added_] = value;
+  inputs_.data()[num_added_ + 1] = &scalars_.data()[num_added_];
+  ++num_added_;
 }
 
 void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
@@ -86,8 +104,8 @@ bool ProgramCall::run(MainFunction main) {
   c10::SmallVector<void*, 8> raw;
   for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
   void* const* inputs = inputs_.data() + 1;
-  const int32_t status = program_.calls_aten() ? call_with_warnings(main, inputs, raw.data())
-                                               : main(/*cache_id=*/0, inputs, raw.data());
+  const int32_t status = program_.may_warn() ? call_with_warnings(main, inputs, raw.data())
+                                             : main(/*cache_id=*/0, inputs, raw.data());
   if (status != 0) {
     set_error();
     return false;

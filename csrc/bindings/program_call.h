@@ -24,6 +24,7 @@ class ProgramCall {
   void add_index(int64_t value);
   void add_f64(double value);
 
+
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.
   bool run(MainFunction main);
@@ -38,8 +39,9 @@ class ProgramCall {
   CompiledProgram& program_;
   Frame* frame_;
   c10::SmallVector<TensorArg, 16> tensors_;
-  c10::SmallVector<int64_t, 4> scalars_;  // int64_t or the bits of a double
-  c10::SmallVector<void*, 17> inputs_;    // the frame, then one pointer per input
+  c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
+  c10::SmallVector<void*, 17> inputs_;     // the frame, then one pointer per input
+  size_t num_added_ = 0;                   // inputs so far
   c10::SmallVector<PyObject*, 8> outputs_;
 };
 

@@ -27,7 +27,7 @@ struct InputBinding {
 };
 
 // A compiled program together with everything that has to hold for it to answer a call.
-class Specialization {
+class Specialization : public std::enable_shared_from_this<Specialization> {
  public:
   struct Options {
     PyObject* args = nullptr;    // tuple: the example call

@@ -21,11 +21,21 @@ class TensorGuard {
   bool matches(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
-           impl->sizes() == at::IntArrayRef(sizes_) &&
-           impl->strides() == at::IntArrayRef(strides_) && impl->requires_grad() == requires_grad_;
+           equal(impl->sizes(), sizes_) && equal(impl->strides(), strides_) &&
+           impl->requires_grad() == requires_grad_;
   }
 
  private:
+  // A loop in place: for a few numbers, the call of memcmp costs more than it compares.
+  static bool equal(at::IntArrayRef found, const c10::SmallVector<int64_t, 5>& expected) {
+    const size_t rank = expected.size();
+    if (found.size() != rank) return false;
+    for (size_t i = 0; i < rank; ++i) {
+      if (found.data()[i] != expected.data()[i]) return false;
+    }
+    return true;
+  }
+
   c10::DispatchKeySet keys_;
   caffe2::TypeMeta dtype_;
   c10::Device device_;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/watch_list.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 
 #include "support/check.h"
@@ -10,16 +8,16 @@
 namespace hostjit {
 namespace {
 
-// 0: unknown.
-uint64_t dict_version(PyObject* dict) {
+// Where CPython keeps the version of a dict, which every change makes another. Null: nowhere.
+const uint64_t* version_of(PyObject* dict) {
 #if PY_VERSION_HEX < 0x030E0000
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
 #pragma GCC diagnostic pop
 #else
   (void)dict;
-  return 0;
+  return nullptr;
 #endif
 }
 
@@ -71,18 +69,48 @@ PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr :
 
 }  // namespace
 
-bool WatchList::Dict::holds() {
-  const uint64_t current = dict_version(dict.get());
+bool WatchList::Dict::holds(std::vector<Word>& words) const {
   if (owner && !is_dict_of(owner.get(), dict.get())) return false;
-  if (current == seen && current != 0) return true;
+  const uint64_t* current = version_of(dict.get());
+  if (current != nullptr && *current == words[version].expected) return true;
   if (!keys || !has_items(dict.get(), keys.get(), expected.get(), missing.get())) return false;
-  seen = current;
+  if (current != nullptr) words[version].expected = *current;
   return true;
+}
+
+// Sends every check to the closer look.
+constexpr uint64_t kZero = 0;
+const WatchList::Word WatchList::kNever{&kZero, 1};
+
+void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
+  static_assert(sizeof(PyObject*) == sizeof(uint64_t));
+  words_.push_back(
+      {reinterpret_cast<const uint64_t*>(address), reinterpret_cast<uint64_t>(expected)});
+}
+
+// `unchanged`: what is watched holds now; otherwise the first look decides.
+void WatchList::add_dict_entry(Dict entry, bool unchanged) {
+  const uint64_t* version = version_of(entry.dict.get());
+  entry.version = words_.size();
+  // No dict has version 0.
+  words_.push_back(version != nullptr ? Word{version, unchanged ? *version : 0} : kNever);
+#if PY_VERSION_HEX < 0x030D0000
+  if (entry.owner) {
+    // The place of an object's dict does not move while the object lives.
+    PyObject** place = _PyObject_GetDictPtr(entry.owner.get());
+    if (place != nullptr) watch_pointer(place, entry.dict.get());
+    if (place == nullptr) words_.push_back(kNever);
+  }
+#else
+  if (entry.owner) words_.push_back(kNever);  // has to be asked for at every call
+#endif
+  dicts_.push_back(std::move(entry));
 }
 
 void WatchList::add_dict(PyObject* dict, PyObject* owner) {
   HOSTJIT_ICHECK(PyDict_Check(dict), "a watched dict is a ", Py_TYPE(dict)->tp_name);
-  dicts_.push_back({PyRef::share(dict), PyRef::share(owner), {}, {}, {}, dict_version(dict)});
+  add_dict_entry({PyRef::share(dict), PyRef::share(owner), {}, {}, {}, /*version=*/0},
+                 /*unchanged=*/true);
 }
 
 void WatchList::add_dict_items(PyObject* dict, PyObject* owner, PyObject* keys, PyObject* expected,
@@ -90,12 +118,14 @@ void WatchList::add_dict_items(PyObject* dict, PyObject* owner, PyObject* keys, 
   HOSTJIT_ICHECK(PyDict_Check(dict) && PyTuple_Check(keys) && PyTuple_Check(expected) &&
                      PyTuple_GET_SIZE(keys) == PyTuple_GET_SIZE(expected),
                  "a dict watch needs a dict and tuples of one length");
-  dicts_.push_back({PyRef::share(dict), PyRef::share(owner), PyRef::share(keys),
-                    PyRef::share(expected), PyRef::share(missing), /*seen=*/0});
+  add_dict_entry({PyRef::share(dict), PyRef::share(owner), PyRef::share(keys),
+                  PyRef::share(expected), PyRef::share(missing), /*version=*/0},
+                 /*unchanged=*/false);
 }
 
 void WatchList::add_cell(PyObject* cell, PyObject* expected) {
   HOSTJIT_ICHECK(PyCell_Check(cell), "a watched cell is a ", Py_TYPE(cell)->tp_name);
+  watch_pointer(&reinterpret_cast<PyCellObject*>(cell)->ob_ref, expected);
   cells_.push_back({PyRef::share(cell), PyRef::share(expected)});
 }
 
@@ -109,15 +139,20 @@ void WatchList::add_set(PyObject* set, PyObject* items) {
   sets_.push_back({PyRef::share(set), PyRef::share(items)});
 }
 
-void WatchList::add_type(PyObject* type) {
-  HOSTJIT_ICHECK(PyType_Check(type), "a watched type is a ", Py_TYPE(type)->tp_name);
+void WatchList::add_type(PyObject* object) {
+  HOSTJIT_ICHECK(PyType_Check(object), "a watched type is a ", Py_TYPE(object)->tp_name);
   // CPython gives a type its version at the first look-up through it.
   const PyRef name = PyRef::steal(PyUnicode_InternFromString("__doc__"));
-  _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type), name.get());
-  types_.push_back({PyRef::share(type), reinterpret_cast<PyTypeObject*>(type)->tp_version_tag});
+  const auto* type = reinterpret_cast<PyTypeObject*>(object);
+  _PyType_Lookup(const_cast<PyTypeObject*>(type), name.get());
+  // 0 stands for a type that has none: no version that a type gets is the expected one.
+  const uint32_t version = type->tp_version_tag;
+  half_words_.push_back({&type->tp_version_tag, version != 0 ? version : ~uint32_t{0}});
+  types_.push_back(PyRef::share(object));
 }
 
 void WatchList::add_object_type(PyObject* object, PyObject* type) {
+  watch_pointer(reinterpret_cast<PyObject**>(&object->ob_type), type);
   object_types_.push_back({PyRef::share(object), PyRef::share(type)});
 }
 
@@ -125,6 +160,11 @@ void WatchList::add_function(PyObject* function, PyObject* code, PyObject* defau
                              PyObject* kwdefaults) {
   HOSTJIT_ICHECK(PyFunction_Check(function), "a watched function is a ",
                  Py_TYPE(function)->tp_name);
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  watch_pointer(&object->func_code, code);
+  // Null and None mean the same; where a function has the other one, the closer look finds it so.
+  watch_pointer(&object->func_defaults, null_for_none(defaults));
+  watch_pointer(&object->func_kwdefaults, null_for_none(kwdefaults));
   functions_.push_back({PyRef::share(function), PyRef::share(code),
                         PyRef::share(null_for_none(defaults)),
                         PyRef::share(null_for_none(kwdefaults))});
@@ -135,13 +175,19 @@ void WatchList::add_tensor(PyObject* tensor) {
   tensors_.push_back({PyRef::share(tensor), TensorGuard(THPVariable_Unpack(tensor))});
 }
 
-bool WatchList::holds() {
-  return std::ranges::all_of(dicts_, &Dict::holds) &&
-         std::ranges::all_of(types_,
-                             [](const Version& entry) {
-                               const auto* type = reinterpret_cast<PyTypeObject*>(entry.type.get());
-                               return type->tp_version_tag == entry.seen && entry.seen != 0;
-                             }) &&
+bool WatchList::collections_hold() const {
+  return std::ranges::all_of(
+             lists_,
+             [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&
+         std::ranges::all_of(sets_, [](const Pair& entry) {
+           return set_is(entry.object.get(), entry.expected.get());
+         });
+}
+
+bool WatchList::holds_on_a_closer_look() {
+  return std::ranges::all_of(dicts_, [this](const Dict& entry) { return entry.holds(words_); }) &&
+         std::ranges::all_of(half_words_,
+                             [](const HalfWord& word) { return *word.address == word.expected; }) &&
          std::ranges::all_of(object_types_,
                              [](const Pair& entry) {
                                return reinterpret_cast<PyObject*>(Py_TYPE(entry.object.get())) ==
@@ -163,12 +209,7 @@ bool WatchList::holds() {
                              [](const Tensor& entry) {
                                return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
                              }) &&
-         std::ranges::all_of(
-             lists_,
-             [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&
-         std::ranges::all_of(sets_, [](const Pair& entry) {
-           return set_is(entry.object.get(), entry.expected.get());
-         });
+         collections_hold();
 }
 
 int WatchList::traverse(visitproc visit, void* arg) const {
@@ -185,7 +226,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
       Py_VISIT(entry.expected.get());
     }
   }
-  for (const Version& entry : types_) Py_VISIT(entry.type.get());
+  for (const PyRef& type : types_) Py_VISIT(type.get());
   for (const Function& entry : functions_) {
     Py_VISIT(entry.function.get());
     Py_VISIT(entry.code.get());

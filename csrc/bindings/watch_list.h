@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <cstdint>
 #include <vector>
@@ -40,28 +41,45 @@ class WatchList {
   // A tensor that is no input keeps what a TensorGuard sees.
   void add_tensor(PyObject* tensor);
 
-  bool holds();
+  // Compares a few words of memory per entry; looks closer only where one differs.
+  bool holds() {
+    uint64_t difference = 0;  // no branch per word: the loads overlap
+    for (const Word& word : words_) difference |= *word.address ^ word.expected;
+    for (const HalfWord& word : half_words_) difference |= *word.address ^ word.expected;
+    if (difference != 0) [[unlikely]]
+      return holds_on_a_closer_look();
+    for (const Tensor& entry : tensors_) {
+      if (!entry.guard.matches(THPVariable_Unpack(entry.tensor.get()))) return false;
+    }
+    return (lists_.empty() && sets_.empty()) || collections_hold();
+  }
 
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;
 
  private:
+  // 64 bits inside of an object that an entry holds a reference to. While they are as expected,
+  // that part of the entry holds.
+  struct Word {
+    const uint64_t* address;
+    uint64_t expected;
+  };
+  struct HalfWord {
+    const uint32_t* address;
+    uint32_t expected;
+  };
   struct Dict {
     PyRef dict;
     PyRef owner;
     PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
-    uint64_t seen;
-    bool holds();
+    size_t version;  // index into words_
+    bool holds(std::vector<Word>& words) const;
   };
   struct Pair {
     PyRef object;
     PyRef expected;
-  };
-  struct Version {
-    PyRef type;
-    unsigned int seen;
   };
   struct Function {
     PyRef function;
@@ -74,11 +92,19 @@ class WatchList {
     TensorGuard guard;
   };
 
+  static const Word kNever;
+  void watch_pointer(PyObject* const* address, PyObject* expected);
+  void add_dict_entry(Dict entry, bool unchanged);
+  bool holds_on_a_closer_look();
+  bool collections_hold() const;
+
+  std::vector<Word> words_;
+  std::vector<HalfWord> half_words_;
   std::vector<Dict> dicts_;
   std::vector<Pair> cells_;
   std::vector<Pair> lists_;
   std::vector<Pair> sets_;
-  std::vector<Version> types_;
+  std::vector<PyRef> types_;
   std::vector<Pair> object_types_;
   std::vector<Function> functions_;
   std::vector<Tensor> tensors_;

@@ -88,10 +88,15 @@ Frame* ProgramState::take() {
   return frames_.back().get();
 }
 
-void ProgramState::give_back(Frame* frame) noexcept {
+void ProgramState::settle(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
   storage.close_ranges();
-  if (storage.error) storage.error = nullptr;
+  if (storage.error) [[unlikely]]
+    storage.error = nullptr;
+}
+
+void ProgramState::give_back(Frame* frame) noexcept {
+  settle(frame);
   Frame* nobody = nullptr;
   if (idle_.compare_exchange_strong(nobody, frame, std::memory_order_release,
                                     std::memory_order_relaxed)) {

@@ -34,6 +34,8 @@ class ProgramState {
   // An idle frame or a new one. One atomic exchange when uncontended. Throws what init raised.
   Frame* take();
   void give_back(Frame* frame) noexcept;
+  // Drops what the last call left in a frame: its error and open ranges. Part of give_back.
+  static void settle(Frame* frame) noexcept;
 
   // Rethrows and clears the error that a failed call recorded with `frame`; the text of an
   // at::Error or std exception is unchanged. Use node_note for the place.
