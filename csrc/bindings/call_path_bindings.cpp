@@ -9,6 +9,7 @@
 #include "bindings/specialization.h"
 #include "ir/printer.h"
 #include "passes/memory_plan_report.h"
+#include "runtime/output_allocator.h"
 #include "runtime/torch_types.h"
 #include "support/knobs.h"
 
@@ -181,6 +182,16 @@ void bind_call_path(py::module_& module) {
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none())
       .def_property_readonly("program", &Specialization::program);
+  module.def("empty_cache", [] { output_cache().empty(); });
+  module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
+  module.def(
+      "set_cache_limit",
+      [](int64_t size) {
+        const int64_t limit = output_cache().limit();
+        output_cache().set_limit(size);
+        return limit;
+      },
+      py::arg("size"));
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();
 }
 

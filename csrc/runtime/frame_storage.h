@@ -44,6 +44,11 @@ struct FrameStorage : Frame {
     first_elements[slot] = tensor.unsafeGetTensorImpl()->mutable_data();
     tensors[slot] = std::move(tensor);
   }
+  // The same for a tensor made just now, whose first element is `data`.
+  void put_new(int64_t slot, at::Tensor tensor, void* data) {
+    first_elements[slot] = data;
+    tensors[slot] = std::move(tensor);
+  }
   void drop(int64_t slot) {
     tensors[slot].reset();
     first_elements[slot] = nullptr;

@@ -13,13 +13,21 @@
 namespace hostjit {
 namespace {
 
-at::Tensor allocate(const ProgramState& program, int64_t slot) {
-  const TensorSpec& type = program.layout().slots[slot].type;
-  if (type.device.type == DeviceType::kCPU) return new_cpu_tensor(type, program.slot_bytes(slot));
-  return at::empty_strided(
-      type.sizes, type.strides,
-      at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
+void allocate(FrameStorage& storage, int64_t slot) {
+  const TensorSpec& type = storage.program->layout().slots[slot].type;
+  if (type.device.type == DeviceType::kCPU) [[likely]] {
+    at::Tensor tensor = new_cpu_tensor(type, storage.program->slot_bytes(slot));
+    void* data =
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->mutable_data();
+    storage.put_new(slot, std::move(tensor), data);
+    return;
+  }
+  storage.put(slot,
+              at::empty_strided(
+                  type.sizes, type.strides,
+                  at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device))));
 }
+
 
 // A tensor of this frame that autograd knows nothing of: no view of a user's tensor.
 bool is_private(const FrameStorage& frame, const at::Tensor* tensor) {
@@ -33,8 +41,10 @@ bool is_private(const FrameStorage& frame, const at::Tensor* tensor) {
 extern "C" {
 
 int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept {
-  return status_of(frame,
-                   [&] { FrameStorage::of(frame).put(slot, allocate(*frame->program, slot)); });
+  return status_of(frame, [&] {
+    FrameStorage& storage = FrameStorage::of(frame);
+    allocate(storage, slot);
+  });
 }
 
 int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) noexcept {

@@ -2,8 +2,8 @@
 #include "runtime/tensor_header.h"
 
 #include <ATen/EmptyTensor.h>
-#include <c10/core/CPUAllocator.h>
 
+#include "runtime/output_allocator.h"
 #include "runtime/torch_types.h"
 #include "support/check.h"
 
@@ -27,7 +27,7 @@ int64_t extent_in_bytes(const TensorSpec& type) {
 }
 
 at::Tensor new_cpu_tensor(const TensorSpec& type, int64_t bytes) {
-  c10::Allocator* allocator = c10::GetCPUAllocator();
+  c10::Allocator* allocator = output_allocator();
   return tensor_with(c10::Storage(c10::Storage::use_byte_size_t(), bytes,
                                   allocator->allocate(bytes), allocator, /*resizable=*/true),
                      type);

@@ -16,6 +16,7 @@ from hostjit import ir
 from hostjit.compile import compile
 from hostjit.errors import CaptureError, Error, InternalError
 from hostjit.knobs import knobs, runtime
+from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
 
 __version__ = _version("hostjit")
 
@@ -24,8 +25,11 @@ __all__ = [
     "Error",
     "InternalError",
     "__version__",
+    "cached_bytes",
     "compile",
+    "empty_cache",
     "ir",
     "knobs",
     "runtime",
+    "set_cache_limit",
 ]
