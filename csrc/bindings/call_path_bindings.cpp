@@ -29,7 +29,7 @@ std::shared_ptr<Specialization> make_specialization(
     const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
-    const py::object& route, const std::optional<std::string>& runtime) {
+    const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -42,6 +42,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.mutated = std::move(mutated);
   options.route = route.ptr();
   options.runtime = runtime_from_python(runtime);
+  options.reuse_outputs = reuse_outputs;
   return std::make_shared<Specialization>(options);
 }
 
@@ -180,7 +181,8 @@ void bind_call_path(py::module_& module) {
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
-           py::arg("route") = py::none(), py::arg("runtime") = py::none())
+           py::arg("route") = py::none(), py::arg("runtime") = py::none(),
+           py::arg("reuse_outputs") = false)
       .def_property_readonly("program", &Specialization::program);
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bindings/python_error.h"
+#include "runtime/frame_storage.h"
 #include "support/check.h"
 
 namespace hostjit {
@@ -98,6 +99,8 @@ void ProgramCall::add_index(int64_t value) {
 }
 
 void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
+
+void ProgramCall::keep_outputs(KeptTensors& kept) { FrameStorage::of(frame_).kept = &kept; }
 
 bool ProgramCall::run(MainFunction main) {
   const size_t num_outputs = program_.program().outputs().size();

@@ -5,6 +5,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "bindings/compiled_program.h"
+#include "runtime/kept_tensors.h"
 
 namespace hostjit {
 
@@ -24,6 +25,9 @@ class ProgramCall {
   void add_index(int64_t value);
   void add_f64(double value);
 
+  // Lets the call write its outputs into the tensors kept, and keep those that it makes. `kept`
+  // outlives this object's last run.
+  void keep_outputs(KeptTensors& kept);
 
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.

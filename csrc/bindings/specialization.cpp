@@ -109,7 +109,8 @@ Specialization::Specialization(const Options& options)
       mutated_(options.mutated),
       same_as_(first_occurrences(arguments_.example_leaves())),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
-      runtime_(options.runtime) {
+      runtime_(options.runtime),
+      reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr) {
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
@@ -187,13 +188,23 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
+bool Specialization::run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves) {
+  c10::SmallVector<PyObject*, 16> inputs;
+  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(input(i, leaves));
+  KeptTensors kept = reused_->take(inputs.data(), inputs.size());
+  call.keep_outputs(kept);
+  if (!call.run(main)) return false;
+  reused_->put(std::move(kept));
+  return true;
+}
+
 PyObject* Specialization::run(const Leaves& leaves) {
   const bool evaluator = runtime_ == RuntimeChoice::kEvaluator ||
                          (runtime_ == RuntimeChoice::kKnob && !host_ir_jit_enabled());
   const MainFunction main = evaluator ? program_->evaluator_main() : program_->jit_main();
   ProgramCall call(*program_);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
-  if (!call.run(main)) return nullptr;
+  if (!(reused_ ? run_reusing(call, main, leaves) : call.run(main))) return nullptr;
   return output_.build(call.outputs(), leaves.data());
 }
 

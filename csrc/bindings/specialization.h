@@ -12,9 +12,12 @@
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
 #include "bindings/output_spec.h"
+#include "bindings/reused_outputs.h"
 #include "bindings/watch_list.h"
 
 namespace hostjit {
+
+class ProgramCall;
 
 // Which runtime a specialization runs on.
 enum class RuntimeChoice { kKnob, kJit, kEvaluator };
@@ -42,6 +45,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     std::vector<int64_t> mutated;    // program inputs that the program writes
     PyObject* route = nullptr;       // callable that answers the call in Python, or None
     RuntimeChoice runtime = RuntimeChoice::kKnob;
+    bool reuse_outputs = false;  // return the same tensors at every call
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -68,6 +72,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // Same-object and shared-storage relations of the tensors that the capture relied on.
   bool aliasing_holds(const Leaves& leaves) const;
   PyObject* input(size_t i, const Leaves& leaves) const;
+  bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
 
   GlobalState state_;
@@ -84,6 +89,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::vector<Py_ssize_t> same_as_;
   PyRef route_;
   RuntimeChoice runtime_;
+  std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
 };
 
 }  // namespace hostjit

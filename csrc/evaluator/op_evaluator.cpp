@@ -13,6 +13,7 @@
 
 #include "ir/visitor.h"
 #include "runtime/externs.h"
+#include "runtime/frame_storage.h"
 #include "runtime/literal_to_ivalue.h"
 #include "runtime/torch_types.h"
 
@@ -49,7 +50,17 @@ void OpEvaluator::run(const Region& region, int64_t first_node) {
 }
 
 void OpEvaluator::evaluate(const Allocate& op) {
-  values_.set(op.result, empty(op.result->tensor_type()));
+  const TensorType& type = op.result->tensor_type();
+  KeptTensors* kept = FrameStorage::of(frame_).kept;
+  if (kept == nullptr || op.offset >= 0) {
+    values_.set(op.result, empty(type));
+    return;
+  }
+  const int64_t key = -1 - frame_->node;  // no slot of compiled code
+  at::Tensor tensor = kept->take(key);
+  if (!tensor.defined()) tensor = empty(type);
+  kept->keep(key, tensor);
+  values_.set(op.result, std::move(tensor));
 }
 
 void OpEvaluator::evaluate(const Deallocate& op) { values_.drop(op.buffer); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/abi.h"
+#include "runtime/kept_tensors.h"
 
 namespace hostjit {
 
@@ -31,6 +32,9 @@ struct FrameStorage : Frame {
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data
   std::vector<int64_t> call_slots;    // the kCall slots, which cleanup empties
+  // Not null: the call writes the tensors it returns into those kept here, where there is one, and
+  // keeps what it returns.
+  KeptTensors* kept = nullptr;
   std::exception_ptr error;
   // Ranges that the call under way opened, innermost last.
   std::vector<std::unique_ptr<at::RecordFunction>> ranges;

@@ -28,6 +28,13 @@ void allocate(FrameStorage& storage, int64_t slot) {
                   at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device))));
 }
 
+// Writes the call's result into the tensor that an earlier call returned, if that was kept.
+bool allocate_again(FrameStorage& storage, int64_t slot) {
+  at::Tensor tensor = storage.kept->take(slot);
+  if (!tensor.defined()) return false;
+  storage.put(slot, std::move(tensor));
+  return true;
+}
 
 // A tensor of this frame that autograd knows nothing of: no view of a user's tensor.
 bool is_private(const FrameStorage& frame, const at::Tensor* tensor) {
@@ -43,6 +50,8 @@ extern "C" {
 int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept {
   return status_of(frame, [&] {
     FrameStorage& storage = FrameStorage::of(frame);
+    if (storage.kept != nullptr && allocate_again(storage, slot)) [[unlikely]]
+      return;
     allocate(storage, slot);
   });
 }
@@ -72,6 +81,8 @@ void hostjit_cleanup(Frame* frame) noexcept {
 
 void hostjit_return_slot(Frame* frame, int64_t slot, void** output) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
+  if (storage.kept != nullptr) [[unlikely]]
+    storage.kept->keep(slot, storage.tensors[slot]);
   *output = storage.tensors[slot].unsafeReleaseTensorImpl();
   storage.first_elements[slot] = nullptr;
 }

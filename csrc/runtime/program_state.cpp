@@ -91,6 +91,7 @@ Frame* ProgramState::take() {
 void ProgramState::settle(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
   storage.close_ranges();
+  storage.kept = nullptr;
   if (storage.error) [[unlikely]]
     storage.error = nullptr;
 }

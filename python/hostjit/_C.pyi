@@ -111,6 +111,7 @@ class Specialization:
         mutated: Sequence[int] = (),
         route: Callable[..., Any] | None = None,
         runtime: str | None = None,
+        reuse_outputs: bool = False,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

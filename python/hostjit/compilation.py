@@ -54,11 +54,18 @@ class _Inspection:
 class Compilation(_Inspection):
     """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
 
-    def __init__(self, target: Callable[..., Any], runtime: str | None, fallback: bool) -> None:
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        runtime: str | None,
+        fallback: bool,
+        reuse_outputs: bool = False,
+    ) -> None:
         super().__init__()
         self.target = target
         self.runtime = runtime
         self.fallback = fallback
+        self.reuse_outputs = reuse_outputs
         self._count = 0
         self._said: set[str] = set()
         # Memory patterns of calls that write to memory that another input shares.
@@ -130,7 +137,9 @@ class Compilation(_Inspection):
         program = _C.CompiledProgram(lower(captured))
         self._count += 1
         self._latest = program
-        return make_specialization(captured, program, args, kwargs, self.runtime)
+        return make_specialization(
+            captured, program, args, kwargs, self.runtime, self.reuse_outputs
+        )
 
     def _run_eagerly(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
@@ -160,11 +169,14 @@ class Compilation(_Inspection):
 class ProgramCompilation(_Inspection):
     """Runs one Host IR program; its types are its signature."""
 
-    def __init__(self, program: _C.Program, runtime: str | None) -> None:
+    def __init__(
+        self, program: _C.Program, runtime: str | None, reuse_outputs: bool = False
+    ) -> None:
         super().__init__()
         program.verify()
         self.program = program
         self.runtime = runtime
+        self.reuse_outputs = reuse_outputs
         self._latest = None
 
     def specialize(
@@ -185,6 +197,7 @@ class ProgramCompilation(_Inspection):
             bindings=list(range(len(args))),
             output=outputs[0] if len(outputs) == 1 else ("tuple", outputs),
             runtime=self.runtime,
+            reuse_outputs=self.reuse_outputs,
         )
 
     def run(self, *args: Any) -> Any:

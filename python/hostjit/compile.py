@@ -16,14 +16,26 @@ __all__ = ["compile"]
 
 @overload
 def compile(
-    target: None = None, *, runtime: str | None = None, fallback: bool = False
+    target: None = None,
+    *,
+    runtime: str | None = None,
+    fallback: bool = False,
+    reuse_outputs: bool = False,
 ) -> Callable[[Any], _C.CompiledFunction]: ...
 @overload
 def compile(
-    target: Any, *, runtime: str | None = None, fallback: bool = False
+    target: Any,
+    *,
+    runtime: str | None = None,
+    fallback: bool = False,
+    reuse_outputs: bool = False,
 ) -> _C.CompiledFunction: ...
 def compile(
-    target: Any = None, *, runtime: str | None = None, fallback: bool = False
+    target: Any = None,
+    *,
+    runtime: str | None = None,
+    fallback: bool = False,
+    reuse_outputs: bool = False,
 ) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
     """Compile a PyTorch callable, a Host IR program or its text.
 
@@ -36,6 +48,12 @@ def compile(
             `hostjit.ir.Program` or Host IR text. Without it, returns a decorator.
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
         fallback: run what cannot be captured eagerly, with a warning, instead of raising.
+        reuse_outputs: return the same tensors at every call of a signature, written anew: for
+            control loops that are done with a result when they ask for the next. A call makes new
+            ones where that is not safe: when an input shares memory with the last result, when
+            the last result was resized, given other memory or a gradient, and when another thread
+            called last. Views of a result, NumPy's too, see the next one. Results of ATen calls
+            are new tensors as ever.
 
     Returns:
         A callable with the signature of `target`; attributes it lacks are those of `target`.
@@ -56,7 +74,9 @@ def compile(
     if target is None:
 
         def decorate(decorated: Any) -> _C.CompiledFunction:
-            compiled: _C.CompiledFunction = compile(decorated, runtime=runtime, fallback=fallback)
+            compiled: _C.CompiledFunction = compile(
+                decorated, runtime=runtime, fallback=fallback, reuse_outputs=reuse_outputs
+            )
             return compiled
 
         return decorate
@@ -65,11 +85,11 @@ def compile(
     if isinstance(target, torch.fx.Graph):
         target = torch.fx.GraphModule({}, target)
     if isinstance(target, _C.Program):
-        program = ProgramCompilation(target, runtime)
+        program = ProgramCompilation(target, runtime, reuse_outputs)
         return _C.CompiledFunction(program.run, program)
     if not callable(target):
         raise TypeError(
             f"hostjit.compile takes a callable, a torch.fx.Graph, a Program or Host IR text, got "
             f"{type(target).__qualname__}"
         )
-    return _C.CompiledFunction(target, Compilation(target, runtime, fallback))
+    return _C.CompiledFunction(target, Compilation(target, runtime, fallback, reuse_outputs))

@@ -22,6 +22,7 @@ def make_specialization(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     runtime: str | None,
+    reuse_outputs: bool = False,
 ) -> _C.Specialization:
     """Return the specialization that answers calls like (args, kwargs) with `program`.
 
@@ -48,6 +49,7 @@ def make_specialization(
         mutated=list(captured.mutated_inputs),
         route=route,
         runtime=runtime,
+        reuse_outputs=reuse_outputs,
     )
 
 

@@ -139,9 +139,7 @@ def test_profiler_sees_the_memory(fast: hostjit._C.CompiledFunction) -> None:
     with torch.profiler.profile(profile_memory=True) as profile:
         y = fast(x)
         del y
-    sizes = [
-        event.nbytes() for event in profile.profiler.kineto_results.events() if event.nbytes()
-    ]
+    sizes = [event.nbytes() for event in profile.profiler.kineto_results.events() if event.nbytes()]
     assert sizes == [4 * SIZE, -4 * SIZE]
     fast(x)
 
@@ -173,7 +171,6 @@ def test_outputs_outlive_the_program() -> None:
     del y
 
 
-
 def test_after_a_fork(fast: hostjit._C.CompiledFunction) -> None:
     y = fast(torch.ones(4))
     with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -189,5 +186,7 @@ with torch.no_grad():
     torch.kept = fast(torch.ones(3))
 print("done")
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
     assert (result.returncode, result.stdout) == (0, "done\n"), result.stderr
