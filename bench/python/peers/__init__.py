@@ -3,6 +3,7 @@
 
 from peers.aotinductor import AotInductor
 from peers.eager import Eager
+from peers.floor import Floor
 from peers.hostjit import HostJit, HostJitEvaluator
 from peers.jax import Jax, JaxConstants
 from peers.onnxruntime import OnnxRuntime, OnnxRuntimeBinding
@@ -31,5 +32,6 @@ PEERS: dict[str, Peer] = {
         Tinygrad(),
         HostJit(),
         HostJitEvaluator(),
+        Floor(),
     )
 }
