@@ -5,60 +5,27 @@
 #include <structmember.h>
 #include <torch/csrc/Exceptions.h>
 
-#include <algorithm>
-#include <iterator>
 #include <memory>
-#include <utility>
-#include <vector>
 
 #include "bindings/py_ref.h"
 #include "bindings/python_error.h"
-#include "bindings/specialization.h"
+#include "bindings/specialization_list.h"
 
 namespace py = pybind11;
 
 namespace hostjit {
 namespace {
 
-using Specializations = std::vector<std::shared_ptr<Specialization>>;
-
 struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
   PyObject* owner;
   PyObject* weak_references;
-  Specializations* specializations;  // most recently used first
-  // What was dropped while calls were under way: those may still be in it. Emptied by the last.
-  Specializations* dropped;
-  Py_ssize_t calls_under_way;
+  SpecializationList* specializations;
 };
 
 CompiledFunction* as_compiled(PyObject* object) {
   return reinterpret_cast<CompiledFunction*>(object);
-}
-
-// Keeps the specializations of a function alive during a call. Counts under the GIL, where a
-// shared_ptr per call would count atomically.
-class CallUnderWay {
- public:
-  explicit CallUnderWay(CompiledFunction* self) : self_(self) { ++self_->calls_under_way; }
-  ~CallUnderWay() {
-    if (--self_->calls_under_way == 0 && !self_->dropped->empty()) [[unlikely]] {
-      const Specializations dropped = std::exchange(*self_->dropped, {});
-    }
-  }
-  CallUnderWay(const CallUnderWay&) = delete;
-  CallUnderWay& operator=(const CallUnderWay&) = delete;
-
- private:
-  CompiledFunction* self_;
-};
-
-void drop_all(CompiledFunction* self) {
-  Specializations all = std::exchange(*self->specializations, {});
-  if (self->calls_under_way == 0) return;
-  self->dropped->insert(self->dropped->end(), std::make_move_iterator(all.begin()),
-                        std::make_move_iterator(all.end()));
 }
 
 PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
@@ -91,9 +58,7 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   if (!made) return nullptr;
   if (made.get() == Py_None) return run_eagerly(self, values, nargs, kwnames);
   auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
-  Specializations& all = *self->specializations;
-  // Another thread may have made it while this one waited.
-  if (std::ranges::find(all, specialization) == all.end()) all.insert(all.begin(), specialization);
+  self->specializations->add(specialization);
   Leaves leaves;
   // The capture may itself have moved a version that it assumed; a specialization that does not
   // match the very call it was made for answers nothing.
@@ -103,32 +68,16 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   return run_specialization(*specialization, leaves, values, nargs, kwnames);
 }
 
-// The first specialization that matches, moved to the front; null if there is none. Needs a
-// CallUnderWay.
-Specialization* find(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
-                     Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) {
-  Specializations& all = *self->specializations;
-  // By index: looking again after a failed watch may run Python that changes the list.
-  for (size_t i = 0; i < all.size(); ++i) {
-    Specialization* candidate = all[i].get();
-    if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
-    if (i > 0 && i < all.size() && all[i].get() == candidate) [[unlikely]] {
-      std::rotate(all.begin(), all.begin() + i, all.begin() + i + 1);
-    }
-    return candidate;
-  }
-  return nullptr;
-}
-
 PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
                          PyObject* kwnames) {
   const GlobalState state = GlobalState::current();
   if (torch_function_mode_active()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
-  const CallUnderWay under_way(self);
+  const SpecializationList::Use use(*self->specializations);
   Leaves leaves;
-  if (Specialization* found = find(self, state, values, nargs, kwnames, leaves)) [[likely]] {
+  if (Specialization* found = self->specializations->find(state, values, nargs, kwnames, leaves))
+      [[likely]] {
     return run_specialization(*found, leaves, values, nargs, kwnames);
   }
   return miss(self, state, values, nargs, kwnames);
@@ -169,9 +118,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->function = Py_NewRef(function);
   self->owner = Py_NewRef(owner);
   self->weak_references = nullptr;
-  self->specializations = new Specializations();
-  self->dropped = new Specializations();
-  self->calls_under_way = 0;
+  self->specializations = new SpecializationList();
   return reinterpret_cast<PyObject*>(self);
 }
 
@@ -179,18 +126,13 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(as_compiled(object)->function);
   Py_VISIT(as_compiled(object)->owner);
   Py_VISIT(Py_TYPE(object));
-  for (const auto& specialization : *as_compiled(object)->specializations) {
-    // References of a specialization that someone else holds too are not this object's alone.
-    if (specialization.use_count() > 1) continue;
-    if (const int status = specialization->traverse(visit, arg)) return status;
-  }
-  return 0;
+  return as_compiled(object)->specializations->traverse(visit, arg);
 }
 
 int clear(PyObject* object) {
   Py_CLEAR(as_compiled(object)->function);
   Py_CLEAR(as_compiled(object)->owner);
-  drop_all(as_compiled(object));
+  as_compiled(object)->specializations->clear();
   return 0;
 }
 
@@ -199,7 +141,6 @@ void deallocate(PyObject* object) {
   if (as_compiled(object)->weak_references != nullptr) PyObject_ClearWeakRefs(object);
   clear(object);
   delete as_compiled(object)->specializations;
-  delete as_compiled(object)->dropped;
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
@@ -225,24 +166,24 @@ PyObject* represent(PyObject* object) {
 // match(*args, **kwargs): the specialization that would answer this call, or None.
 PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
   HANDLE_TH_ERRORS
-  const CallUnderWay under_way(as_compiled(object));
+  SpecializationList& list = *as_compiled(object)->specializations;
+  const SpecializationList::Use use(list);
   Leaves leaves;
-  Specialization* found =
-      find(as_compiled(object), GlobalState::current(), values, nargs, kwnames, leaves);
+  Specialization* found = list.find(GlobalState::current(), values, nargs, kwnames, leaves);
   if (found == nullptr) Py_RETURN_NONE;
   return py::cast(found->shared_from_this()).release().ptr();
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* forget(PyObject* object, PyObject*) {
-  drop_all(as_compiled(object));
+  as_compiled(object)->specializations->clear();
   Py_RETURN_NONE;
 }
 
 PyObject* specializations(PyObject* object, void*) {
   HANDLE_TH_ERRORS
   py::list list;
-  for (const auto& specialization : *as_compiled(object)->specializations) {
+  for (const auto& specialization : as_compiled(object)->specializations->all()) {
     list.append(py::cast(specialization));
   }
   return list.release().ptr();
