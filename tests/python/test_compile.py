@@ -399,6 +399,27 @@ def test_a_compiled_function_is_collected_with_its_module() -> None:
     assert gone() is None
 
 
+def test_a_specialization_may_be_forgotten_while_it_runs() -> None:
+    compiled: list[Any] = []
+
+    @torch.library.custom_op("hostjit_test::forget", mutates_args=())
+    def forget(x: torch.Tensor) -> torch.Tensor:
+        for fast in compiled:
+            fast.forget()
+        gc.collect()
+        return x.clone()
+
+    @forget.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    compiled.append(hostjit.compile(lambda x: (forget(x) + 1, x * 2)))
+    x = torch.randn(4)
+    for _ in range(3):
+        assert_close(compiled[0](x), (x + 1, x * 2))
+        assert compiled[0].specializations == []
+
+
 def test_many_signatures_warn_and_run_eagerly() -> None:
     fast = hostjit.compile(lambda x: x + 1)
     with hostjit.knobs(enable="recompile_limit(3)"):
