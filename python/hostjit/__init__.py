@@ -12,11 +12,14 @@ from importlib.metadata import version as _version
 
 import torch as _torch  # noqa: F401  # loads the libraries that the core links against
 
-from hostjit import ir
-from hostjit.compile import compile
-from hostjit.errors import CaptureError, Error, InternalError
-from hostjit.knobs import knobs, runtime
-from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
+from hostjit.import_pause import collection_paused as _collection_paused
+
+with _collection_paused():
+    from hostjit import ir
+    from hostjit.compile import compile
+    from hostjit.errors import CaptureError, Error, InternalError
+    from hostjit.knobs import knobs, runtime
+    from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
 
 __version__ = _version("hostjit")
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports leave the garbage collector as they found it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+from hostjit.import_pause import collection_paused
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_the_collector_is_off_inside_and_on_afterwards() -> None:
+    with collection_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ValueError), collection_paused():
+        raise ValueError
+    assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+def test_cycles_made_inside_are_collected_later() -> None:
+    with collection_paused():
+        cycle = weakref.ref(Cycle())
+    assert cycle() is not None
+    gc.collect()
+    assert cycle() is None
+
+
+def test_what_the_program_set_stays() -> None:
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    code = """
+import gc, torch
+gc.freeze()
+import hostjit
+assert gc.isenabled() and gc.get_freeze_count() > 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
