@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/kernel_linker.h"
 
+#include <llvm/ADT/StringExtras.h>
 #include <llvm/AsmParser/Parser.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
@@ -23,6 +24,23 @@ std::string type_text(const llvm::Type& type) {
   llvm::raw_string_ostream out(text);
   type.print(out);
   return text;
+}
+
+// The text without the kernel's own name.
+std::string content_of(const Kernel& kernel) {
+  const std::string name = "@" + kernel.name;
+  const auto continues_name = [](char c) {
+    return llvm::isAlnum(c) || c == '_' || c == '.' || c == '$' || c == '-';
+  };
+  std::string content;
+  size_t copied = 0;
+  for (size_t found; (found = kernel.text.find(name, copied)) != std::string::npos;) {
+    const size_t end = found + name.size();
+    const bool is_whole = end == kernel.text.size() || !continues_name(kernel.text[end]);
+    content.append(kernel.text, copied, (is_whole ? found + 1 : end) - copied);
+    copied = end;
+  }
+  return content.append(kernel.text, copied);
 }
 
 std::unique_ptr<llvm::Module> parse(const Kernel& kernel, llvm::LLVMContext& context) {
@@ -113,7 +131,9 @@ llvm::Function* KernelLinker::get(const LaunchKernel& launch) {
     const auto kernel = program_.kernels().find(launch.kernel);
     HOSTJIT_CHECK(kernel != program_.kernels().end(), "launch_kernel '", launch.kernel,
                   "': the program has no such kernel");
-    function = link(kernel->second);
+    llvm::Function*& equal = by_content_[content_of(kernel->second)];
+    if (!equal) equal = link(kernel->second);
+    function = equal;
   }
   check_signature(launch, *function);
   return function;

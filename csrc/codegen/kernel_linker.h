@@ -17,7 +17,8 @@ namespace hostjit {
 bool is_kernel(const llvm::Function& function);
 void mark_kernel(llvm::Function& function);
 
-// The kernels of a program as internal functions of one module.
+// The kernels of a program as internal functions of one module. Kernels whose texts are equal up to
+// their names are one function.
 class KernelLinker {
  public:
   KernelLinker(const Program& program, llvm::Module& module);
@@ -31,7 +32,8 @@ class KernelLinker {
 
   const Program& program_;
   llvm::Module& module_;
-  std::map<std::string, llvm::Function*> functions_;
+  std::map<std::string, llvm::Function*> functions_;  // by name
+  std::map<std::string, llvm::Function*> by_content_;
 };
 
 }  // namespace hostjit

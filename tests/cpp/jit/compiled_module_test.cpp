@@ -168,6 +168,28 @@ program @two(%x: tensor<f32, [64], cpu>) {
   EXPECT_EQ(compare_runtimes(program, /*seed=*/1), "");
 }
 
+TEST(CompiledModule, KernelsOfEqualContentAreOneFunction) {
+  const std::string one_more = "  %r = fadd float %v, 1.0\n";
+  RunnableProgram program(parse_program(R"(
+program @two(%x: tensor<f32, [64], cpu>) {
+  %y = allocate() : tensor<f32, [64], cpu>
+  launch_kernel(kernel="k", inputs=[%x], outputs=[%y])
+  %z = allocate() : tensor<f32, [64], cpu>
+  launch_kernel(kernel="k2", inputs=[%y], outputs=[%z])
+  %w = allocate() : tensor<f32, [64], cpu>
+  launch_kernel(kernel="l", inputs=[%z], outputs=[%w])
+  return %w
+}
+)" + kernel("k", one_more) + kernel("k2", one_more) +
+                                        kernel("l", "  %r = fadd float %v, 2.0\n")));
+  const std::string text = program.module().unoptimized_llvm_ir();
+  EXPECT_NE(text.find("define internal void @two.kernel.k("), std::string::npos) << text;
+  EXPECT_EQ(text.find("@two.kernel.k2("), std::string::npos) << text;
+  EXPECT_NE(text.find("define internal void @two.kernel.l("), std::string::npos) << text;
+  EXPECT_EQ(program.run_jit({at::zeros({64})}).outputs.at(0)[63].item<float>(), 4.0f);
+  EXPECT_EQ(compare_runtimes(program, /*seed=*/1), "");
+}
+
 TEST(CompiledModule, FailedCallReleasesWhatItMade) {
   CountingAllocator& allocator = CountingAllocator::install();
   RunnableProgram program(parse_program(R"(
