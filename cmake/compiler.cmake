@@ -56,3 +56,5 @@ foreach(linker IN LISTS hostjit_linkers)
   endif()
 endforeach()
 add_link_options("-Wl,--gc-sections")
+# Tells builds apart: objects that one left in the cache are not for another.
+add_link_options("-Wl,--build-id=sha1")

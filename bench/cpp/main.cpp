@@ -11,6 +11,7 @@
 #include "benchmarked_program.h"
 #include "node_programs.h"
 #include "slope_reporter.h"
+#include "support/knobs.h"
 
 namespace hostjit {
 namespace {
@@ -82,6 +83,8 @@ void register_compilation() {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  // Every round of "compile" is to compile.
+  const hostjit::ScopedKnobs compiles_anew({.disable = "object_cache"});
   hostjit::register_nodes();
   hostjit::register_chains();
   hostjit::register_compilation();

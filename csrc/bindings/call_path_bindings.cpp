@@ -158,6 +158,7 @@ void bind_call_path(py::module_& module) {
             for (const PassTiming& pass : p.pass_timings()) {
               timings[py::str(concat("pass ", pass.name))] = pass.microseconds / 1e3;
             }
+            timings["cache"] = p.module().timings().cache;
             timings["emit"] = p.module().timings().emit;
             timings["optimize"] = p.module().timings().optimize;
             timings["generate"] = p.module().timings().generate;

@@ -3,6 +3,7 @@
 
 #include "bindings/program_bindings.h"
 #include "ir/reference.h"
+#include "jit/jit.h"
 #include "support/check.h"
 #include "support/dtype.h"
 #include "support/dump.h"
@@ -38,12 +39,12 @@ void bind_support(py::module_& module) {
   module.def(
       "push_knobs",
       [](std::string enable, std::string disable, std::string dump,
-         std::optional<std::string> dump_directory) {
-        return push_knobs(
-            {std::move(enable), std::move(disable), std::move(dump), std::move(dump_directory)});
+         std::optional<std::string> dump_directory, std::optional<std::string> cache_directory) {
+        return push_knobs({std::move(enable), std::move(disable), std::move(dump),
+                           std::move(dump_directory), std::move(cache_directory)});
       },
       py::kw_only(), py::arg("enable") = "", py::arg("disable") = "", py::arg("dump") = "",
-      py::arg("dump_directory") = py::none());
+      py::arg("dump_directory") = py::none(), py::arg("cache_directory") = py::none());
   module.def("pop_knobs", &pop_knobs, py::arg("ticket"));
   module.def("knob_rows", [] {
     py::list rows;
@@ -58,6 +59,18 @@ void bind_support(py::module_& module) {
       rows.append(entry);
     }
     return rows;
+  });
+  module.def("object_cache_report", [] {
+    const ObjectCacheReport report = object_cache_report();
+    py::dict entry;
+    entry["directory"] = report.directory;
+    entry["hits"] = report.hits;
+    entry["misses"] = report.misses;
+    entry["rejected"] = report.rejected;
+    entry["stored"] = report.stored;
+    entry["evicted"] = report.evicted;
+    entry["problem"] = report.problem;
+    return entry;
   });
   module.def("knob_reference_page", &knob_reference_page);
   module.def("op_reference_page", &op_reference);

@@ -56,20 +56,24 @@ std::string emit_packed(llvm::Module& module, const std::string& name, llvm::Fun
 
 }  // namespace
 
-CodegenResult generate(const Program& program, llvm::LLVMContext& context,
-                       const CodegenOptions& options) {
+CodeInterface code_interface(const Program& program) {
+  return {StoragePlan(program).layout(), program.name() + ".main",
+          program.init().empty() ? "" : program.name() + ".init"};
+}
+
+std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext& context,
+                                       const CodegenOptions& options) {
   const StoragePlan storage(program);
-  CodegenResult result;
-  result.module = make_module(program.name(), context, options);
-  KernelLinker kernels(program, *result.module);
-  ProductKernels products(*result.module, options.vector_bits);
-  Dispatcher dispatcher(program, storage, kernels, products, *result.module);
-  result.main_symbol = dispatcher.emit_main();
-  if (!program.init().empty()) result.init_symbol = dispatcher.emit_init();
+  std::unique_ptr<llvm::Module> module = make_module(program.name(), context, options);
+  KernelLinker kernels(program, *module);
+  ProductKernels products(*module, options.vector_bits);
+  Dispatcher dispatcher(program, storage, kernels, products, *module);
+  const CodeInterface interface = code_interface(program);
+  dispatcher.emit_main(interface.main_symbol);
+  if (!interface.init_symbol.empty()) dispatcher.emit_init(interface.init_symbol);
   dispatcher.finish();
-  finish_module(*result.module, options);
-  result.layout = storage.layout();
-  return result;
+  finish_module(*module, options);
+  return module;
 }
 
 PackedKernelsResult generate_packed_kernels(const Program& program, llvm::LLVMContext& context,

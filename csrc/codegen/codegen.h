@@ -26,17 +26,20 @@ struct CodegenOptions {
   unsigned vector_bits = 128;
 };
 
-struct CodegenResult {
-  std::unique_ptr<llvm::Module> module;
+// What is known of a program's code without generating it.
+struct CodeInterface {
   FrameLayout layout;
   std::string main_symbol;
   std::string init_symbol;  // empty when the program hoisted nothing
 };
+// Throws Error that names the value when memory of the program is not static.
+CodeInterface code_interface(const Program& program);
 
-// Emits main and init of a static program, kernels linked in, into one module of `context`.
+// Emits main and init of a static program, kernels linked in, into one module of `context`. The
+// module depends on the program and the options only, and holds no address of this process.
 // Throws Error that names kernel or value when the program can't be compiled.
-CodegenResult generate(const Program& program, llvm::LLVMContext& context,
-                       const CodegenOptions& options);
+std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext& context,
+                                       const CodegenOptions& options);
 
 struct PackedKernelsResult {
   std::unique_ptr<llvm::Module> module;

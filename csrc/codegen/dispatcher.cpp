@@ -31,20 +31,20 @@ Dispatcher::Dispatcher(const Program& program, const StoragePlan& storage, Kerne
   constants_->setAlignment(llvm::Align(64));
 }
 
-std::string Dispatcher::emit_main() {
-  begin_function(program_.name() + ".main");
+void Dispatcher::emit_main(const std::string& symbol) {
+  begin_function(symbol);
   emit_init_scalars();
   node_ = static_cast<int64_t>(program_.init().size());
   emit_region(program_.body());
   emit_outputs();
-  return end_function();
+  end_function();
 }
 
-std::string Dispatcher::emit_init() {
-  begin_function(program_.name() + ".init");
+void Dispatcher::emit_init(const std::string& symbol) {
+  begin_function(symbol);
   node_ = 0;
   emit_region(program_.init());
-  return end_function();
+  end_function();
 }
 
 void Dispatcher::begin_function(const std::string& name) {
@@ -76,10 +76,9 @@ void Dispatcher::begin_function(const std::string& name) {
   frame_ = load;
 }
 
-std::string Dispatcher::end_function() {
+void Dispatcher::end_function() {
   while (!live_slots_.empty()) release_slot(live_slots_.begin()->first);
   builder_.CreateRet(builder_.getInt32(0));
-  return function_->getName().str();
 }
 
 void Dispatcher::emit_region(const Region& region) {

@@ -27,9 +27,9 @@ class Dispatcher {
   Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
              ProductKernels& products, llvm::Module& module);
 
-  // Both return the symbol of a function of type MainFunction. finish comes after them.
-  std::string emit_main();
-  std::string emit_init();
+  // Both make a function of type MainFunction. finish comes after them.
+  void emit_main(const std::string& symbol);
+  void emit_init(const std::string& symbol);
   void finish() { mark_kernel_operands(); }
 
  private:
@@ -59,7 +59,7 @@ class Dispatcher {
 
   // dispatcher.cpp: the frame of a function
   void begin_function(const std::string& name);
-  std::string end_function();
+  void end_function();
   void emit_region(const Region& region);
   // Scalars of init that body uses: they cost nothing to compute again.
   void emit_init_scalars();

@@ -65,9 +65,7 @@ std::string inputs_text(const std::vector<Value*>& inputs, std::string_view sepa
   return text;
 }
 
-}  // namespace
-
-std::string to_string(const Op& op) {
+std::string op_text(const Op& op, bool with_location) {
   FieldPrinter fields;
   visit_fields(op, fields);
   std::string names;
@@ -80,11 +78,11 @@ std::string to_string(const Op& op) {
   if (!names.empty()) text += names + " = ";
   text += concat(op.name(), "(", fields.text, ")");
   if (!types.empty()) text += " : " + types;
-  if (!op.location.empty()) text += concat(" loc(", quoted(op.location), ")");
+  if (with_location && !op.location.empty()) text += concat(" loc(", quoted(op.location), ")");
   return text;
 }
 
-std::string to_string(const Program& program) {
+std::string program_text(const Program& program, bool with_locations) {
   std::string text =
       concat("program @", name_to_string(program.name()), "(", inputs_text(program.inputs(), ", "),
              ")", arena_text(program.arena()), " {\n");
@@ -95,10 +93,11 @@ std::string to_string(const Program& program) {
   }
   if (!program.init().empty()) {
     text += "  init {\n";
-    for (const auto& op : program.init()) text += concat("    ", to_string(*op), "\n");
+    for (const auto& op : program.init())
+      text += concat("    ", op_text(*op, with_locations), "\n");
     text += "  }\n";
   }
-  for (const auto& op : program.body()) text += concat("  ", to_string(*op), "\n");
+  for (const auto& op : program.body()) text += concat("  ", op_text(*op, with_locations), "\n");
   text += program.outputs().empty() ? "  return\n"
                                     : concat("  return ", values_text(program.outputs()), "\n");
   text += "}\n";
@@ -106,6 +105,18 @@ std::string to_string(const Program& program) {
     text += concat("\nkernel @", name_to_string(name), " ", kernel_text(kernel.text), "\n");
   }
   return text;
+}
+
+}  // namespace
+
+std::string to_string(const Op& op) { return op_text(op, /*with_location=*/true); }
+
+std::string to_string(const Program& program) {
+  return program_text(program, /*with_locations=*/true);
+}
+
+std::string text_without_locations(const Program& program) {
+  return program_text(program, /*with_locations=*/false);
 }
 
 }  // namespace hostjit

@@ -9,6 +9,7 @@
 
 #include "codegen/codegen.h"
 #include "jit/jit.h"
+#include "jit/object_cache.h"
 #include "jit/session.h"
 #include "support/dump.h"
 
@@ -74,10 +75,48 @@ struct CompiledModule::State {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
     CompileContext context(program.name());
-    const CodegenResult result =
+    const std::unique_ptr<llvm::Module> module =
         generate(program, context.get(), session.target().codegen_options());
-    if (is_optimized) session.target().optimize(*result.module);
-    return write(session.target(), *result.module);
+    if (is_optimized) session.target().optimize(*module);
+    return write(session.target(), *module);
+  }
+
+  // The object file of the program, by LLVM.
+  std::string compile_object(HostTarget& target) {
+    CompileContext context(program.name());
+    std::unique_ptr<llvm::Module> module;
+    {
+      const ScopedTimer timer(timings.emit);
+      module = generate(program, context.get(), target.codegen_options());
+      context.check();
+    }
+    {
+      const ScopedTimer timer(timings.optimize);
+      target.optimize(*module);
+    }
+    const ScopedTimer timer(timings.generate);
+    const llvm::SmallVector<char, 0> object = target.emit_object(*module);
+    context.check();
+    return std::string(object.data(), object.size());
+  }
+
+  // The object file of the program, out of the cache when it has it.
+  std::string object(HostTarget& target) {
+    std::optional<ObjectKey> key;
+    const std::optional<ObjectCache> cache = ObjectCache::of_knobs();
+    if (cache) {
+      const ScopedTimer timer(timings.cache);
+      key = object_key(program, target.description());
+      if (key) {
+        if (std::optional<std::string> found = cache->find(*key)) return *std::move(found);
+      }
+    }
+    std::string object = compile_object(target);
+    if (key) {
+      const ScopedTimer timer(timings.cache);
+      cache->store(*key, object);
+    }
+    return object;
   }
 };
 
@@ -87,34 +126,26 @@ CompiledModule::~CompiledModule() = default;
 std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) {
   auto state = std::make_unique<State>(program.clone());
   dump_kernels(program);
+  CodeInterface interface = code_interface(program);
   {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
-    CompileContext context(program.name());
-    CodegenResult result;
-    {
-      const ScopedTimer timer(state->timings.emit);
-      result = generate(program, context.get(), session.target().codegen_options());
-      context.check();
-    }
-    {
-      const ScopedTimer timer(state->timings.optimize);
-      session.target().optimize(*result.module);
-    }
-    if (is_enabled(Knob::kDumpLlvmIr)) {
-      dump({Knob::kDumpLlvmIr, program.name(), "main", "ll"}, module_text(*result.module));
-    }
-    std::vector<std::string> symbols = {result.main_symbol};
-    if (!result.init_symbol.empty()) symbols.push_back(result.init_symbol);
-    state->code = session.load(*result.module, symbols, state->timings);
-    context.check();
-    state->layout = std::move(result.layout);
-    state->main = reinterpret_cast<MainFunction>(state->code->find(result.main_symbol));
-    if (!result.init_symbol.empty()) {
-      state->init = reinterpret_cast<MainFunction>(state->code->find(result.init_symbol));
-    }
+    const std::string object = state->object(session.target());
+    std::vector<std::string> symbols = {interface.main_symbol};
+    if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
+    const ScopedTimer timer(state->timings.link);
+    state->code = session.link(object, program.name(), symbols);
   }
+  const auto function = [&](const std::string& symbol) {
+    return reinterpret_cast<MainFunction>(state->code->find(symbol));
+  };
+  state->main = function(interface.main_symbol);
+  if (!interface.init_symbol.empty()) state->init = function(interface.init_symbol);
+  state->layout = std::move(interface.layout);
   std::unique_ptr<CompiledModule> compiled(new CompiledModule(std::move(state)));
+  if (is_enabled(Knob::kDumpLlvmIr)) {
+    dump({Knob::kDumpLlvmIr, program.name(), "main", "ll"}, compiled->llvm_ir());
+  }
   if (is_enabled(Knob::kDumpAsm)) {
     dump({Knob::kDumpAsm, program.name(), "main", "s"}, compiled->assembly());
   }
@@ -141,8 +172,9 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
     session.target().optimize(*result.module);
     std::vector<std::string> symbols;
     for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
-    CompileTimings timings;
-    state.kernels_code = session.load(*result.module, symbols, timings);
+    const llvm::SmallVector<char, 0> object = session.target().emit_object(*result.module);
+    state.kernels_code =
+        session.link({object.data(), object.size()}, state.program.name() + ".kernels", symbols);
     for (const auto& [kernel, symbol] : result.symbols) {
       kernels[kernel] = reinterpret_cast<PackedKernel>(state.kernels_code->find(symbol));
     }

@@ -84,6 +84,15 @@ HostTarget::HostTarget() : machine_(make_machine()) {
   options_.vector_math = available_variants(vector_math_candidates(vector_isas(*machine_)));
 }
 
+std::string HostTarget::description() const {
+  std::string text =
+      concat(machine_->getTargetTriple().str(), " ", machine_->getTargetCPU().str(), " ",
+             machine_->getTargetFeatureString().str(), " ",
+             options_.data_layout.getStringRepresentation(), " ", options_.vector_bits);
+  for (const VectorMathVariant& variant : options_.vector_math) text += " " + variant.symbol;
+  return text;
+}
+
 void HostTarget::optimize(llvm::Module& module) {
   llvm::PipelineTuningOptions tuning;
   tuning.LoopVectorization = true;

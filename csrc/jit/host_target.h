@@ -22,6 +22,10 @@ class HostTarget {
   const CodegenOptions& codegen_options() const { return options_; }
   llvm::TargetMachine& machine() { return *machine_; }
 
+  // All of the target that code depends on: CPU, features, vector math. Equal in every process with
+  // equal libraries on an equal machine.
+  std::string description() const;
+
   // O2, with kernels by themselves: one that is launched often is vectorised once, and inlined
   // afterwards. Then defines the scalar math that is still called.
   void optimize(llvm::Module& module);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,7 +15,8 @@ namespace hostjit {
 
 // Where the time of one compilation went, in milliseconds.
 struct CompileTimings {
-  double emit = 0;      // Host IR and kernel texts to one LLVM module
+  double cache = 0;  // look-up and store in the object cache
+  double emit = 0;   // Host IR and kernel texts to one LLVM module; 0 when the cache has the code
   double optimize = 0;  // LLVM's O2 pipeline
   double generate = 0;  // machine code
   double link = 0;      // into this process, and look-ups
@@ -24,7 +26,8 @@ struct CompileTimings {
 // keeps the object alive. All members may be called from several threads.
 class CompiledModule {
  public:
-  // Compiles for the CPU of this process. Throws Error that names the kernel and has LLVM's
+  // Compiles for the CPU of this process, or takes what an earlier process with the same program
+  // left in the object cache. Throws Error that names the kernel and has LLVM's
   // diagnostic when a kernel text is wrong, InternalError when LLVM fails otherwise.
   static std::unique_ptr<CompiledModule> compile(const Program& program);
 
@@ -51,5 +54,17 @@ class CompiledModule {
   explicit CompiledModule(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// What the object cache did in this process.
+struct ObjectCacheReport {
+  std::string directory;  // empty while the cache is off
+  int64_t hits = 0;
+  int64_t misses = 0;
+  int64_t rejected = 0;  // of the misses: entries that are damaged or not this user's alone
+  int64_t stored = 0;
+  int64_t evicted = 0;
+  std::string problem;  // the last reason why something could not be read or kept; often empty
+};
+ObjectCacheReport object_cache_report();
 
 }  // namespace hostjit

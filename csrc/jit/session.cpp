@@ -101,21 +101,13 @@ JitSession::JitSession() : jit_(make_jit(target_.machine())) {
                      "defining the symbols of the runtime");
 }
 
-LoadedCode JitSession::load(llvm::Module& module, const std::vector<std::string>& symbols,
-                            CompileTimings& timings) {
-  llvm::SmallVector<char, 0> object;
-  {
-    const ScopedTimer timer(timings.generate);
-    object = target_.emit_object(module);
-  }
-  const ScopedTimer timer(timings.link);
+LoadedCode JitSession::link(llvm::StringRef object, const std::string& name,
+                            const std::vector<std::string>& symbols) {
   llvm::orc::ExecutionSession& session = jit_->getExecutionSession();
-  llvm::orc::JITDylib& library =
-      session.createBareJITDylib(concat(module.getModuleIdentifier(), "#", num_libraries_++));
+  llvm::orc::JITDylib& library = session.createBareJITDylib(concat(name, "#", num_libraries_++));
   LoadedCode code(session, library);
   library.addToLinkOrder(*externs_);
-  const llvm::MemoryBufferRef view(llvm::StringRef(object.data(), object.size()),
-                                   library.getName());
+  const llvm::MemoryBufferRef view(object, library.getName());
   HOSTJIT_LLVM_CHECK(
       jit_->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(
                                        view.getBuffer(), view.getBufferIdentifier())),

@@ -37,14 +37,14 @@ class JitSession {
  public:
   static JitSession& instance();
 
-  // Held around every use of target() and load(): neither the target machine nor a module that is
+  // Held around every use of target() and link(): neither the target machine nor a module that is
   // being compiled may be shared.
   std::mutex& mutex() { return mutex_; }
   HostTarget& target() { return target_; }
 
-  // Compiles an optimised module and finds `symbols` in it.
-  LoadedCode load(llvm::Module& module, const std::vector<std::string>& symbols,
-                  CompileTimings& timings);
+  // Loads the code of an object file and finds `symbols` in it. `name` is for messages.
+  LoadedCode link(llvm::StringRef object, const std::string& name,
+                  const std::vector<std::string>& symbols);
 
  private:
   JitSession();

@@ -41,6 +41,8 @@ KnobRow make_row(KnobKind kind, std::string_view name, KnobArgument argument, bo
           .current = {}};
 }
 
+constexpr std::string_view kUserCache = "$XDG_CACHE_HOME/hostjit";
+
 // The rows without what holds now.
 std::vector<KnobRow> static_rows() {
   std::vector<KnobRow> rows;
@@ -54,6 +56,12 @@ std::vector<KnobRow> static_rows() {
                   .default_value = "stderr",
                   .help = "Where dumps go, as numbered files.",
                   .current = {}});
+  rows.push_back({.variable = "HOSTJIT_CACHE_DIR",
+                  .name = {},
+                  .argument = "directory",
+                  .default_value = std::string(kUserCache),
+                  .help = "Where compiled code is kept. Nobody else may be able to write there.",
+                  .current = {}});
   return rows;
 }
 
@@ -61,8 +69,8 @@ constexpr std::string_view kIntroduction = R"(# Knobs
 
 `HOSTJIT_ENABLE`, `HOSTJIT_DISABLE` and `HOSTJIT_DUMP` each hold names between commas; a name may
 have arguments: `HOSTJIT_DISABLE=host_ir_jit,passes(plan_memory)`. They are read once, at the first
-use. `hostjit.knobs(enable=..., disable=..., dump=..., dump_directory=...)` sets the same for a `with`
-block. An unknown name is an error. `python -m hostjit knobs` prints this table with what holds now.
+use. `hostjit.knobs(enable=..., disable=..., dump=..., dump_directory=..., cache_directory=...)` sets
+the same for a `with` block. An unknown name is an error. `python -m hostjit knobs` prints this table with what holds now.
 
 | Variable | Name | Argument | Default | Meaning |
 | --- | --- | --- | --- | --- |
@@ -72,12 +80,16 @@ block. An unknown name is an error. `python -m hostjit knobs` prints this table 
 
 std::vector<KnobRow> knob_rows() {
   std::vector<KnobRow> rows = static_rows();
-  for (size_t i = 0; i + 1 < rows.size(); ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].name.empty()) continue;
     const auto knob = static_cast<Knob>(i);
     rows[i].current = state_text(is_enabled(knob), knob_arguments(knob));
   }
-  const std::string directory = dump_directory(Knob::kHostIrJit);
-  rows.back().current = directory.empty() ? "stderr" : directory;
+  const auto or_default = [](std::string directory, std::string_view otherwise) {
+    return directory.empty() ? std::string(otherwise) : directory;
+  };
+  rows[rows.size() - 2].current = or_default(dump_directory(Knob::kHostIrJit), "stderr");
+  rows.back().current = or_default(cache_directory(), kUserCache);
   return rows;
 }
 

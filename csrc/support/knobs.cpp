@@ -37,6 +37,7 @@ struct KnobState {
 struct KnobStates {
   std::array<KnobState, kNumKnobs> knobs;
   std::string dump_directory;
+  std::string cache_directory;
 };
 
 KnobStates default_states() {
@@ -113,6 +114,7 @@ void apply_settings(KnobStates& states, const KnobSettings& settings) {
   apply_list(states, "HOSTJIT_DISABLE", settings.disable, KnobKind::kSwitch, false, named);
   apply_list(states, "HOSTJIT_DUMP", settings.dump, KnobKind::kDump, true, named);
   if (settings.dump_directory) states.dump_directory = *settings.dump_directory;
+  if (settings.cache_directory) states.cache_directory = *settings.cache_directory;
 }
 
 KnobSettings settings_of_environment() {
@@ -121,7 +123,7 @@ KnobSettings settings_of_environment() {
     return std::string(text ? text : "");
   };
   return {value("HOSTJIT_ENABLE"), value("HOSTJIT_DISABLE"), value("HOSTJIT_DUMP"),
-          value("HOSTJIT_DUMP_DIR")};
+          value("HOSTJIT_DUMP_DIR"), value("HOSTJIT_CACHE_DIR")};
 }
 
 // The settings in force: those of the environment, under every layer that is pushed.
@@ -210,6 +212,8 @@ std::string dump_directory(Knob knob) {
   const KnobState& state = states.knobs[static_cast<size_t>(knob)];
   return state.arguments.empty() ? states.dump_directory : state.arguments.front();
 }
+
+std::string cache_directory() { return KnobStore::get().states().cache_directory; }
 
 uint64_t push_knobs(const KnobSettings& settings) { return KnobStore::get().push(settings); }
 void pop_knobs(uint64_t ticket) { KnobStore::get().pop(ticket); }

@@ -21,6 +21,8 @@ namespace hostjit {
     "all.")                                                                                    \
   X(kRecompileLimit, kSwitch, "recompile_limit", kInteger, true, "8",                          \
     "Specializations of one function before it warns and runs eagerly. Off: no limit.")        \
+  X(kObjectCache, kSwitch, "object_cache", kInteger, true, "512",                              \
+    "Keep compiled code on disk for later processes, at most so many MiB. Off: compile anew.") \
   X(kGdb, kSwitch, "gdb", kNone, true, "", "Register generated code with GDB.")                \
   X(kPerf, kSwitch, "perf", kNone, false, "",                                                  \
     "Write a perf map of generated code, so that perf names it.")                              \
@@ -52,13 +54,14 @@ enum class KnobArgument : uint8_t {
   kDirectory,  // optional; instead of HOSTJIT_DUMP_DIR
 };
 
-// The texts of HOSTJIT_ENABLE, HOSTJIT_DISABLE, HOSTJIT_DUMP and HOSTJIT_DUMP_DIR. What a text
-// doesn't name stays as it was.
+// The texts of HOSTJIT_ENABLE, HOSTJIT_DISABLE, HOSTJIT_DUMP, HOSTJIT_DUMP_DIR and
+// HOSTJIT_CACHE_DIR. What a text doesn't name stays as it was.
 struct KnobSettings {
   std::string enable = {};
   std::string disable = {};
   std::string dump = {};
   std::optional<std::string> dump_directory = {};
+  std::optional<std::string> cache_directory = {};
 };
 
 // Every function below may be called from any thread. The first use of any reads the environment,
@@ -74,6 +77,9 @@ std::optional<int64_t> knob_integer(Knob knob);
 
 // Where files of dump `knob` go; empty means stderr.
 std::string dump_directory(Knob knob);
+
+// Where compiled code is kept; empty means the user's cache directory.
+std::string cache_directory();
 
 // Costs one relaxed load: this is asked at every call.
 bool host_ir_jit_enabled();
@@ -105,7 +111,7 @@ struct KnobRow {
   std::string current;
 };
 
-// In the order of the list, with HOSTJIT_DUMP_DIR last.
+// In the order of the list, with HOSTJIT_DUMP_DIR and HOSTJIT_CACHE_DIR last.
 std::vector<KnobRow> knob_rows();
 
 // docs/reference/knobs.md; depends on the list only.

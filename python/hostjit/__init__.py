@@ -15,7 +15,7 @@ import torch as _torch  # noqa: F401  # loads the libraries that the core links 
 from hostjit.import_pause import collection_paused as _collection_paused
 
 with _collection_paused():
-    from hostjit import ir
+    from hostjit import cache, ir
     from hostjit.compile import compile
     from hostjit.errors import CaptureError, Error, InternalError
     from hostjit.knobs import knobs, runtime
@@ -28,6 +28,7 @@ __all__ = [
     "Error",
     "InternalError",
     "__version__",
+    "cache",
     "cached_bytes",
     "compile",
     "empty_cache",

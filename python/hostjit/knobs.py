@@ -13,7 +13,12 @@ __all__ = ["knobs", "runtime", "table"]
 
 @contextlib.contextmanager
 def knobs(
-    *, enable: str = "", disable: str = "", dump: str = "", dump_directory: str | None = None
+    *,
+    enable: str = "",
+    disable: str = "",
+    dump: str = "",
+    dump_directory: str | None = None,
+    cache_directory: str | None = None,
 ) -> Iterator[None]:
     """Lay options over the environment's, for the whole process, inside a `with` block.
 
@@ -22,6 +27,7 @@ def knobs(
         disable: as in HOSTJIT_DISABLE.
         dump: as in HOSTJIT_DUMP.
         dump_directory: as HOSTJIT_DUMP_DIR; None leaves it.
+        cache_directory: as HOSTJIT_CACHE_DIR; None leaves it.
 
     Raises hostjit.Error that lists the valid names for an unknown one.
 
@@ -29,7 +35,13 @@ def knobs(
         with hostjit.knobs(dump="host_ir,llvm_ir"):
             fast(x)
     """
-    ticket = _C.push_knobs(enable=enable, disable=disable, dump=dump, dump_directory=dump_directory)
+    ticket = _C.push_knobs(
+        enable=enable,
+        disable=disable,
+        dump=dump,
+        dump_directory=dump_directory,
+        cache_directory=cache_directory,
+    )
     try:
         yield
     finally:
