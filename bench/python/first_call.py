@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seconds from `import torch` to the first result, in new processes with cold caches.
+"""Seconds from `import torch` to the first result, in new processes with cold and warm caches.
 
 python bench/python/first_call.py
 python bench/python/first_call.py --peers hostjit,compile,onnxruntime --processes 7
@@ -31,21 +31,28 @@ CACHE_VARIABLES = (
     "TMPDIR",
 )
 
+# Warm: an earlier process with the same model left what it keeps.
+CACHE_STATES = ("cold", "warm")
+
+# By peer and state of the caches.
+Seconds = dict[str, dict[str, list[float]]]
+
 
 def main() -> int:
     arguments = parse()
-    seconds: dict[str, list[float]] = {name: [] for name in arguments.peers}
+    seconds: Seconds = {name: {state: [] for state in CACHE_STATES} for name in arguments.peers}
     for _ in range(arguments.processes):
         for name in arguments.peers:
             if name not in seconds:
                 continue
-            result = spawn(name, arguments.workload, arguments.threads)
-            if "failure" in result:
-                print(f"without {name}: {result['failure']}", file=sys.stderr)
+            results = spawn(name, arguments.workload, arguments.threads)
+            if failures := [result["failure"] for result in results if "failure" in result]:
+                print(f"without {name}: {failures[0]}", file=sys.stderr)
                 del seconds[name]
                 continue
-            seconds[name].append(result["seconds"])
-            print(f"{name}: {result['seconds']:.3f}", file=sys.stderr)
+            for state, result in zip(CACHE_STATES, results, strict=True):
+                seconds[name][state].append(result["seconds"])
+                print(f"{name}, {state} caches: {result['seconds']:.3f}", file=sys.stderr)
     print(table(arguments.workload, seconds, markdown=False))
     if arguments.json:
         content = {"machine": machine.facts(), "workload": arguments.workload, "seconds": seconds}
@@ -53,48 +60,59 @@ def main() -> int:
     return 0 if len(seconds) == len(arguments.peers) else 1
 
 
-def spawn(peer: str, workload: str, threads: int) -> dict[str, Any]:
-    """Run one child with empty caches and return what it printed."""
+def spawn(peer: str, workload: str, threads: int) -> list[dict[str, Any]]:
+    """Run a child with empty caches, then one with what that left; return what they printed."""
     with tempfile.TemporaryDirectory(prefix="hostjit-first-call-") as folder:
         caches = {variable: f"{folder}/{variable.lower()}" for variable in CACHE_VARIABLES}
         for path in caches.values():
             Path(path).mkdir()
-        script = Path(__file__).with_name("first_call_child.py")
-        done = subprocess.run(
-            [sys.executable, str(script), peer, workload, str(threads)],
-            env={**os.environ, **caches, "CACHEDB": f"{folder}/tinygrad.db"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {**os.environ, **caches, "CACHEDB": f"{folder}/tinygrad.db"}
+        return [run_child(peer, workload, threads, environment) for _ in CACHE_STATES]
+
+
+def run_child(
+    peer: str, workload: str, threads: int, environment: dict[str, str]
+) -> dict[str, Any]:
+    """Run one child and return what it printed."""
+    script = Path(__file__).with_name("first_call_child.py")
+    done = subprocess.run(
+        [sys.executable, str(script), peer, workload, str(threads)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         return {"failure": done.stderr.strip().splitlines()[-1] if done.stderr else "crashed"}
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
 
-def table(workload: str, seconds: dict[str, list[float]], markdown: bool) -> str:
+def table(workload: str, seconds: Seconds, markdown: bool) -> str:
     """Return the medians, and how many times as long each peer takes as hostjit."""
-    medians = {name: statistics.median(values) for name, values in seconds.items() if values}
-    ours = medians.get("hostjit")
-    lines = [
-        [
-            workload,
-            name,
-            f"{value:.3f}",
-            f"{min(seconds[name]):.3f}",
-            str(len(seconds[name])),
-            ratio(value, ours),
+    lines = []
+    for state in CACHE_STATES:
+        times = {name: seconds[name][state] for name in seconds if seconds[name][state]}
+        medians = {name: statistics.median(values) for name, values in times.items()}
+        lines += [
+            [
+                workload,
+                name,
+                state,
+                f"{value:.3f}",
+                f"{min(times[name]):.3f}",
+                str(len(times[name])),
+                ratio(value, medians.get("hostjit")),
+            ]
+            for name, value in medians.items()
         ]
-        for name, value in medians.items()
-    ]
-    header = ["workload", "peer", "median s", "min s", "processes", "/ hostjit"]
+    header = ["workload", "peer", "caches", "median s", "min s", "processes", "/ hostjit"]
     return format_table(header, lines, markdown)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Seconds from `import torch` to the first result, with cold caches."
+        description="Seconds from `import torch` to the first result, with cold and warm caches."
     )
     parser.add_argument(
         "--peers", type=names_of(PEERS), default=["hostjit", "compile"], metavar="A,B"
