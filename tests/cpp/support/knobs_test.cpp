@@ -112,7 +112,7 @@ TEST(Knobs, RecompileLimitIsAnIntegerOrNone) {
 TEST(Knobs, ErrorsSayWhatIsValidAndChangeNothing) {
   EXPECT_EQ(error_of([] { push_knobs({.enable = "perf, jitt"}); }),
             "HOSTJIT_ENABLE: unknown option 'jitt', expected one of: host_ir_jit, passes, "
-            "recompile_limit, gdb, perf, profile_ranges");
+            "recompile_limit, object_cache, gdb, perf, profile_ranges");
   EXPECT_FALSE(is_enabled(Knob::kPerf));
   EXPECT_EQ(error_of([] { push_knobs({.dump = "perf"}); }),
             "HOSTJIT_DUMP: unknown option 'perf', expected one of: capture, host_ir, "
@@ -156,7 +156,8 @@ TEST(KnobsDeathTest, MalformedEnvironmentThrowsAtEachUse) {
 }
 
 TEST(Knobs, RowsSayWhatHolds) {
-  const ScopedKnobs scope({.disable = "passes(a, b)", .dump_directory = "dumps"});
+  const ScopedKnobs scope(
+      {.disable = "passes(a, b)", .dump_directory = "dumps", .cache_directory = "objects"});
   const std::vector<KnobRow> rows = knob_rows();
   const auto row = [&](const std::string& name) {
     for (const KnobRow& candidate : rows) {
@@ -169,6 +170,8 @@ TEST(Knobs, RowsSayWhatHolds) {
   EXPECT_EQ(row("recompile_limit").current, "on (8)");
   EXPECT_EQ(row("llvm_ir").variable, "HOSTJIT_DUMP");
   EXPECT_EQ(row("").current, "dumps");
+  EXPECT_EQ(rows.back().variable, "HOSTJIT_CACHE_DIR");
+  EXPECT_EQ(rows.back().current, "objects");
 }
 
 #ifdef HOSTJIT_TEST_DATA_DIR
