@@ -38,18 +38,18 @@ std::optional<MatrixView> collapse_leading_dims(const Value* value) {
   const std::vector<int64_t> sizes = value->tensor_type().sizes();
   const std::vector<int64_t> strides = value->tensor_type().static_strides();
   const size_t last = sizes.size() - 1;
-  int64_t row_stride = 0;
+  std::optional<int64_t> row_stride;
   int64_t expected = 0;
   for (size_t dim = last; dim-- > 0;) {
     if (sizes[dim] == 1) continue;
-    if (row_stride == 0 && expected == 0) {
+    if (!row_stride) {
       row_stride = strides[dim];
     } else if (strides[dim] != expected) {
       return std::nullopt;
     }
     expected = strides[dim] * sizes[dim];
   }
-  return MatrixView{value, 0, row_stride, strides[last]};
+  return MatrixView{value, 0, row_stride.value_or(0), strides[last]};
 }
 
 MatrixView transposed(const MatrixView& matrix) {

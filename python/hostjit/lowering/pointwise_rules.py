@@ -59,8 +59,9 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     _table([f"{_name}.Tensor", f"{_name}.Scalar"], _name, ("self", "other"), DEFAULT)
 _table(["atan2"], "atan2", ("self", "other"), FLOAT)
 _table(["copysign.Tensor", "copysign.Scalar"], "copysign", ("self", "other"), FLOAT)
-_table(["clamp_min", "clamp_min.Tensor"], "maximum", ("self", "min"), DEFAULT)
-_table(["clamp_max", "clamp_max.Tensor"], "minimum", ("self", "max"), DEFAULT)
+# Of two equal operands these return the second: `self` keeps the sign of its zeros.
+_table(["clamp_min", "clamp_min.Tensor"], "maximum", ("min", "self"), DEFAULT)
+_table(["clamp_max", "clamp_max.Tensor"], "minimum", ("max", "self"), DEFAULT)
 for _name in ("left", "right"):
     _names = [f"bitwise_{_name}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar")]
     _names += [f"__{_name[0]}shift__.{kind}" for kind in ("Tensor", "Scalar")]
@@ -97,7 +98,7 @@ def clamp(context: PointwiseContext) -> int:
     if any(isinstance(limit, float) and math.isnan(limit) for limit in limits):
         return context.constant_like(x, math.nan)
     for name, value in zip(names, values, strict=True):
-        x = context.apply("maximum" if name == "min" else "minimum", x, value)
+        x = context.apply("maximum" if name == "min" else "minimum", value, x)
     return x
 
 

@@ -222,8 +222,9 @@ TEST(AtenCall, ResultsAreCheckedAgainstTheirSlots) {
   EXPECT_EQ(error(x.to(at::kInt)), "aten_call 'aten::relu': result 0 has dtype f32, expected i32");
   EXPECT_EQ(error(at::ones({3, 2})),
             "aten_call 'aten::relu': result 0 has sizes [2, 3], expected [3, 2]");
-  EXPECT_EQ(error(at::ones({3, 2}).t()),
-            "aten_call 'aten::relu': result 0 has strides [3, 1], expected [1, 2]");
+  EXPECT_EQ(
+      error_of([&] { call("aten::t", {operand(0)}, {at::ones({2, 2})}, {}, {at::ones({2, 2})}); }),
+      "aten_call 'aten::t': result 0 has strides [1, 2], expected [2, 1]");
   EXPECT_EQ(error_of([&] { call("aten::relu", {operand(0)}, {x}, {}, {x, x}); }),
             "aten_call 'aten::relu': returned 1 results, expected 2");
   EXPECT_EQ(error_of([&] { call("aten::dim", {operand(0)}, {x}, {}, {x}); }),
@@ -231,6 +232,13 @@ TEST(AtenCall, ResultsAreCheckedAgainstTheirSlots) {
   EXPECT_EQ(
       error_of([&] { call("aten::_to_sparse", {operand(0), none, none, none}, {x}, {}, {x}); }),
       "aten_call 'aten::_to_sparse': result 0 has layout Sparse, expected strided");
+}
+
+TEST(AtenCall, ResultsOfOtherStridesAreLaidOutAnew) {
+  const at::Tensor expected = at::ones({3, 2}).t();
+  const auto results = call("aten::relu", {operand(0)}, {at::ones({2, 3})}, {}, {expected});
+  EXPECT_TRUE(at::equal(results[0], expected));
+  EXPECT_EQ(results[0].strides(), expected.strides());
 }
 
 TEST(AtenCall, StridesOfSizeOneDoNotCount) {

@@ -53,7 +53,7 @@ def gelu_tanh(x: Value) -> Value:
 
 @operation("T>T", NUMBERS)
 def relu(x: Value) -> Value:
-    return apply("maximum", x, x.of(0))
+    return apply("maximum", x.of(0), x)
 
 
 @operation("T>T", NUMBERS)

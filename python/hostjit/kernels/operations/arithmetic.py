@@ -120,7 +120,7 @@ def remainder(x: Value, y: Value) -> Value:
 
 @operation("TT>T", ALL)
 def maximum(x: Value, y: Value) -> Value:
-    """The larger; NaN if either is NaN."""
+    """The larger, of equals the second; NaN if either is NaN."""
     if x.dtype is DType.BOOL:
         return x | y
     larger = (x > y).where(x, y)
@@ -129,7 +129,7 @@ def maximum(x: Value, y: Value) -> Value:
 
 @operation("TT>T", ALL)
 def minimum(x: Value, y: Value) -> Value:
-    """The smaller; NaN if either is NaN."""
+    """The smaller, of equals the second; NaN if either is NaN."""
     if x.dtype is DType.BOOL:
         return x & y
     smaller = (x < y).where(x, y)
@@ -154,7 +154,8 @@ def fmin(x: Value, y: Value) -> Value:
 
 @operation("TTT>T", NUMBERS)
 def clamp(x: Value, low: Value, high: Value) -> Value:
-    return minimum(maximum(x, low), high)
+    """Of two zeros, `x` keeps its sign."""
+    return minimum(high, maximum(low, x))
 
 
 @operation("T>T", FLOATS)
