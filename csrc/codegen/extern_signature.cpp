@@ -7,7 +7,7 @@ namespace {
 template <class F>
 llvm::Function* declare(llvm::Module& module, const char* name) {
   if (llvm::Function* function = module.getFunction(name)) return function;
-  using Signature = ExternSignature<F>;
+  using Signature = ExternSignature<F*>;
   auto* function = llvm::Function::Create(Signature::type(module.getContext()),
                                           llvm::GlobalValue::ExternalLinkage, name, module);
   Signature::set_attributes(*function);
@@ -19,7 +19,7 @@ llvm::Function* declare(llvm::Module& module, const char* name) {
 llvm::Function* declare_extern(llvm::Module& module, Extern name) {
   switch (name) {
 #define HOSTJIT_DECLARE_EXTERN(function) \
-  case Extern::function: return declare<decltype(&function)>(module, #function);
+  case Extern::function: return declare<decltype(function)>(module, #function);
     HOSTJIT_FOR_EACH_EXTERN(HOSTJIT_DECLARE_EXTERN)
 #undef HOSTJIT_DECLARE_EXTERN
   }

@@ -8,7 +8,7 @@ namespace hostjit {
 namespace {
 
 // Multiply-adds of a batched product that are worth ATen's threads.
-constexpr int64_t kLargeBatchedProduct = int64_t{1} << 22;
+constexpr int64_t kLargeBatchedProduct = 1 << 22;
 
 bool is_cpu_float(const TensorType& type) {
   return type.is_static() && type.device.type == DeviceType::kCPU &&
@@ -136,15 +136,16 @@ std::optional<Product> describe(const Linear& op) {
   const std::vector<int64_t> out_sizes = out_type.sizes();
   int64_t rows = 1;
   for (size_t dim = 0; dim + 1 < out_sizes.size(); ++dim) rows *= out_sizes[dim];
-  Product product{.dtype = out_type.dtype,
-                  .m = rows,
-                  .n = weight_sizes[0],
-                  .k = weight_sizes[1],
-                  .lhs = *lhs,
-                  .rhs = {op.weight, 0, weight_strides[1], weight_strides[0]},
-                  .out = *out};
-  if (op.bias) product.addend = broadcast_matrix(op.bias);
-  return accept(product);
+  std::optional<MatrixView> addend;
+  if (op.bias) addend = broadcast_matrix(op.bias);
+  return accept({.dtype = out_type.dtype,
+                 .m = rows,
+                 .n = weight_sizes[0],
+                 .k = weight_sizes[1],
+                 .lhs = *lhs,
+                 .rhs = {op.weight, 0, weight_strides[1], weight_strides[0]},
+                 .out = *out,
+                 .addend = addend});
 }
 
 bool is_large_batch(const Product& product) {

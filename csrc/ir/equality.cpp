@@ -15,20 +15,20 @@ using ValueMap = std::unordered_map<const Value*, const Value*>;
 struct FlatFields {
   std::vector<const void*> attributes;
   std::vector<size_t> lengths;
-  std::vector<const Value*> operands_;
-  std::vector<const Value*> results_;
+  std::vector<const Value*> operand_values;
+  std::vector<const Value*> result_values;
 
-  void operand(std::string_view, Value* value, Access) { operands_.push_back(value); }
-  void optional_operand(std::string_view, Value* value, Access) { operands_.push_back(value); }
+  void operand(std::string_view, Value* value, Access) { operand_values.push_back(value); }
+  void optional_operand(std::string_view, Value* value, Access) { operand_values.push_back(value); }
   void operands(std::string_view, const std::vector<Value*>& values, Access) {
     lengths.push_back(values.size());
-    operands_.insert(operands_.end(), values.begin(), values.end());
+    operand_values.insert(operand_values.end(), values.begin(), values.end());
   }
   void attribute(std::string_view, const auto& value, const auto&) { attributes.push_back(&value); }
-  void result(std::string_view, Value* value, ResultKind) { results_.push_back(value); }
+  void result(std::string_view, Value* value, ResultKind) { result_values.push_back(value); }
   void results(std::string_view, const std::vector<Value*>& values, ResultKind) {
     lengths.push_back(values.size());
-    results_.insert(results_.end(), values.begin(), values.end());
+    result_values.insert(result_values.end(), values.begin(), values.end());
   }
 };
 
@@ -65,13 +65,13 @@ bool ops_equal(const Op& a, const Op& b, ValueMap& map) {
   AttributesEqual attributes{fields_b.attributes};
   visit_fields(a, attributes);
   if (!attributes.equal || fields_a.lengths != fields_b.lengths) return false;
-  for (size_t i = 0; i < fields_a.operands_.size(); ++i) {
-    const Value* operand = fields_a.operands_[i];
-    if ((operand ? map.at(operand) : nullptr) != fields_b.operands_[i]) return false;
+  for (size_t i = 0; i < fields_a.operand_values.size(); ++i) {
+    const Value* operand = fields_a.operand_values[i];
+    if ((operand ? map.at(operand) : nullptr) != fields_b.operand_values[i]) return false;
   }
-  for (size_t i = 0; i < fields_a.results_.size(); ++i) {
-    if (fields_a.results_[i]->type() != fields_b.results_[i]->type()) return false;
-    map[fields_a.results_[i]] = fields_b.results_[i];
+  for (size_t i = 0; i < fields_a.result_values.size(); ++i) {
+    if (fields_a.result_values[i]->type() != fields_b.result_values[i]->type()) return false;
+    map[fields_a.result_values[i]] = fields_b.result_values[i];
   }
   return true;
 }

@@ -8,11 +8,11 @@ namespace {
 
 // Smallest and largest value of an integer dtype, as far as a literal can say it.
 std::pair<int64_t, int64_t> integer_range(DType dtype) {
-  const int64_t bits = 8 * size_in_bytes(dtype);
   const bool is_unsigned =
       dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kU32 || dtype == DType::kU64;
-  const int64_t most =
-      std::numeric_limits<int64_t>::max() >> (is_unsigned && bits < 64 ? 63 - bits : 64 - bits);
+  const auto bits = static_cast<uint64_t>(8 * size_in_bytes(dtype) - (is_unsigned ? 0 : 1));
+  const int64_t most = bits < 63 ? static_cast<int64_t>((uint64_t{1} << bits) - 1)
+                                 : std::numeric_limits<int64_t>::max();
   return {is_unsigned ? 0 : -most - 1, most};
 }
 

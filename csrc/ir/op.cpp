@@ -30,8 +30,8 @@ const OpInfo& Op::info() const {
 
 OpVariant make_payload(std::string_view name) {
   std::string valid;
-#define HOSTJIT_MAKE_PAYLOAD(type)             \
-  if (name == type::kInfo.name) return type{}; \
+#define HOSTJIT_MAKE_PAYLOAD(type)                                          \
+  if (name == type::kInfo.name) return OpVariant(std::in_place_type<type>); \
   valid += concat(valid.empty() ? "" : ", ", type::kInfo.name);
   HOSTJIT_FOR_EACH_OP(HOSTJIT_MAKE_PAYLOAD)
 #undef HOSTJIT_MAKE_PAYLOAD

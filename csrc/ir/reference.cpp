@@ -80,12 +80,12 @@ struct FieldRows {
 
 std::string op_reference() {
   std::string text;
-#define HOSTJIT_APPEND_SECTION(type)            \
-  {                                             \
-    const Op op{type{}, ""};                    \
-    FieldRows fields;                           \
-    visit_fields(op, fields);                   \
-    text += op_section(op.info(), fields.rows); \
+#define HOSTJIT_APPEND_SECTION(type)                      \
+  {                                                       \
+    const Op op{OpVariant(std::in_place_type<type>), ""}; \
+    FieldRows fields;                                     \
+    visit_fields(op, fields);                             \
+    text += op_section(op.info(), fields.rows);           \
   }
   const auto op_section = [](const OpInfo& info, const std::string& rows) {
     std::string section = concat("## ", info.name, "\n\n", info.doc, "\n\n");

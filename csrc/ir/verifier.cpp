@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/verifier.h"
 
+#include <bit>
 #include <unordered_set>
 
 #include "ir/effects.h"
@@ -74,7 +75,8 @@ class ProgramVerifier {
 
   void verify_arena() const {
     const ArenaPlan& arena = program_.arena();
-    const bool power_of_two = arena.alignment > 0 && (arena.alignment & (arena.alignment - 1)) == 0;
+    const bool power_of_two =
+        arena.alignment > 0 && std::has_single_bit(static_cast<uint64_t>(arena.alignment));
     HOSTJIT_CHECK(power_of_two, in_program(), "arena alignment is ", arena.alignment,
                   ", expected a power of two");
     HOSTJIT_CHECK(arena.bytes >= 0 && arena.lower_bound >= 0, in_program(), "arena has ",

@@ -44,9 +44,9 @@ void AliasAnalysis::add_results(const Op& op) {
 }
 
 const std::vector<Value*>& AliasAnalysis::roots(const Value* value) const {
-  static const std::vector<Value*> none;
+  static const std::vector<Value*> kNone;
   const auto found = roots_.find(value);
-  return found == roots_.end() ? none : found->second;
+  return found == roots_.end() ? kNone : found->second;
 }
 
 bool AliasAnalysis::share_root(const Value* a, const Value* b) const {

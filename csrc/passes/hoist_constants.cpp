@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -43,10 +44,9 @@ class HoistableOps {
   // The hoistable work and what it needs.
   std::unordered_set<const Op*> ops_to_move(const Region& body) const {
     std::unordered_set<const Op*> moved;
-    for (auto position = body.rbegin(); position != body.rend(); ++position) {
-      const Op* op = position->get();
-      if (!hoistable_.contains(op) || (!is_work(*op) && !moved.contains(op))) continue;
-      moved.insert(op);
+    for (const auto& op : std::views::reverse(body)) {
+      if (!hoistable_.contains(op.get()) || (!is_work(*op) && !moved.contains(op.get()))) continue;
+      moved.insert(op.get());
       for_each_operand(*op, [&](const Value* value, Access) {
         if (hoistable_.contains(value->producer())) moved.insert(value->producer());
       });

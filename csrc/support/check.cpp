@@ -3,9 +3,9 @@
 
 namespace hostjit {
 
-void throw_error(std::string message) { throw Error(message); }
+void throw_error(const std::string& message) { throw Error(message); }
 
-void throw_internal_error(const char* file, int line, std::string message) {
+void throw_internal_error(const char* file, int line, const std::string& message) {
   throw InternalError(concat(file, ":", line, ": internal error: ", message));
 }
 

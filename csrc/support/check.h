@@ -27,8 +27,8 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-[[noreturn]] void throw_error(std::string message);
-[[noreturn]] void throw_internal_error(const char* file, int line, std::string message);
+[[noreturn]] void throw_error(const std::string& message);
+[[noreturn]] void throw_internal_error(const char* file, int line, const std::string& message);
 
 }  // namespace hostjit
 
