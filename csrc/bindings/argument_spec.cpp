@@ -76,6 +76,7 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
   } else if (PyList_CheckExact(example)) {
     kind_ = Kind::kList;
     std::vector<PyObject*> items;
+    items.reserve(static_cast<size_t>(PyList_GET_SIZE(example)));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(example); ++i) {
       items.push_back(PyList_GET_ITEM(example, i));
     }

@@ -190,7 +190,7 @@ PyObject* specializations(PyObject* object, void*) {
   END_HANDLE_TH_ERRORS
 }
 
-PyMethodDef kMethods[] = {
+PyMethodDef methods[] = {
     {"match", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(match)),
      METH_FASTCALL | METH_KEYWORDS,
      "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
@@ -198,7 +198,7 @@ PyMethodDef kMethods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyMemberDef kMembers[] = {
+PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFunction, weak_references), READONLY,
      nullptr},
@@ -209,12 +209,12 @@ PyMemberDef kMembers[] = {
     {nullptr, 0, 0, 0, nullptr},
 };
 
-PyGetSetDef kGetSet[] = {
+PyGetSetDef computed_members[] = {
     {"specializations", specializations, nullptr, "Most recently used first.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-PyType_Slot kSlots[] = {
+PyType_Slot slots[] = {
     {Py_tp_doc, const_cast<char*>("A function compiled by hostjit; call it as the original.")},
     {Py_tp_new, reinterpret_cast<void*>(construct)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
@@ -224,25 +224,25 @@ PyType_Slot kSlots[] = {
     {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
     {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
     {Py_tp_repr, reinterpret_cast<void*>(represent)},
-    {Py_tp_methods, kMethods},
-    {Py_tp_members, kMembers},
-    {Py_tp_getset, kGetSet},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_getset, computed_members},
     {0, nullptr},
 };
 
-PyType_Spec kSpec = {
+PyType_Spec type_spec = {
     "hostjit._C.CompiledFunction",
     sizeof(CompiledFunction),
     0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
         Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
-    kSlots,
+    slots,
 };
 
 }  // namespace
 
 bool add_compiled_function_type(PyObject* module) {
-  const PyRef type = PyRef::steal(PyType_FromSpec(&kSpec));
+  const PyRef type = PyRef::steal(PyType_FromSpec(&type_spec));
   return type && PyModule_AddObjectRef(module, "CompiledFunction", type.get()) == 0;
 }
 

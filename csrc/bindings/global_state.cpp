@@ -34,7 +34,7 @@ GlobalState GlobalState::current() {
   const c10::AutogradState& autograd = *thread.autograd;
   static const at::Context& context = at::globalContext();
   uint64_t flags = 0;
-  const auto append = [&flags](uint64_t value, int bits) { flags = (flags << bits) | value; };
+  const auto append = [&flags](uint64_t value, unsigned bits) { flags = (flags << bits) | value; };
   append(autograd.get_grad_mode(), 1);
   append(autograd.get_inference_mode(), 1);
   append(autograd.get_fw_grad_mode(), 1);
