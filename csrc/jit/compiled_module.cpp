@@ -171,6 +171,7 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
   if (!result.symbols.empty()) {
     session.target().optimize(*result.module);
     std::vector<std::string> symbols;
+    symbols.reserve(result.symbols.size());
     for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
     const llvm::SmallVector<char, 0> object = session.target().emit_object(*result.module);
     state.kernels_code =
