@@ -4,6 +4,7 @@
 #include <llvm/Object/ELFObjectFile.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
 #include <vector>
@@ -38,19 +39,18 @@ void write_perf_map(llvm::MemoryBufferRef object, const std::map<std::string, vo
                                        "reading generated code");
   const std::vector<FunctionRange> functions = functions_of(*file);
   // All functions are in one section, so one address tells the others.
-  int64_t base = 0;
+  uint64_t base = 0;
   for (const FunctionRange& function : functions) {
     const auto found = addresses.find(function.name);
     if (found == addresses.end()) continue;
-    base = static_cast<int64_t>(reinterpret_cast<uintptr_t>(found->second) - function.offset);
+    base = reinterpret_cast<uintptr_t>(found->second) - function.offset;
   }
   if (base == 0) return;
   std::FILE* map = std::fopen(concat("/tmp/perf-", getpid(), ".map").c_str(), "a");
   HOSTJIT_CHECK(map, "can't write /tmp/perf-", getpid(), ".map (knob perf)");
   for (const FunctionRange& function : functions) {
-    std::fprintf(map, "%llx %llx %s\n",
-                 static_cast<unsigned long long>(base + static_cast<int64_t>(function.offset)),
-                 static_cast<unsigned long long>(function.size), function.name.c_str());
+    std::fprintf(map, "%" PRIx64 " %" PRIx64 " %s\n", base + function.offset, function.size,
+                 function.name.c_str());
   }
   std::fclose(map);
 }

@@ -40,7 +40,7 @@ std::vector<VectorMathVariant> available_variants(
 
 std::map<std::string, void*> symbol_addresses(const std::vector<VectorMathVariant>& variants) {
   std::map<std::string, void*> symbols;
-#define HOSTJIT_EXTERN_ADDRESS(name) symbols[#name] = address(&name);
+#define HOSTJIT_EXTERN_ADDRESS(name) symbols[#name] = address(name);
   HOSTJIT_FOR_EACH_EXTERN(HOSTJIT_EXTERN_ADDRESS)
 #undef HOSTJIT_EXTERN_ADDRESS
   for (const ScalarMathFunction& function : scalar_math_functions()) {
