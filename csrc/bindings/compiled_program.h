@@ -30,6 +30,10 @@ class CompiledProgram {
   // True when some node may issue a warning of PyTorch: operators, and copies from complex to real.
   bool may_warn() const { return may_warn_; }
 
+  // True when a call may take long enough for other threads to want the GIL: operators, and large
+  // kernels, copies and products.
+  bool takes_long() const { return takes_long_; }
+
   // A frame for one call; throws what its initialisation raised. Under the GIL, which makes the one
   // kept here as cheap to take as a pointer is to read; the state's own pool is atomic.
   Frame* take_frame() {
@@ -60,6 +64,7 @@ class CompiledProgram {
   std::unique_ptr<ProgramState> state_;
   MainFunction jit_main_ = nullptr;
   bool may_warn_;
+  bool takes_long_;
   Frame* idle_frame_ = nullptr;
 };
 

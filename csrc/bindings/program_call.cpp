@@ -14,12 +14,26 @@
 namespace hostjit {
 namespace {
 
+int32_t call_without_gil(MainFunction main, void* const* inputs, void** outputs) {
+  PyThreadState* thread = PyEval_SaveThread();
+  const int32_t status = main(/*cache_id=*/0, inputs, outputs);
+  PyEval_RestoreThread(thread);
+  return status;
+}
+
 // Runs `main` with ATen's warnings turned into Python's, as every torch function does.
 int32_t call_with_warnings(MainFunction main, void* const* inputs, void** outputs) {
   torch::PyWarningHandler warnings;
-  const int32_t status = main(/*cache_id=*/0, inputs, outputs);
+  const int32_t status = call_without_gil(main, inputs, outputs);
   if (status != 0) warnings.set_in_exception();
   return status;
+}
+
+int32_t call_main(const CompiledProgram& program, MainFunction main, void* const* inputs,
+                  void** outputs) {
+  if (program.may_warn()) return call_with_warnings(main, inputs, outputs);
+  if (program.takes_long()) return call_without_gil(main, inputs, outputs);
+  return main(/*cache_id=*/0, inputs, outputs);
 }
 
 // Sets the Python error that PyTorch sets for the exception the frame recorded.
@@ -107,9 +121,7 @@ bool ProgramCall::run(MainFunction main) {
   c10::SmallVector<void*, 8> raw;
   for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
   void* const* inputs = inputs_.data() + 1;
-  const int32_t status = program_.may_warn() ? call_with_warnings(main, inputs, raw.data())
-                                             : main(/*cache_id=*/0, inputs, raw.data());
-  if (status != 0) {
+  if (call_main(program_, main, inputs, raw.data()) != 0) {
     set_error();
     return false;
   }

@@ -29,6 +29,7 @@ class ProgramCall {
   // outlives this object's last run.
   void keep_outputs(KeptTensors& kept);
 
+  // Releases the GIL for a program that takes_long(): then the caller keeps the tensors alive.
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.
   bool run(MainFunction main);

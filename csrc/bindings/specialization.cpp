@@ -202,6 +202,12 @@ PyObject* Specialization::run(const Leaves& leaves) {
   const bool evaluator = runtime_ == RuntimeChoice::kEvaluator ||
                          (runtime_ == RuntimeChoice::kKnob && !host_ir_jit_enabled());
   const MainFunction main = evaluator ? program_->evaluator_main() : program_->jit_main();
+  // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
+  c10::SmallVector<PyRef, 4> alive;
+  if (program_->takes_long()) {
+    for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
+    for (size_t i = 0; i < bindings_.size(); ++i) alive.push_back(PyRef::share(input(i, leaves)));
+  }
   ProgramCall call(*program_);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
   if (!(reused_ ? run_reusing(call, main, leaves) : call.run(main))) return nullptr;

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -119,3 +121,46 @@ def test_a_row_that_cannot_be_divided_stays_in_one_thread() -> None:
     x = torch.rand(1_000_003)
     torch.testing.assert_close(fast(x), x.sum())
     assert "grid=" not in fast.host_ir()
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Run `work` in another thread, as soon as this one releases the GIL: nothing else lets it."""
+    go = threading.Event()
+    other = threading.Thread(target=lambda: (go.wait(), work()))
+    other.start()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(100.0)
+    try:
+        go.set()
+        yield
+    finally:
+        sys.setswitchinterval(before)
+        other.join()
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_long_calls_let_other_threads_run(runtime: str) -> None:
+    torch.set_num_threads(1)
+    x = torch.randn(1 << 20)
+    fast = hostjit.compile(gate, runtime=runtime)
+    fast(x, x)
+    seen: list[str] = []
+    with beside(lambda: seen.append("other")):
+        fast(x, x)
+        seen.append("call")
+    assert seen == ["other", "call"]
+
+
+def test_an_input_may_go_away_during_a_call() -> None:
+    torch.set_num_threads(1)
+
+    def from_list(parts: list[torch.Tensor]) -> torch.Tensor:
+        return gate(parts[0], parts[1])
+
+    fast = hostjit.compile(from_list)
+    parts = [torch.ones(1 << 20), torch.ones(1 << 20)]
+    expected = fast(parts)
+    with beside(parts.clear):
+        result = fast(parts)
+    assert torch.equal(result, expected)
