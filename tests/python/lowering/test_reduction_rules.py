@@ -13,6 +13,9 @@ from against_eager import RUNTIMES, check_compiled
 
 import hostjit
 
+# A variance of one element is asked for on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+
 Tensor = torch.Tensor
 Dims = int | tuple[int, ...]
 
@@ -115,7 +118,7 @@ def test_integers(dim: int, dtype: torch.dtype) -> None:
 
     def function(x: Tensor) -> list[Tensor]:
         if dtype is torch.bool:
-            one = [x.argmax(dim) if False else x.amax(dim), *x.max(dim), *x.min(dim), x.prod(dim)]
+            one = [*x.max(dim), *x.min(dim), x.prod(dim)]
             return [*over_many_dims(x, dim, False), *one, x.sum(), x.any(), x.all()]
         same = [x.sum(dim, dtype=dtype), x.prod(dim, dtype=dtype)]
         return [
