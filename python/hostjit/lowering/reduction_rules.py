@@ -116,13 +116,19 @@ def _operand_dtype(context: ReductionContext) -> DType:
     return context.tensor_dtypes("self")[0]
 
 
+def _require_numbers(context: ReductionContext) -> None:
+    context.require(_operand_dtype(context) is not DType.BOOL, "eager raises for bool")
+
+
 @reduces("aten.argmax.default", rows=over_dims)
 def argmax(context: ReductionContext) -> int:
+    _require_numbers(context)
     return _place_of_extreme(context, "max")[1]
 
 
 @reduces("aten.argmin.default", rows=over_dims)
 def argmin(context: ReductionContext) -> int:
+    _require_numbers(context)
     return _place_of_extreme(context, "min")[1]
 
 
