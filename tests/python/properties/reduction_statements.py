@@ -95,6 +95,9 @@ def softmax(draw: Draw, program: Program) -> Statement:
     dim = draw(st.integers(-dims, dims - 1))
     function = draw(st.sampled_from(("torch.softmax", "torch.log_softmax", "F.softmin")))
     dtype = draw(st.sampled_from(("", "", ", dtype=torch.float64", ", dtype=torch.float32")))
+    # Eager rounds the sum to the half type before its logarithm; kernels round the result only.
+    if function == "torch.log_softmax" and program.values[x].dtype.itemsize == 2 and not dtype:
+        raise UnfitError
     return Statement(f"{function}({x}, dim={dim}{dtype})", exact=False)
 
 
