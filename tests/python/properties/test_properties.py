@@ -111,15 +111,12 @@ def test_linear_of_an_input_with_an_inner_expanded_dim() -> None:
     torch.testing.assert_close(hostjit.compile(linear)(x, weight), linear(x, weight))
 
 
-@pytest.mark.parametrize("name", ["index", "log_sigmoid", "xlogy", "batch_norm"])
+@pytest.mark.parametrize("name", ["index", "log_sigmoid", "xlogy"])
 def test_operators_whose_fake_tensors_have_other_strides(name: str) -> None:
     x, indices = torch.ones(3, 2).t(), torch.tensor([[0, 1, 1], [1, 0, 0]]).t()
     function = {
         "index": lambda: x[indices],
         "log_sigmoid": lambda: torch.nn.functional.logsigmoid(x),
-        "batch_norm": lambda: torch.nn.functional.batch_norm(
-            torch.ones(7, 8, 2).mT, torch.zeros(2), torch.ones(2)
-        ),
         "xlogy": lambda: torch.xlogy(x.to(torch.int32), torch.ones(3, 2, 3, dtype=torch.int32)),
     }[name]
     torch.testing.assert_close(hostjit.compile(function)(), function())
