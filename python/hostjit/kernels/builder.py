@@ -73,8 +73,10 @@ class KernelBuilder:
         return self._add(Index(strides, offset), DType.I64)
 
     def cast(self, value: int, dtype: DType) -> int:
-        """Convert; nothing happens if the value has that type already."""
-        if self.dtype(value) is dtype:
+        """Convert, rounding to the half types; nothing happens if the value is one of `dtype`."""
+        made = self.values[value]
+        is_exact = isinstance(made, Load | Cast) and made.dtype is dtype
+        if self.dtype(value) is dtype or is_exact:
             return value
         return self._add(Cast(value, dtype), dtype.register)
 
@@ -87,7 +89,12 @@ class KernelBuilder:
         return self._add(Reduce(name, value), reduced_dtype(name, self.dtype(value)))
 
     def store(self, operand: int, value: int, strides: tuple[int, ...], offset: int = 0) -> None:
-        self.stores.append(Store(operand, self.outputs[operand].dtype, value, strides, offset))
+        dtype = self.outputs[operand].dtype
+        made = self.values[value]
+        if isinstance(made, Cast) and made.dtype is dtype is not dtype.register:
+            # The store rounds; once is enough.
+            value = made.operand if self.dtype(made.operand) is dtype.register else value
+        self.stores.append(Store(operand, dtype, value, strides, offset))
 
     def build(self) -> PointwiseKernel:
         return PointwiseKernel(

@@ -60,8 +60,7 @@ def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
 
     Nodes fuse with their producers, through views that only reorder elements, and with siblings
     that read the same buffer. The reductions of a group share their rows; what is known per row
-    meets the elements of the row where it is broadcast to them. Intermediate values of the half
-    types stay `f32` inside a kernel.
+    meets the elements of the row where it is broadcast to them.
 
     Arguments: a graph of ATen nodes with `meta["val"]`, without dead code; a prefix for kernel
     names.

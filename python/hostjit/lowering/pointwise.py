@@ -189,7 +189,7 @@ def emit(node: Node, builder: KernelBuilder, reader: OperandReader) -> int:
     """Add the instructions of `node` to a kernel.
 
     Arguments: a node with a rule, the kernel, and where operands come from.
-    Returns: the value of the node's element, in the register type of the node's dtype.
+    Returns: the value of the node's element, rounded to the node's dtype, in its register type.
     Raises NotFusableError if the node's arguments are outside what its rule covers.
     """
     rule = pointwise.find(node.target) or creates.find(node.target)
@@ -197,7 +197,7 @@ def emit(node: Node, builder: KernelBuilder, reader: OperandReader) -> int:
         raise NotFusableError(f"{node.target} has no pointwise rule")
     context = PointwiseContext(node, builder, reader)
     try:
-        return builder.cast(rule(context), dtype_of(node).register)
+        return builder.cast(rule(context), dtype_of(node))
     except ValueError as error:
         # The kernel's operation is not defined for this type; neither is eager's.
         raise NotFusableError(str(error)) from error

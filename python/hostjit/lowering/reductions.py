@@ -234,7 +234,7 @@ def emit_reduction(node: Node, builder: KernelBuilder, reader: RowReader) -> tup
         raise NotFusableError(str(error)) from error
     values = emitted if isinstance(emitted, tuple) else (emitted,)
     dtypes = context.result_dtypes()
-    return tuple(builder.cast(v, d.register) for v, d in zip(values, dtypes, strict=False))
+    return tuple(builder.cast(v, d) for v, d in zip(values, dtypes, strict=False))
 
 
 class _Probe:

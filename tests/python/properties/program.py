@@ -37,8 +37,8 @@ class Program:
     values: what eager made of the inputs' first variant, by name.
     inexact: the names of values that may be off by rounding; a statement whose result may jump
         for a small change of an operand takes no such value.
-    final: the names of values that no statement takes. TODO: none, once kernels round the results
-        of the half types between two operators.
+    final: the names of values that no statement takes: inexact ones of the half types, where a
+        small difference may round to a large one.
     """
 
     style: str
@@ -94,7 +94,7 @@ class Program:
         words = {word for word in self.inexact if word in statement.expression}
         if words or not statement.exact:
             self.inexact.add(name)
-        if value.dtype in (torch.float16, torch.bfloat16):
+        if name in self.inexact and value.dtype in (torch.float16, torch.bfloat16):
             self.final.add(name)
 
     def source(self) -> str:

@@ -96,7 +96,6 @@ def test_agrees_with_eager(family: str) -> None:
 # What the random programs avoid until it is repaired: then these tests say so.
 
 
-@pytest.mark.xfail(reason="kernels keep float32 between operators of the half types")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_round_after_every_operator(dtype: torch.dtype) -> None:
     x = torch.full((4,), 3001.0, dtype=dtype)
