@@ -27,7 +27,7 @@ Tensor = torch.Tensor
 # Steps of recurrent networks that are unrolled, over all layers and directions, and multiply-adds
 # of one of them.
 _MAX_STEPS = 64
-_MAX_STEP_MULTIPLY_ADDS = 1 << 22
+_MAX_STEP_MULTIPLY_ADDS = 1 << 19
 # Elements of the attention matrix, all heads together, up to which it is computed as such.
 _MAX_SCORES = 1 << 16
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from hostjit.kernels.cascade import cascade
@@ -69,6 +70,13 @@ class _RowWriter:
             if output is None
             else self.loops.find(output)
             for value, output in self.plan.caches.items()
+        }
+        # LLVM turns an extreme over what a mask leaves, with an infinity elsewhere, into a
+        # condition that its vectoriser refuses: it must not see the infinity.
+        self.infinities = {
+            number: emitter.constant(value.dtype, value.number).intrinsic("arithmetic.fence")
+            for number, value in enumerate(kernel.values)
+            if isinstance(value, Constant) and value.dtype.is_float and math.isinf(value.number)
         }
         self.slots: dict[int, Any] = {}
         self.totals: dict[int, list[Any]] = {}
@@ -243,7 +251,8 @@ class _Point:
                     return Value(emitter, DType.I64, cursor)
                 return load(emitter, cursor, value.dtype)
             case Constant():
-                return emitter.constant(value.dtype, value.number)
+                known = writer.infinities.get(number)
+                return known or emitter.constant(value.dtype, value.number)
             case ScalarArgument():
                 kernel = writer.kernel
                 first = len(kernel.inputs) + len(kernel.outputs)

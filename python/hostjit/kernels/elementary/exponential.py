@@ -84,13 +84,14 @@ class Reduced:
         power = self.power
         return multiply_add(power * -self.rest, self.slope, number - power)
 
-    def scaled(self) -> Value:
-        """The number for a reduction with bias 254, where n is in [-252, 252].
+    def scaled(self, vanishes: Value) -> Value:
+        """The number for a reduction with bias 254, where n is in [-252, 252]; 0 if it `vanishes`.
 
-        Two factors reach every result, denormal or infinite.
+        Two factors reach every result, denormal or infinite. Products that underflow cost a
+        hundred cycles, and masked attention is full of zeros: those are not computed.
         """
         first, second = self._halves()
-        return self.fraction * first * second
+        return self.fraction * vanishes.where(0.0, first) * second
 
     def wide_power(self) -> Value:
         """2**n for a reduction with bias 254; it may be denormal, zero or infinite."""
@@ -143,20 +144,22 @@ def reduce_power_of_2(x: Value, factor: float = 1.0) -> Reduced:
 def exp(x: Value) -> Value:
     """Compute e**x."""
     x = (x > _LARGEST_EXPONENT).where(_LARGEST_EXPONENT, x)
-    x = (x < _SMALLEST_EXPONENT).where(_SMALLEST_EXPONENT, x)
-    return reduce_exponential(x, bias=2 * 127).scaled()
+    vanishes = x < _SMALLEST_EXPONENT
+    x = vanishes.where(_SMALLEST_EXPONENT, x)
+    return reduce_exponential(x, bias=2 * 127).scaled(vanishes)
 
 
 @float32_form
 def exp2(x: Value) -> Value:
     """Compute 2**x."""
     x = (x > 129.0).where(129.0, x)
-    x = (x < -151.0).where(-151.0, x)
+    vanishes = x < -151.0
+    x = vanishes.where(-151.0, x)
     shift = _ROUND + 2 * 127
     biased = x + shift
     rest = x - (biased - shift)
     slope = multiply_add(rest, polynomial(rest, _POWER_TAIL), _LOG_2)
-    return Reduced(biased, rest, slope).scaled()
+    return Reduced(biased, rest, slope).scaled(vanishes)
 
 
 @float32_form
