@@ -9,6 +9,7 @@
 
 #include "codegen/codegen.h"
 #include "jit/jit.h"
+#include "jit/kernel_texts.h"
 #include "jit/object_cache.h"
 #include "jit/session.h"
 #include "support/dump.h"
@@ -46,6 +47,7 @@ std::string module_text(const llvm::Module& module) {
   return text;
 }
 
+// Before compilation, which may fail because of them.
 void dump_kernels(const Program& program) {
   if (!is_enabled(Knob::kDumpKernels)) return;
   for (const auto& [name, kernel] : program.kernels()) {
@@ -71,7 +73,7 @@ struct CompiledModule::State {
 
   // Emits the program again and hands it to `write`, optimised or not. Takes the session.
   template <class Write>
-  std::string text(bool is_optimized, Write write) const {
+  auto text(bool is_optimized, Write write) const {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
     CompileContext context(program.name());
@@ -79,6 +81,12 @@ struct CompiledModule::State {
         generate(program, context.get(), session.target().codegen_options());
     if (is_optimized) session.target().optimize(*module);
     return write(session.target(), *module);
+  }
+
+  std::vector<KernelText> kernel_texts() const {
+    return text(/*is_optimized=*/false, [](HostTarget& target, llvm::Module& module) {
+      return hostjit::kernel_texts(target, module);
+    });
   }
 
   // The object file of the program, by LLVM.
@@ -143,13 +151,30 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) 
   if (!interface.init_symbol.empty()) state->init = function(interface.init_symbol);
   state->layout = std::move(interface.layout);
   std::unique_ptr<CompiledModule> compiled(new CompiledModule(std::move(state)));
+  compiled->dump_texts();
+  return compiled;
+}
+
+void CompiledModule::dump_texts() const {
+  const Program& program = state_->program;
+  if (is_enabled(Knob::kDumpKernels)) {
+    const std::string kernel_prefix = "kernel.";
+    for (const KernelText& kernel : state_->kernel_texts()) {
+      std::string stage = kernel.symbol.substr(program.name().size() + 1);
+      if (stage.starts_with(kernel_prefix)) {
+        stage.replace(0, kernel_prefix.size(), "kernel_");
+      } else {
+        dump({Knob::kDumpKernels, program.name(), stage, "ll"}, kernel.llvm_ir);
+      }
+      dump({Knob::kDumpKernels, program.name(), stage, "s"}, kernel.assembly);
+    }
+  }
   if (is_enabled(Knob::kDumpLlvmIr)) {
-    dump({Knob::kDumpLlvmIr, program.name(), "main", "ll"}, compiled->llvm_ir());
+    dump({Knob::kDumpLlvmIr, program.name(), "main", "ll"}, llvm_ir());
   }
   if (is_enabled(Knob::kDumpAsm)) {
-    dump({Knob::kDumpAsm, program.name(), "main", "s"}, compiled->assembly());
+    dump({Knob::kDumpAsm, program.name(), "main", "s"}, assembly());
   }
-  return compiled;
 }
 
 MainFunction CompiledModule::main() const { return state_->main; }

@@ -32,7 +32,8 @@ namespace hostjit {
   X(kDumpHostIr, kDump, "host_ir", kDirectory, false, "", "The Host IR that is compiled.")     \
   X(kDumpHostIrPasses, kDump, "host_ir_passes", kDirectory, false, "",                         \
     "The Host IR before the passes and after each.")                                           \
-  X(kDumpKernels, kDump, "kernels", kDirectory, false, "", "The LLVM IR of each kernel.")      \
+  X(kDumpKernels, kDump, "kernels", kDirectory, false, "",                                     \
+    "The LLVM IR and the assembly of each kernel.")                                            \
   X(kDumpLlvmIr, kDump, "llvm_ir", kDirectory, false, "", "The LLVM IR of main, optimised.")   \
   X(kDumpAsm, kDump, "asm", kDirectory, false, "", "The assembly of main.")
 

@@ -51,6 +51,24 @@ def test_dumps_go_to_stderr_without_a_directory() -> None:
     assert "program @" in result.stderr
 
 
+def test_each_kernel_comes_with_its_assembly(tmp_path: Path) -> None:
+    code = """
+import torch, hostjit
+with torch.no_grad():
+    fast = hostjit.compile(lambda x, w: torch.tanh(x @ w) * 2 + x)
+    fast(torch.ones(8, 8), torch.ones(8, 8))
+"""
+    result = run(code, HOSTJIT_DUMP="kernels", HOSTJIT_DUMP_DIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    texts = {path.name.split("_", 1)[1]: path.read_text() for path in tmp_path.iterdir()}
+    for part in ("kernel_", "product."):
+        (ir,) = (text for name, text in texts.items() if part in name and name.endswith(".ll"))
+        (asm,) = (text for name, text in texts.items() if part in name and name.endswith(".s"))
+        assert "define" in ir
+        assert "ret" in asm
+        assert asm.count(".globl") == 1
+
+
 def test_the_environment_picks_the_runtime() -> None:
     code = PROGRAM + "\nprint([row['current'] for row in hostjit._C.knob_rows()][0])"
     assert "off" in run(code, HOSTJIT_DISABLE="host_ir_jit").stdout
