@@ -2,6 +2,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "bindings/compiled_function.h"
 #include "bindings/compiled_program.h"
 #include "bindings/program_bindings.h"
@@ -151,6 +153,19 @@ void bind_call_path(py::module_& module) {
           py::arg("optimized") = true)
       .def("asm", [](const CompiledProgram& p) { return p.module().assembly(); })
       .def("memory_plan", [](const CompiledProgram& p) { return memory_plan_report(p.program()); })
+      .def("begin_timing", &CompiledProgram::begin_timing,
+           "Until end_timing(), calls by either runtime run code that times its nodes.")
+      .def("end_timing", &CompiledProgram::end_timing)
+      .def(
+          "take_node_times",
+          [](const CompiledProgram& p) {
+            const std::span<int64_t> times = p.node_times();
+            const std::vector<int64_t> taken(times.begin(), times.end());
+            std::ranges::fill(times, 0);
+            return taken;
+          },
+          "What the last call noted, in nanoseconds of a steady clock, and 0 where it noted\n"
+          "nothing: two entries at its begin, one after each op of the body, one at the end.")
       .def(
           "timings",
           [](const CompiledProgram& p) {

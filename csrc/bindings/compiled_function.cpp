@@ -175,6 +175,15 @@ PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyO
   END_HANDLE_TH_ERRORS
 }
 
+// profile(*args, calls=100, **kwargs): owner.profile of this function.
+PyObject* profile(PyObject* object, PyObject* args, PyObject* kwargs) {
+  const PyRef method = PyRef::steal(PyObject_GetAttrString(as_compiled(object)->owner, "profile"));
+  const PyRef self = PyRef::steal(PyTuple_Pack(1, object));
+  if (!method || !self) return nullptr;
+  const PyRef all = PyRef::steal(PySequence_Concat(self.get(), args));
+  return all ? PyObject_Call(method.get(), all.get(), kwargs) : nullptr;
+}
+
 PyObject* forget(PyObject* object, PyObject*) {
   as_compiled(object)->specializations->clear();
   Py_RETURN_NONE;
@@ -194,6 +203,13 @@ PyMethodDef methods[] = {
     {"match", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(match)),
      METH_FASTCALL | METH_KEYWORDS,
      "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
+    {"profile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(profile)),
+     METH_VARARGS | METH_KEYWORDS,
+     "profile(*args, calls=100, **kwargs)\n--\n\nMeasures each node of the program that answers "
+     "this "
+     "call, in so many\ncalls of code that looks at the clock after every node; as many calls of "
+     "the "
+     "usual\ncode come before, and one more. Returns a Profile: its text is a table."},
     {"forget", forget, METH_NOARGS, "forget()\n--\n\nDrops every specialization."},
     {nullptr, nullptr, 0, nullptr},
 };

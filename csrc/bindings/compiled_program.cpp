@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "passes/pipeline.h"
+#include "support/check.h"
 
 namespace hostjit {
 namespace {
@@ -72,7 +73,15 @@ Frame* CompiledProgram::take_another_frame() {
   return state_->take();
 }
 
+void CompiledProgram::begin_timing() {
+  if (!timed_) timed_ = CompiledModule::compile(program_, /*time_nodes=*/true);
+  HOSTJIT_CHECK(jit_main_ == module_->main(), "program '", program_.name(),
+                "': its nodes are being timed already");
+  jit_main_ = timed_->main();
+}
+
 MainFunction CompiledProgram::evaluator_main() {
+  if (jit_main_ != module_->main()) return jit_main_;
   std::call_once(evaluator_made_, [this] {
     evaluator_ = std::make_unique<Evaluator>(program_, module_->packed_kernels());
     state_->set_evaluator(evaluator_.get());

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,7 +16,7 @@
 namespace hostjit {
 
 // A Host IR program made runnable by both runtimes: after the passes, with its compiled code, its
-// evaluator and its frames. Immutable; calls from several threads that hold the GIL are fine.
+// evaluator and its frames. Calls from several threads that hold the GIL are fine.
 class CompiledProgram {
  public:
   // Runs the pass pipeline on `program` and compiles it. Throws Error.
@@ -50,6 +51,15 @@ class CompiledProgram {
     }
   }
 
+  // Until end_timing, calls by either runtime run code that times its nodes, compiled when first
+  // asked for. Throws Error while they already do.
+  void begin_timing();
+  void end_timing() { jit_main_ = module_->main(); }
+  // See CompiledModule::node_times.
+  std::span<int64_t> node_times() const {
+    return timed_ ? timed_->node_times() : std::span<int64_t>();
+  }
+
   // The evaluator is made when it is first asked for.
   MainFunction evaluator_main();
 
@@ -59,6 +69,8 @@ class CompiledProgram {
   Program program_;
   std::vector<PassTiming> pass_timings_;
   std::unique_ptr<CompiledModule> module_;
+  // Null before begin_timing. Its frames are those of module_: the layouts are the same.
+  std::unique_ptr<CompiledModule> timed_;
   std::once_flag evaluator_made_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<ProgramState> state_;

@@ -58,17 +58,18 @@ std::string emit_packed(llvm::Module& module, const std::string& name, llvm::Fun
 
 CodeInterface code_interface(const Program& program) {
   return {StoragePlan(program).layout(), program.name() + ".main",
-          program.init().empty() ? "" : program.name() + ".init"};
+          program.init().empty() ? "" : program.name() + ".init", program.name() + ".node_times"};
 }
 
 std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext& context,
-                                       const CodegenOptions& options) {
+                                       const CodegenOptions& options, bool time_nodes) {
   const StoragePlan storage(program);
   std::unique_ptr<llvm::Module> module = make_module(program.name(), context, options);
   KernelLinker kernels(program, *module);
   ProductKernels products(*module, options.vector_bits);
   Dispatcher dispatcher(program, storage, kernels, products, *module);
   const CodeInterface interface = code_interface(program);
+  if (time_nodes) dispatcher.time_nodes(interface.times_symbol);
   dispatcher.emit_main(interface.main_symbol);
   if (!interface.init_symbol.empty()) dispatcher.emit_init(interface.init_symbol);
   dispatcher.finish();

@@ -30,7 +30,8 @@ struct CodegenOptions {
 struct CodeInterface {
   FrameLayout layout;
   std::string main_symbol;
-  std::string init_symbol;  // empty when the program hoisted nothing
+  std::string init_symbol;   // empty when the program hoisted nothing
+  std::string times_symbol;  // of code that times its nodes
 };
 // Throws Error that names the value when memory of the program is not static.
 CodeInterface code_interface(const Program& program);
@@ -38,8 +39,14 @@ CodeInterface code_interface(const Program& program);
 // Emits main and init of a static program, kernels linked in, into one module of `context`. The
 // module depends on the program and the options only, and holds no address of this process.
 // Throws Error that names kernel or value when the program can't be compiled.
+//
+// With `time_nodes` every call writes hostjit_now() into the int64_t[num_node_times] at
+// times_symbol: twice at its begin, so that the difference is what looking at the clock costs, then
+// at 2 + i when op i of the body is done, and at the end. An op without code leaves its place
+// alone.
 std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext& context,
-                                       const CodegenOptions& options);
+                                       const CodegenOptions& options, bool time_nodes = false);
+inline size_t num_node_times(const Program& program) { return program.body().size() + 3; }
 
 struct PackedKernelsResult {
   std::unique_ptr<llvm::Module> module;

@@ -35,8 +35,9 @@ void Dispatcher::emit_main(const std::string& symbol) {
   begin_function(symbol);
   emit_init_scalars();
   node_ = static_cast<int64_t>(program_.init().size());
-  emit_region(program_.body());
+  emit_body();
   emit_outputs();
+  note_time(program_.body().size() + 2);
   end_function();
 }
 
@@ -82,10 +83,26 @@ void Dispatcher::end_function() {
 }
 
 void Dispatcher::emit_region(const Region& region) {
-  for (const auto& op : region) {
-    visit_op(*op, [&](const auto& payload) { emit(payload); });
-    ++node_;
+  for (const auto& op : region) emit_op(*op);
+}
+
+void Dispatcher::emit_body() {
+  note_time(0);
+  note_time(1);
+  size_t index = 2;
+  for (const auto& op : program_.body()) {
+    const llvm::BasicBlock* block = builder_.GetInsertBlock();
+    const size_t length = block->size();
+    emit_op(*op);
+    const bool has_code = builder_.GetInsertBlock() != block || block->size() != length;
+    if (has_code) note_time(index);
+    ++index;
   }
+}
+
+void Dispatcher::emit_op(const Op& op) {
+  visit_op(op, [&](const auto& payload) { emit(payload); });
+  ++node_;
 }
 
 void Dispatcher::emit_init_scalars() {

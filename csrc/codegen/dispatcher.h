@@ -27,6 +27,8 @@ class Dispatcher {
   Dispatcher(const Program& program, const StoragePlan& storage, KernelLinker& kernels,
              ProductKernels& products, llvm::Module& module);
 
+  // Before emit_main: main notes when each node is done, as generate() says.
+  void time_nodes(const std::string& symbol);
   // Both make a function of type MainFunction. finish comes after them.
   void emit_main(const std::string& symbol);
   void emit_init(const std::string& symbol);
@@ -56,11 +58,15 @@ class Dispatcher {
   // profiling.cpp
   void emit(const RangePush& op);
   void emit(const RangePop& op);
+  // Does nothing unless nodes are timed.
+  void note_time(size_t index);
 
   // dispatcher.cpp: the frame of a function
   void begin_function(const std::string& name);
   void end_function();
   void emit_region(const Region& region);
+  void emit_body();
+  void emit_op(const Op& op);
   // Scalars of init that body uses: they cost nothing to compute again.
   void emit_init_scalars();
   void emit_outputs();
@@ -129,6 +135,7 @@ class Dispatcher {
   llvm::IRBuilder<> entry_builder_;  // loads that happen once, before everything else
   llvm::Type* pointer_;
   llvm::GlobalVariable* constants_ = nullptr;
+  llvm::GlobalVariable* node_times_ = nullptr;  // null: nodes are not timed
 
   // Per kernel and pointer operand: written, and apart from all others at every launch.
   std::map<llvm::Function*, std::vector<bool>> kernel_operands_apart_;

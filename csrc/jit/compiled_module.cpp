@@ -58,14 +58,16 @@ void dump_kernels(const Program& program) {
 }  // namespace
 
 struct CompiledModule::State {
-  explicit State(Program source) : program(std::move(source)) {}
+  State(Program source, bool timed) : program(std::move(source)), time_nodes(timed) {}
 
   Program program;  // texts and packed kernels are made from it
+  bool time_nodes;
   FrameLayout layout;
   CompileTimings timings;
   std::optional<LoadedCode> code;
   MainFunction main = nullptr;
   MainFunction init = nullptr;
+  std::span<int64_t> node_times;
 
   std::mutex kernels_mutex;  // guards what follows; taken before the session's
   std::optional<LoadedCode> kernels_code;
@@ -78,7 +80,7 @@ struct CompiledModule::State {
     const std::lock_guard lock(session.mutex());
     CompileContext context(program.name());
     const std::unique_ptr<llvm::Module> module =
-        generate(program, context.get(), session.target().codegen_options());
+        generate(program, context.get(), session.target().codegen_options(), time_nodes);
     if (is_optimized) session.target().optimize(*module);
     return write(session.target(), *module);
   }
@@ -95,7 +97,7 @@ struct CompiledModule::State {
     std::unique_ptr<llvm::Module> module;
     {
       const ScopedTimer timer(timings.emit);
-      module = generate(program, context.get(), target.codegen_options());
+      module = generate(program, context.get(), target.codegen_options(), time_nodes);
       context.check();
     }
     {
@@ -114,7 +116,7 @@ struct CompiledModule::State {
     const std::optional<ObjectCache> cache = ObjectCache::of_knobs();
     if (cache) {
       const ScopedTimer timer(timings.cache);
-      key = object_key(program, target.description());
+      key = object_key(program, target.description() + (time_nodes ? " node times" : ""));
       if (key) {
         if (std::optional<std::string> found = cache->find(*key)) return *std::move(found);
       }
@@ -131,9 +133,9 @@ struct CompiledModule::State {
 CompiledModule::CompiledModule(std::unique_ptr<State> state) : state_(std::move(state)) {}
 CompiledModule::~CompiledModule() = default;
 
-std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) {
-  auto state = std::make_unique<State>(program.clone());
-  dump_kernels(program);
+std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, bool time_nodes) {
+  auto state = std::make_unique<State>(program.clone(), time_nodes);
+  if (!time_nodes) dump_kernels(program);
   CodeInterface interface = code_interface(program);
   {
     JitSession& session = JitSession::instance();
@@ -141,6 +143,7 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) 
     const std::string object = state->object(session.target());
     std::vector<std::string> symbols = {interface.main_symbol};
     if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
+    if (time_nodes) symbols.push_back(interface.times_symbol);
     const ScopedTimer timer(state->timings.link);
     state->code = session.link(object, program.name(), symbols);
   }
@@ -149,9 +152,13 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program) 
   };
   state->main = function(interface.main_symbol);
   if (!interface.init_symbol.empty()) state->init = function(interface.init_symbol);
+  if (time_nodes) {
+    auto* first = static_cast<int64_t*>(state->code->find(interface.times_symbol));
+    state->node_times = {first, num_node_times(program)};
+  }
   state->layout = std::move(interface.layout);
   std::unique_ptr<CompiledModule> compiled(new CompiledModule(std::move(state)));
-  compiled->dump_texts();
+  if (!time_nodes) compiled->dump_texts();
   return compiled;
 }
 
@@ -180,6 +187,7 @@ void CompiledModule::dump_texts() const {
 MainFunction CompiledModule::main() const { return state_->main; }
 MainFunction CompiledModule::init() const { return state_->init; }
 const FrameLayout& CompiledModule::layout() const { return state_->layout; }
+std::span<int64_t> CompiledModule::node_times() const { return state_->node_times; }
 const CompileTimings& CompiledModule::timings() const { return state_->timings; }
 
 const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() const {

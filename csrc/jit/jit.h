@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "ir/program.h"
@@ -29,7 +30,8 @@ class CompiledModule {
   // Compiles for the CPU of this process, or takes what an earlier process with the same program
   // left in the object cache. Throws Error that names the kernel and has LLVM's
   // diagnostic when a kernel text is wrong, InternalError when LLVM fails otherwise.
-  static std::unique_ptr<CompiledModule> compile(const Program& program);
+  // With `time_nodes` the code notes when each node is done, see node_times.
+  static std::unique_ptr<CompiledModule> compile(const Program& program, bool time_nodes = false);
 
   ~CompiledModule();
   CompiledModule(const CompiledModule&) = delete;
@@ -39,6 +41,9 @@ class CompiledModule {
   // Fills the hoisted constants of a new frame; null when the program has none.
   MainFunction init() const;
   const FrameLayout& layout() const;
+  // What the last call of main wrote: nanoseconds of a steady clock, as generate() says. Empty
+  // unless the code times its nodes. Calls from several threads at once mix theirs.
+  std::span<int64_t> node_times() const;
   const CompileTimings& timings() const;
 
   // The kernels behind the interface that the evaluator calls. Compiled when first asked for.
@@ -51,6 +56,7 @@ class CompiledModule {
 
  private:
   struct State;
+  void dump_texts() const;
   explicit CompiledModule(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

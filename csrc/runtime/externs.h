@@ -79,6 +79,9 @@ int32_t hostjit_linear(Frame* frame, void* input, void* weight, void* bias, void
 // Division by zero in index arithmetic and other errors that generated code finds itself.
 void hostjit_fail(Frame* frame, const char* message) noexcept;
 
+// Nanoseconds of a steady clock.
+int64_t hostjit_now() noexcept;
+
 // Profiler ranges. Generated code checks hostjit_profiling_enabled() first.
 bool hostjit_profiling_enabled() noexcept;
 void hostjit_range_push(Frame* frame, const char* label) noexcept;
@@ -107,6 +110,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_addmm)                 \
   X(hostjit_linear)                \
   X(hostjit_fail)                  \
+  X(hostjit_now)                   \
   X(hostjit_profiling_enabled)     \
   X(hostjit_range_push)            \
   X(hostjit_range_pop)

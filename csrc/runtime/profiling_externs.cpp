@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/record_function.h>
 
+#include <chrono>
+
 #include "runtime/extern_status.h"
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
@@ -12,6 +14,10 @@
 namespace hostjit {
 
 extern "C" {
+
+int64_t hostjit_now() noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
 
 // What the dispatcher asks for each operator; at::hasCallbacks takes a lock.
 bool hostjit_profiling_enabled() noexcept {

@@ -69,6 +69,19 @@ TEST_F(CachedModuleTest, LLVMDoesNotRunForCodeThatIsThere) {
   expect_right(second);
 }
 
+TEST_F(CachedModuleTest, CodeThatTimesItsNodesIsAnother) {
+  const Program program = parse_program(program_text("model.py:1"));
+  const auto plain = CompiledModule::compile(program);
+  const auto timed = CompiledModule::compile(program, /*time_nodes=*/true);
+  EXPECT_GT(timed->timings().generate, 0);
+  EXPECT_TRUE(plain->node_times().empty());
+  EXPECT_EQ(timed->node_times().size(), program.body().size() + 3);
+  EXPECT_EQ(plain->llvm_ir().find("hostjit_now"), std::string::npos);
+  EXPECT_NE(timed->llvm_ir().find("hostjit_now"), std::string::npos);
+  EXPECT_EQ(CompiledModule::compile(program, /*time_nodes=*/true)->timings().generate, 0);
+  EXPECT_TRUE(CompiledModule::compile(program)->node_times().empty());
+}
+
 TEST_F(CachedModuleTest, TextsAreMadeWhenAskedFor) {
   const auto first = CompiledModule::compile(parse_program(program_text("model.py:1")));
   const auto second = CompiledModule::compile(parse_program(program_text("model.py:1")));
