@@ -13,45 +13,14 @@ import torch
 
 from hostjit import _C
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.inspection import Inspection
 
 __all__ = ["Compilation", "ProgramCompilation"]
 
 _capture_lock = threading.RLock()
 
 
-class _Inspection:
-    """Texts about the program that was specialized last."""
-
-    def __init__(self) -> None:
-        self._latest: _C.CompiledProgram | None = None
-
-    def _program(self) -> _C.CompiledProgram:
-        if self._latest is None:
-            raise _C.Error("nothing is compiled yet: call the function once")
-        return self._latest
-
-    def host_ir(self) -> str:
-        """Return the Host IR after the passes."""
-        return self._program().host_ir()
-
-    def llvm_ir(self, *, optimized: bool = True) -> str:
-        """Return the LLVM IR of the program, after or before optimisation."""
-        return self._program().llvm_ir(optimized)
-
-    def asm(self) -> str:
-        """Return the assembly of the program."""
-        return self._program().asm()
-
-    def memory_plan(self) -> str:
-        """Return the table of planned memory, with planned bytes and the lower bound."""
-        return self._program().memory_plan()
-
-    def timings(self) -> dict[str, float]:
-        """Return what each stage of the compilation took, in milliseconds."""
-        return dict(self._program().timings())
-
-
-class Compilation(_Inspection):
+class Compilation(Inspection):
     """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
 
     def __init__(
@@ -166,7 +135,7 @@ class Compilation(_Inspection):
             warnings.warn(f"hostjit: '{name}' {message}", stacklevel=5)
 
 
-class ProgramCompilation(_Inspection):
+class ProgramCompilation(Inspection):
     """Runs one Host IR program; its types are its signature."""
 
     def __init__(
@@ -204,6 +173,11 @@ class ProgramCompilation(_Inspection):
         """Run on checked inputs, scalars included."""
         outputs = self._compiled().run(list(args), self.runtime)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _program_of_call(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.CompiledProgram | None:
+        return self._compiled()
 
     def _compiled(self) -> _C.CompiledProgram:
         if self._latest is None:

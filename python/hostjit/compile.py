@@ -58,7 +58,7 @@ def compile(
     Returns:
         A callable with the signature of `target`; attributes it lacks are those of `target`.
         `host_ir()`, `llvm_ir()`, `asm()`, `memory_plan()` and `timings()` tell of the
-        specialization used last.
+        specialization used last; `profile(*args)` measures the nodes of the one for a call.
 
     Raises:
         hostjit.CaptureError: at a call that cannot be captured, without `fallback`.
