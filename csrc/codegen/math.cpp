@@ -41,7 +41,6 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);
   llvm::Value* out = data(product.out.value);
-  llvm::Function* kernel = writes_apart(product) ? products_.get(product) : nullptr;
   llvm::Value* addend =
       product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
   const auto for_each_matrix = [&](const auto& emit) {
@@ -52,26 +51,25 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
       emit(matrix(lhs, product.lhs), matrix(rhs, product.rhs), matrix(out, product.out));
     });
   };
-  const auto generated = [&] {
-    announce_write(product.out.value);
-    for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
-      builder_.CreateCall(kernel, {a, b, c, addend});
-    });
-  };
-  const auto library = [&] {
-    if (aten) return aten();
-    announce_write(product.out.value);
-    emit_addend(product);
-    if (product.k == 0) return;
-    for_each_matrix(
-        [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
-  };
-  if (!kernel) return library();
-  const std::optional<int64_t> threads = most_threads(product);
-  if (!threads) return generated();
-  llvm::Value* num_threads = call(Extern::hostjit_num_threads, {});
-  emit_if_else(builder_, builder_.CreateICmpSLE(num_threads, integer(*threads)), generated,
-               library);
+  if (writes_apart(product)) {
+    if (const auto shared = products_.get_shared(product)) {
+      announce_write(product.out.value);
+      return emit_parallel_call(shared->function, {lhs, rhs, out, addend},
+                                product.batch * shared->blocks.per_matrix, shared->blocks.grain);
+    }
+    if (llvm::Function* kernel = products_.get(product)) {
+      announce_write(product.out.value);
+      return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
+        builder_.CreateCall(kernel, {a, b, c, addend});
+      });
+    }
+  }
+  if (aten) return aten();
+  announce_write(product.out.value);
+  emit_addend(product);
+  if (product.k == 0) return;
+  for_each_matrix(
+      [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
 }
 
 bool Dispatcher::writes_apart(const Product& product) const {

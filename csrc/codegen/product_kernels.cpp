@@ -5,6 +5,7 @@
 #include <llvm/IR/Module.h>
 
 #include "codegen/kernel_linker.h"
+#include "codegen/loop_nest.h"
 #include "codegen/product_dots.h"
 #include "codegen/product_packed.h"
 #include "codegen/product_plan.h"
@@ -13,7 +14,7 @@
 namespace hostjit {
 namespace {
 
-std::string key_of(const Product& product) {
+std::string key_of(const Product& product, const ProductPlan& plan) {
   const auto strides = [](const MatrixView& matrix) {
     return concat(".", matrix.row_stride, "_", matrix.column_stride);
   };
@@ -24,7 +25,21 @@ std::string key_of(const Product& product) {
   if (product.alpha != 1.0 || product.beta != 1.0) {
     key += concat(".", product.alpha, "_", product.beta);
   }
-  return key;
+  // Blocks are done as the whole product would be.
+  const ProductTile& tile = plan.tile;
+  return concat(key, ".", static_cast<int>(plan.form), "_", tile.rows, "_", tile.vectors, "_",
+                tile.depth, "_", tile.panels);
+}
+
+llvm::Function* make_function(llvm::Module& module, const std::string& key,
+                              llvm::ArrayRef<llvm::Type*> parameters) {
+  auto* function = llvm::Function::Create(
+      llvm::FunctionType::get(llvm::Type::getVoidTy(module.getContext()), parameters,
+                              /*isVarArg=*/false),
+      llvm::GlobalValue::InternalLinkage, module.getModuleIdentifier() + "." + key, module);
+  function->setDoesNotThrow();
+  function->addFnAttr(llvm::Attribute::NoInline);
+  return function;
 }
 
 }  // namespace
@@ -35,29 +50,99 @@ ProductKernels::ProductKernels(llvm::Module& module, unsigned vector_bits)
 llvm::Function* ProductKernels::get(const Product& product) {
   const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
   if (!plan) return nullptr;
-  const std::string key = key_of(product);
+  llvm::Function* function = get(product, *plan);
+  mark_kernel(*function);
+  return function;
+}
+
+std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& product) {
+  const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
+  if (!plan) return std::nullopt;
+  const std::optional<ProductBlocks> blocks = divide_product(product, *plan, vector_bits_);
+  if (!blocks) return std::nullopt;
+  std::string key = key_of(product, *plan) + ".blocks";
+  if (product.batch > 1) {
+    key += concat(".", product.batch, "_", product.lhs.batch_stride, "_", product.rhs.batch_stride,
+                  "_", product.out.batch_stride);
+  }
+  llvm::Function*& function = functions_[key];
+  if (!function) {
+    llvm::LLVMContext& context = module_.getContext();
+    llvm::Type* pointer = llvm::PointerType::getUnqual(context);
+    llvm::Type* index = llvm::Type::getInt64Ty(context);
+    function = make_function(module_, key, {pointer, pointer, pointer, pointer, index, index});
+    emit_blocks(*function, product, *plan, *blocks);
+  }
+  return Shared{.function = function, .blocks = *blocks};
+}
+
+llvm::Function* ProductKernels::get(const Product& product, const ProductPlan& plan) {
+  const std::string key = key_of(product, plan);
   llvm::Function*& function = functions_[key];
   if (function) return function;
   llvm::LLVMContext& context = module_.getContext();
   llvm::Type* pointer = llvm::PointerType::getUnqual(context);
-  function = llvm::Function::Create(
-      llvm::FunctionType::get(llvm::Type::getVoidTy(context), {pointer, pointer, pointer, pointer},
-                              /*isVarArg=*/false),
-      llvm::GlobalValue::InternalLinkage, module_.getModuleIdentifier() + "." + key, module_);
+  function = make_function(module_, key, {pointer, pointer, pointer, pointer});
   function->addParamAttr(2, llvm::Attribute::NoAlias);
-  mark_kernel(*function);
   llvm::IRBuilder<> builder(llvm::BasicBlock::Create(context, "entry", function));
-  switch (plan->form) {
+  switch (plan.form) {
     case ProductForm::kRows:
-      ProductRows(builder, *function, product, vector_bits_, plan->tile).emit();
+      ProductRows(builder, *function, product, vector_bits_, plan.tile).emit();
       break;
     case ProductForm::kDots: ProductDots(builder, *function, product, vector_bits_).emit(); break;
     case ProductForm::kPacked:
-      ProductPacked(builder, *function, product, vector_bits_, plan->tile).emit();
+      ProductPacked(builder, *function, product, vector_bits_, plan.tile).emit();
       break;
   }
   builder.CreateRetVoid();
   return function;
+}
+
+void ProductKernels::emit_blocks(llvm::Function& function, const Product& product,
+                                 const ProductPlan& plan, const ProductBlocks& blocks) {
+  const Product whole = block_of_product(product, blocks, /*is_last=*/false);
+  const Product last = block_of_product(product, blocks, /*is_last=*/true);
+  const bool is_even = last.m == whole.m && last.n == whole.n;
+  llvm::Function* kernel = get(whole, plan);
+  llvm::Function* last_kernel = is_even ? kernel : get(last, plan);
+
+  llvm::LLVMContext& context = module_.getContext();
+  auto* entry = llvm::BasicBlock::Create(context, "entry", &function);
+  auto* loop = llvm::BasicBlock::Create(context, "block", &function);
+  auto* after = llvm::BasicBlock::Create(context, "after", &function);
+  llvm::IRBuilder<> builder(entry);
+  builder.CreateBr(loop);
+  builder.SetInsertPoint(loop);
+  llvm::PHINode* item = builder.CreatePHI(builder.getInt64Ty(), 2, "item");
+  item->addIncoming(function.getArg(4), entry);
+  llvm::Value* per_matrix = builder.getInt64(blocks.per_matrix);
+  llvm::Value* matrix = builder.CreateUDiv(item, per_matrix);
+  llvm::Value* block = builder.CreateURem(item, per_matrix);
+  llvm::Value* first = builder.CreateNUWMul(block, builder.getInt64(blocks.size));
+
+  const int64_t bytes = size_in_bytes(product.dtype);
+  const auto operand = [&](unsigned position, const MatrixView& view, bool is_divided) {
+    const int64_t stride = blocks.are_columns ? view.column_stride : view.row_stride;
+    return element_address(builder, function.getArg(position), {matrix, first},
+                           {view.batch_stride, is_divided ? stride : 0}, bytes);
+  };
+  const std::vector<llvm::Value*> arguments = {
+      operand(0, product.lhs, !blocks.are_columns), operand(1, product.rhs, blocks.are_columns),
+      operand(2, product.out, true),
+      product.addend ? operand(3, *product.addend, true) : function.getArg(3)};
+  if (is_even) {
+    builder.CreateCall(kernel, arguments);
+  } else {
+    emit_if_else(
+        builder, builder.CreateICmpEQ(block, builder.getInt64(blocks.per_matrix - 1)),
+        [&] { builder.CreateCall(last_kernel, arguments); },
+        [&] { builder.CreateCall(kernel, arguments); });
+  }
+  llvm::Value* next = builder.CreateNUWAdd(item, builder.getInt64(1));
+  item->addIncoming(next, builder.GetInsertBlock());
+  builder.CreateCondBr(builder.CreateICmpULT(next, function.getArg(5)), loop, after);
+  builder.SetInsertPoint(after);
+  builder.CreateRetVoid();
 }
 
 }  // namespace hostjit

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "codegen/product.h"
+#include "codegen/product_blocks.h"
 
 namespace llvm {
 class Function;
@@ -15,9 +15,9 @@ namespace hostjit {
 
 // Generated code for products, in the form that plan_product chooses.
 // One function per shape, `void(ptr lhs, ptr rhs, ptr out, ptr addend)`, of one matrix of the
-// batch; it counts as a kernel (is_kernel) and inlines where that pays. It has no state and takes
-// scratch memory from the stack: threads may call it at the same time. Some rows or columns of a
-// product are a product of a smaller shape with the same strides.
+// batch; that of a whole product counts as a kernel (is_kernel) and inlines where that pays. It has
+// no state and takes scratch memory from the stack: threads may call it at the same time. Some rows
+// or columns of a product are a product of a smaller shape with the same strides.
 class ProductKernels {
  public:
   // `vector_bits`: of the widest registers that arithmetic should use.
@@ -26,7 +26,19 @@ class ProductKernels {
   // nullptr when vectors can't follow the strides: a library should do it.
   llvm::Function* get(const Product& product);
 
+  // Blocks [begin, end) of the whole batch: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 begin,
+  // i64 end)`. No blocks and no function for a product that one thread does fastest.
+  struct Shared {
+    llvm::Function* function = nullptr;
+    ProductBlocks blocks;
+  };
+  std::optional<Shared> get_shared(const Product& product);
+
  private:
+  llvm::Function* get(const Product& product, const ProductPlan& plan);
+  void emit_blocks(llvm::Function& function, const Product& product, const ProductPlan& plan,
+                   const ProductBlocks& blocks);
+
   llvm::Module& module_;
   unsigned vector_bits_;
   std::map<std::string, llvm::Function*> functions_;

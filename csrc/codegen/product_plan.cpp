@@ -11,14 +11,6 @@
 namespace hostjit {
 namespace {
 
-// Multiply-adds up to which one thread is better than all threads of the library, and the same for
-// one row, which is bound by reading the matrix.
-constexpr int64_t kSmallProduct = 1 << 21;
-constexpr int64_t kSmallVectorProduct = 1 << 18;
-// The library with two threads does 210 GFLOPS; one row it reads with two threads at twice the
-// speed of one.
-constexpr int64_t kFewThreads = 2;
-
 // Of one panel, and of the panels at a time: they stay in the first and second level caches while
 // the rows of lhs pass. They are on the stack, of which a thread may have little.
 constexpr int64_t kPanelBytes = 48 << 10;
@@ -29,8 +21,6 @@ constexpr int64_t kPanelsBytes = 64 << 10;
 constexpr int64_t kFarApart = 2048;
 // One row that passes a matrix of more bytes reads long stretches of its rows.
 constexpr int64_t kLargeMatrix = 256 << 10;
-
-int64_t multiply_adds(const Product& product) { return product.m * product.n * product.k; }
 
 int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -100,15 +90,6 @@ std::optional<ProductPlan> plan_product(const Product& product, unsigned vector_
   }
   return plan(!has_dots || columns_pay_packing(product, lanes) ? ProductForm::kPacked
                                                                : ProductForm::kDots);
-}
-
-std::optional<int64_t> most_threads(const Product& product) {
-  if (product.m == 1) {
-    if (multiply_adds(product) <= kSmallVectorProduct) return std::nullopt;
-    return 1;
-  }
-  if (product.batch * multiply_adds(product) <= kSmallProduct) return std::nullopt;
-  return kFewThreads;
 }
 
 }  // namespace hostjit

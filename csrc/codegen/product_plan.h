@@ -32,8 +32,4 @@ struct ProductPlan {
 // `vector_bits`: of the widest registers that arithmetic should use.
 std::optional<ProductPlan> plan_product(const Product& product, unsigned vector_bits);
 
-// With more threads than this a library does the product faster; nullopt for a small product, which
-// one thread does fastest.
-std::optional<int64_t> most_threads(const Product& product);
-
 }  // namespace hostjit

@@ -52,9 +52,6 @@ void hostjit_gemm_f64(bool transpose_a, bool transpose_b, int64_t m, int64_t n, 
                       double alpha, const double* a, int64_t lda, const double* b, int64_t ldb,
                       double beta, double* c, int64_t ldc) noexcept;
 
-// Threads that the library would use: torch.get_num_threads().
-int64_t hostjit_num_threads() noexcept;
-
 // Calls range(begin, end, arguments) for parts that make up [0, num_items), at least `grain` items
 // each, on the threads of PyTorch's intra-op pool: as many as torch.get_num_threads(), one inside
 // a parallel region. Returns when all are done.
@@ -99,7 +96,6 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_bump_version)          \
   X(hostjit_copy)                  \
   X(hostjit_aten_call)             \
-  X(hostjit_num_threads)           \
   X(hostjit_parallel_for)          \
   X(hostjit_gemm_f32)              \
   X(hostjit_gemm_f64)              \

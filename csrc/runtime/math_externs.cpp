@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/Parallel.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
@@ -109,8 +108,6 @@ void run(const Gemv<T>& gemv) {
 }  // namespace
 
 extern "C" {
-
-int64_t hostjit_num_threads() noexcept { return at::get_num_threads(); }
 
 void hostjit_gemm_f32(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
                       float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,

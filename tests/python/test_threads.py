@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch.nn import functional
 
 import hostjit
 
@@ -166,3 +167,64 @@ def test_an_input_may_go_away_during_a_call() -> None:
     with beside(parts.clear):
         result = fast(parts)
     assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 7])
+@pytest.mark.parametrize(
+    "shape", [(256, 256, 256), (65, 130, 700), (1, 800, 1001), (900, 300, 19), (64, 576, 196)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_are_shared(
+    shape: tuple[int, int, int], num_threads: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    m, k, n = shape
+
+    def products(
+        x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+    ) -> list[torch.Tensor]:
+        return [x @ y, functional.linear(x, weight, bias), y.T @ x.T]
+
+    operands = [torch.randn(size, dtype=dtype) for size in ((m, k), (k, n), (n, k), (n,))]
+    torch.set_num_threads(1)
+    fast = hostjit.compile(products)
+    expected = fast(*operands)
+    for one, other in zip(expected, products(*operands), strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=k * torch.finfo(dtype).eps * 8)
+    torch.set_num_threads(num_threads)
+    for one, other in zip(fast(*operands), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("batch", [3, 40])
+def test_batches_of_products_are_shared(batch: int) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(batch, 129, 65), torch.randn(batch, 65, 130)
+    torch.set_num_threads(1)
+    fast = hostjit.compile(torch.bmm)
+    expected = fast(x, y)
+    torch.testing.assert_close(expected, torch.bmm(x, y), rtol=0.0, atol=1e-4)
+    for num_threads in (2, 3, 7):
+        torch.set_num_threads(num_threads)
+        assert torch.equal(fast(x, y), expected)
+
+
+def test_products_by_several_callers_at_once() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(200, 200), torch.randn(200, 200)
+    fast = hostjit.compile(torch.mm)
+    expected = fast(x, y)
+    wrong: list[int] = []
+
+    def call() -> None:
+        torch.set_num_threads(2)
+        for round_ in range(50):
+            if not torch.equal(fast(x, y), expected):
+                wrong.append(round_)
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong

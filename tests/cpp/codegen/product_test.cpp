@@ -137,10 +137,39 @@ TEST(Product, AgreesOnOneRowAndOneColumn) {
   }
 }
 
+// Blocks of columns, of rows and of matrices, with and without a smaller one in the end.
+TEST(Product, AgreesWhenThreadsShareIt) {
+  constexpr Layout kColumns = Layout::kColumns;
+  const Case cases[] = {
+      {.m = 128, .k = 130, .n = 1024, .has_addend = true},
+      {.m = 67, .k = 260, .n = 601, .has_addend = true, .beta = 0.5},
+      {.m = 67, .k = 260, .n = 601, .has_addend = true, .addend_is_column = true},
+      {.m = 803, .k = 120, .n = 37, .has_addend = true, .addend_is_column = true},
+      {.m = 1100, .k = 300, .n = 20, .rhs = kColumns, .has_addend = true},
+      {.m = 130, .k = 517, .n = 149, .dtype = DType::kF64, .rhs = kColumns, .has_addend = true},
+      {.m = 130, .k = 301, .n = 200, .lhs = kColumns, .rhs = kColumns, .out = kColumns},
+      {.m = 8, .k = 512, .n = 1030, .rhs = kColumns, .has_addend = true},
+      {.m = 1, .k = 700, .n = 1037, .rhs = kColumns, .has_addend = true},
+      {.m = 1, .k = 700, .n = 1037, .has_addend = true, .alpha = 2.0},
+      {.m = 1037, .k = 700, .n = 1},
+  };
+  const int threads = at::get_num_threads();
+  int seed = 0;
+  for (const Case& test : cases) {
+    ++seed;
+    for (const int count : {1, 2, 3, 5}) {
+      at::set_num_threads(count);
+      EXPECT_EQ(compare(test, seed), "")
+          << test.m << "x" << test.k << "x" << test.n << " in " << count << " threads";
+    }
+  }
+  at::set_num_threads(threads);
+}
+
 // Heads of attention lie side by side: [heads, sequence, width] with a row of all heads at a time.
 TEST(Product, AgreesOnBatchesOfEverySizeAndNumberOfThreads) {
   const int threads = at::get_num_threads();
-  for (const int64_t length : {9, 130}) {
+  for (const int64_t length : {9, 130, 400}) {
     const int64_t heads = 5;
     const int64_t width = 64;
     Program program("heads");
@@ -159,7 +188,7 @@ TEST(Product, AgreesOnBatchesOfEverySizeAndNumberOfThreads) {
     builder.create(Bmm{.lhs = scores, .rhs = value, .out = out});
     program.set_outputs({scores, out});
     RunnableProgram runnable(program);
-    for (const int count : {1, 4}) {
+    for (const int count : {1, 2, 4}) {
       at::set_num_threads(count);
       EXPECT_EQ(compare_runtimes(runnable, /*seed=*/count, /*num_calls=*/1), "") << length;
     }
