@@ -12,10 +12,10 @@ namespace {
 constexpr double kNanosecondsPerThread = 5000;
 // A block costs a call, which reads the operands anew.
 constexpr double kNanosecondsPerBlock = 2000;
-// In all matrices, for an even share among a few threads; what is left over in the end counts less
-// the more blocks there are.
-constexpr int64_t kManyBlocks = 32;
+// In all matrices. Enough for an even share among a few threads, and many, among as many as
+// machines have.
 constexpr int64_t kEnoughBlocks = 16;
+constexpr int64_t kManyBlocks = 128;
 
 // A block of rows packs all of rhs again.
 constexpr int64_t kRowsThatPayPacking = 128;
@@ -49,8 +49,8 @@ int64_t row_step(const ProductPlan& plan) {
   return divide_up(least, plan.tile.rows) * plan.tile.rows;
 }
 
-// Whole steps that take long enough, fewer than kManyBlocks if possible, and all of the same size
-// if possible: another size is more code.
+// Whole steps that take long enough, kManyBlocks or somewhat more if there are as many, and all of
+// the same size if possible: another size is more code.
 ProductBlocks divide(int64_t count, int64_t step, double nanoseconds_each, int64_t batch) {
   const int64_t num_steps = divide_up(count, step);
   const int64_t least = std::clamp<int64_t>(
@@ -71,7 +71,8 @@ std::optional<ProductBlocks> divide_product(const Product& product, const Produc
   const auto lanes = static_cast<int64_t>(vector_bits) / (8 * size_in_bytes(product.dtype));
   const double each = nanoseconds(product, lanes);
   if (each * static_cast<double>(product.batch) < 2 * kNanosecondsPerThread) return std::nullopt;
-  const auto with_grain = [&](ProductBlocks blocks) {
+  const auto with_grain = [&](ProductBlocks blocks) -> std::optional<ProductBlocks> {
+    if (blocks.per_matrix * product.batch == 1) return std::nullopt;
     const double block = each / static_cast<double>(blocks.per_matrix);
     blocks.grain = std::max<int64_t>(1, static_cast<int64_t>(kNanosecondsPerThread / block));
     return blocks;

@@ -23,8 +23,7 @@ struct ProductBlocks {
 std::optional<ProductBlocks> divide_product(const Product& product, const ProductPlan& plan,
                                             unsigned vector_bits);
 
-// Block `index` of `blocks`, a product whose operands begin elsewhere: 0, or the last one if that
-// is smaller.
+// The product that one of the blocks is, with the first one's operands.
 Product block_of_product(const Product& product, const ProductBlocks& blocks, bool is_last);
 
 }  // namespace hostjit

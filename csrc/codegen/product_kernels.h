@@ -27,7 +27,8 @@ class ProductKernels {
   llvm::Function* get(const Product& product);
 
   // Blocks [begin, end) of the whole batch: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 begin,
-  // i64 end)`. No blocks and no function for a product that one thread does fastest.
+  // i64 end)`; begin < end. nullopt for a product that one thread does fastest, and where get gives
+  // nullptr.
   struct Shared {
     llvm::Function* function = nullptr;
     ProductBlocks blocks;
