@@ -34,9 +34,8 @@ llvm::Function* range_function(llvm::Module& module, llvm::Function* kernel) {
 
 }  // namespace
 
-void Dispatcher::emit_parallel_call(llvm::Function* kernel,
-                                    llvm::ArrayRef<llvm::Value*> arguments, int64_t num_items,
-                                    int64_t grain) {
+void Dispatcher::emit_parallel_call(llvm::Function* kernel, llvm::ArrayRef<llvm::Value*> arguments,
+                                    int64_t num_items, int64_t grain) {
   llvm::Value* array = entry_builder_.CreateAlloca(
       llvm::ArrayType::get(builder_.getInt64Ty(), arguments.size()), nullptr, "arguments");
   for (size_t i = 0; i < arguments.size(); ++i) {
