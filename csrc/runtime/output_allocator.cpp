@@ -62,10 +62,14 @@ BlockCache& output_cache() {
 }
 
 c10::Allocator* output_allocator() {
-  static auto* ours = new OutputAllocator();
-  static c10::Allocator* const standard = c10::GetDefaultCPUAllocator();
   c10::Allocator* current = c10::GetCPUAllocator();
-  return current == standard && !kSanitized ? ours : current;
+  if constexpr (kSanitized) {
+    return current;
+  } else {
+    static auto* const kOurs = new OutputAllocator();
+    static c10::Allocator* const kStandard = c10::GetDefaultCPUAllocator();
+    return current == kStandard ? kOurs : current;
+  }
 }
 
 }  // namespace hostjit
