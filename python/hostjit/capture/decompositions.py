@@ -56,9 +56,13 @@ class Decompositions(TorchDispatchMode):
 
 
 def _with_strides(x: Tensor, model: Tensor) -> Tensor:
-    """A copy with the strides of `model`, which has no gaps, unless `x` has them."""
+    """A copy with the strides of `model`, which has no gaps, unless `x` has them.
+
+    The state of an LSTM has a dimension too many in the fake tensors of torch 2.11; then the result
+    stays as it is.
+    """
     strides = model.stride()
-    if x.stride() == strides:
+    if x.stride() == strides or x.shape != model.shape:
         return x
     order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
     dense = x.permute(order).contiguous()
@@ -164,17 +168,24 @@ def _encoder_layer(
 def _lstm_layer(
     x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *, reverse: bool
 ) -> tuple[list[Tensor], Tensor, Tensor]:
-    """One direction of one layer over `x` (time, batch, features); its outputs by time."""
-    weight_ih, weight_hh, *biases = weights
-    bias_ih, bias_hh = biases or (None, None)
+    """One direction of one layer over `x` (time, batch, features); its outputs by time.
+
+    `weights` are those of the input, of the state, both biases if there are such, and that of the
+    projection if there is one: their number tells.
+    """
+    weight_ih, weight_hh, *others = weights
+    bias_ih, bias_hh = others[:2] if len(others) > 1 else (None, None)
+    projection = others[-1] if len(others) % 2 else None
     # The part of the gates that does not wait for the step before, for all steps at once.
     from_input = torch.nn.functional.linear(x, weight_ih, bias_ih).unbind(0)
     outputs = []
     for gates in reversed(from_input) if reverse else from_input:
         gates = gates + torch.nn.functional.linear(h, weight_hh, bias_hh)
-        take, forget, cell, give = gates.split(h.shape[-1], 1)
+        take, forget, cell, give = gates.split(c.shape[-1], 1)
         c = torch.sigmoid(forget) * c + torch.sigmoid(take) * torch.tanh(cell)
         h = torch.sigmoid(give) * torch.tanh(c)
+        if projection is not None:
+            h = torch.nn.functional.linear(h, projection)
         outputs.append(h)
     return outputs[::-1] if reverse else outputs, h, c
 
@@ -190,21 +201,23 @@ def _lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
-    """nn.LSTM without projections, unrolled."""
+    """nn.LSTM, unrolled: where that pays, and where there is no operator for it anyway."""
+    projected = hx[0].shape[-1] != hx[1].shape[-1]
     num_runs = num_layers * (2 if bidirectional else 1)
-    per_run = 4 if has_biases else 2
+    per_run = (4 if has_biases else 2) + (1 if projected else 0)
     x = sequence.transpose(0, 1) if batch_first else sequence
     plain = (
         x.dtype in _FLOATS
         and x.dim() == 3
         and x.numel() > 0
         and len(params) == num_runs * per_run
-        and hx[0].shape[-1] == hx[1].shape[-1]
         and not (train and dropout)
     )
-    if not plain or x.shape[0] * num_runs > _MAX_STEPS:
+    if not plain:
         return NotImplemented
-    if x.shape[1] * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS:
+    is_long = x.shape[0] * num_runs > _MAX_STEPS
+    is_large = x.shape[1] * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS
+    if x.dtype == torch.float32 and not projected and (is_long or is_large):
         return NotImplemented
     last_h: list[Tensor] = []
     last_c: list[Tensor] = []

@@ -60,9 +60,16 @@ def test_long_lstm_stays_one_operator() -> None:
     assert "rnn_layer" in check(nn.LSTM(6, 8).eval(), torch.randn(65, 1, 6))
 
 
-def test_lstm_with_projections_stays_as_it_is() -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_lstm_with_projections(bias: bool) -> None:
     torch.manual_seed(0)
-    check(nn.LSTM(6, 8, proj_size=4).eval(), torch.randn(3, 2, 6))
+    model = nn.LSTM(6, 8, num_layers=2, bidirectional=True, proj_size=4, bias=bias).eval()
+    assert "aten_call" not in check(model, torch.randn(3, 2, 6))
+
+
+def test_long_lstm_of_a_type_without_an_operator() -> None:
+    torch.manual_seed(0)
+    check(nn.LSTM(3, 4).double().eval(), torch.randn(66, 2, 3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
