@@ -57,10 +57,16 @@ def test_broadcast_columns_are_split_too() -> None:
     torch.testing.assert_close(fast(x, y), gate(x, y))
 
 
-def test_several_callers_at_once() -> None:
+@pytest.mark.parametrize(
+    ("target", "shape"), [(gate, (1 << 16,)), (torch.mm, (200, 200))], ids=["kernel", "product"]
+)
+def test_several_callers_at_once(
+    target: Callable[..., torch.Tensor], shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
     torch.set_num_threads(2)
-    fast = hostjit.compile(gate)
-    x, y = torch.randn(1 << 16), torch.randn(1 << 16)
+    fast = hostjit.compile(target)
+    x, y = torch.randn(shape), torch.randn(shape)
     expected = fast(x, y)
     wrong: list[int] = []
 
@@ -207,24 +213,3 @@ def test_batches_of_products_are_shared(batch: int) -> None:
     for num_threads in (2, 3, 7):
         torch.set_num_threads(num_threads)
         assert torch.equal(fast(x, y), expected)
-
-
-def test_products_by_several_callers_at_once() -> None:
-    torch.manual_seed(0)
-    x, y = torch.randn(200, 200), torch.randn(200, 200)
-    fast = hostjit.compile(torch.mm)
-    expected = fast(x, y)
-    wrong: list[int] = []
-
-    def call() -> None:
-        torch.set_num_threads(2)
-        for round_ in range(50):
-            if not torch.equal(fast(x, y), expected):
-                wrong.append(round_)
-
-    callers = [threading.Thread(target=call) for _ in range(3)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not wrong
