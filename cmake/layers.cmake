@@ -32,16 +32,9 @@ function(hostjit_link_program target)
   set_target_properties(${target} PROPERTIES BUILD_RPATH "${HOSTJIT_TORCH_LIB}")
 endfunction()
 
-# hostjit_add_tool(name candidates...) builds a command-line tool from the first source that exists,
-# as part of the target `tools`.
-function(hostjit_add_tool name)
-  foreach(source IN LISTS ARGN)
-    if(EXISTS "${PROJECT_SOURCE_DIR}/${source}")
-      add_executable(${name} "${source}")
-      hostjit_link_program(${name})
-      add_dependencies(tools ${name})
-      return()
-    endif()
-  endforeach()
-  message(STATUS "${name}: no source yet")
+# hostjit_add_tool(name source) builds a command-line tool, as part of the target `tools`.
+function(hostjit_add_tool name source)
+  add_executable(${name} "${source}")
+  hostjit_link_program(${name})
+  add_dependencies(tools ${name})
 endfunction()

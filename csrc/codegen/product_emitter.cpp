@@ -151,6 +151,7 @@ llvm::Constant* ProductEmitter::zeros(int64_t width) const {
 
 llvm::Constant* ProductEmitter::mask(int64_t width, int64_t count) const {
   std::vector<llvm::Constant*> lanes;
+  lanes.reserve(static_cast<size_t>(width));
   for (int64_t lane = 0; lane < width; ++lane) {
     lanes.push_back(llvm::ConstantInt::getBool(builder_.getContext(), lane < count));
   }

@@ -40,7 +40,7 @@ void ProductPacked::emit() {
 
 void ProductPacked::emit_columns(llvm::Value* first, llvm::Value* num_panels, int64_t count) {
   const auto for_each_panel = [&](const auto& f) {
-    reduce(num_panels, {}, [&](llvm::Value* index, Values) -> Values {
+    reduce(num_panels, {}, [&](llvm::Value* index, const Values&) -> Values {
       llvm::Value* at = builder_.CreateNUWMul(index, builder_.getInt64(panel_columns()));
       f({.first = builder_.CreateNUWAdd(first, at),
          .count = count,
@@ -79,7 +79,7 @@ void ProductPacked::pack(const Depth& depth, const Columns& columns) {
 }
 
 void ProductPacked::pack_rows(const Depth& depth, const Columns& columns) {
-  reduce(depth.size, {}, [&](llvm::Value* k, Values) -> Values {
+  reduce(depth.size, {}, [&](llvm::Value* k, const Values&) -> Values {
     llvm::Value* row = builder_.CreateNUWAdd(depth.first, k);
     for (int64_t j = 0; j < num_vectors(columns.count); ++j) {
       llvm::Value* from = element(product_.rhs, rhs_, row, plus(columns.first, j * lanes_));
@@ -100,7 +100,7 @@ void ProductPacked::pack_columns(const Depth& depth, const Columns& columns) {
                                                                 squares_of(tile_.depth));
   const auto pack_strip = [&](const Columns& strip) {
     const auto pack_squares = [&] {
-      reduce(num_squares, {}, [&](llvm::Value* square, Values) -> Values {
+      reduce(num_squares, {}, [&](llvm::Value* square, const Values&) -> Values {
         llvm::Value* k = builder_.CreateNUWMul(square, builder_.getInt64(lanes_));
         pack_square(depth, k, lanes_, strip);
         return {};

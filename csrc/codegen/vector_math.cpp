@@ -32,13 +32,13 @@ void* address(T (*function)(T, T)) {
 }
 
 const std::vector<Entry>& entries() {
-  static const std::vector<Entry> list = {
+  static const std::vector<Entry> kEntries = {
 #define HOSTJIT_VECTOR_MATH_ENTRY(name, suffix, arity) \
   {#name, suffix, arity, address<float>(&::name##f), address<double>(&::name)},
       HOSTJIT_FOR_EACH_VECTOR_MATH_FUNCTION(HOSTJIT_VECTOR_MATH_ENTRY)
 #undef HOSTJIT_VECTOR_MATH_ENTRY
   };
-  return list;
+  return kEntries;
 }
 
 std::string scalar_name(const char* name, bool is_f64) {
@@ -97,7 +97,7 @@ std::vector<VectorMathVariant> vector_math_candidates(const std::vector<VectorIs
 }
 
 const std::vector<ScalarMathFunction>& scalar_math_functions() {
-  static const std::vector<ScalarMathFunction> functions = [] {
+  static const std::vector<ScalarMathFunction> kFunctions = [] {
     std::vector<ScalarMathFunction> list;
     for (const Entry& entry : entries()) {
       list.push_back({scalar_name(entry.name, false), entry.libm_f32, entry.arity, false});
@@ -105,7 +105,7 @@ const std::vector<ScalarMathFunction>& scalar_math_functions() {
     }
     return list;
   }();
-  return functions;
+  return kFunctions;
 }
 
 bool is_vector_math(llvm::StringRef name) {

@@ -16,6 +16,11 @@
 namespace hostjit {
 
 struct Evaluator::State {
+  State(Program program, std::map<std::string, PackedKernel> kernels, AtenCallTable aten_calls)
+      : program(std::move(program)),
+        kernels(std::move(kernels)),
+        aten_calls(std::move(aten_calls)) {}
+
   Program program;
   std::map<std::string, PackedKernel> kernels;
   AtenCallTable aten_calls;
@@ -58,7 +63,7 @@ void* output_word(RuntimeValue result) {
 Evaluator::Evaluator(const Program& program, std::map<std::string, PackedKernel> kernels) {
   Program clone = program.clone();
   AtenCallTable aten_calls(clone);
-  state_.reset(new State{std::move(clone), std::move(kernels), std::move(aten_calls), {}, {}, {}});
+  state_ = std::make_unique<State>(std::move(clone), std::move(kernels), std::move(aten_calls));
   for (const Value* input : state_->program.inputs()) state_->numbering.add(input);
   for (const Region* region : {&state_->program.init(), &state_->program.body()}) {
     for (const auto& op : *region) {

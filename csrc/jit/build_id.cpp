@@ -26,7 +26,7 @@ std::string find_note(std::string_view notes, size_t alignment) {
     const size_t content = aligned(sizeof note + note.n_namesz);
     const size_t end = content + aligned(note.n_descsz);
     if (end > notes.size()) break;
-    constexpr std::string_view kOwner("GNU", 4);  // with its terminator
+    constexpr std::string_view kOwner{ELF_NOTE_GNU, sizeof ELF_NOTE_GNU};  // with its terminator
     if (note.n_type == NT_GNU_BUILD_ID && notes.substr(sizeof note, note.n_namesz) == kOwner) {
       return std::string(notes.substr(content, note.n_descsz));
     }

@@ -112,8 +112,10 @@ std::optional<ObjectCache> ObjectCache::of_knobs() {
   std::string directory = cache_directory();
   if (directory.empty()) directory = user_directory();
   if (directory.empty()) return std::nullopt;
-  constexpr int64_t kMost = int64_t{1} << 40;
-  return ObjectCache(std::move(directory), std::min(*most_mebibytes, kMost) << 20);
+  constexpr int64_t kMebibyte = 1024 * 1024;
+  constexpr int64_t kMostMebibytes = 1024 * 1024;
+  const int64_t limit = std::min(*most_mebibytes, kMostMebibytes) * kMebibyte;
+  return ObjectCache(std::move(directory), limit);
 }
 
 std::optional<std::string> ObjectCache::find(const ObjectKey& key) const {

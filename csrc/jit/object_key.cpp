@@ -21,14 +21,14 @@ void add(llvm::BLAKE3& digest, const std::string& part) {
 
 std::optional<ObjectKey> object_key(const Program& program, const std::string& target) {
   // LLVM may be a library of its own, which is updated without hostjit.
-  static const std::string own_build = build_id(reinterpret_cast<const void*>(&object_key));
-  static const std::string llvm_build =
+  static const std::string kOwnBuild = build_id(reinterpret_cast<const void*>(&object_key));
+  static const std::string kLlvmBuild =
       build_id(reinterpret_cast<const void*>(&llvm::sys::getHostCPUName));
-  if (own_build.empty() || llvm_build.empty()) return std::nullopt;
+  if (kOwnBuild.empty() || kLlvmBuild.empty()) return std::nullopt;
   llvm::BLAKE3 digest;
-  add(digest, own_build);
+  add(digest, kOwnBuild);
   add(digest, LLVM_VERSION_STRING);
-  add(digest, llvm_build);
+  add(digest, kLlvmBuild);
   add(digest, target);
   add(digest, text_without_locations(program));
   return digest.final<std::tuple_size_v<ObjectKey>>();

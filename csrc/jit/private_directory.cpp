@@ -43,7 +43,8 @@ std::string failure(std::string_view what, const std::string& name) {
 // Empty when only this user may write what `status` is of.
 std::string trust_problem(const struct stat& status, const std::string& name) {
   if (status.st_uid != ::geteuid()) return name + " belongs to another user";
-  if (status.st_mode & (S_IWGRP | S_IWOTH)) return name + " can be written by other users";
+  constexpr mode_t kWritableByOthers{S_IWGRP | S_IWOTH};
+  if ((status.st_mode & kWritableByOthers) != 0) return name + " can be written by other users";
   return "";
 }
 

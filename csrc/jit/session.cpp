@@ -55,7 +55,7 @@ std::unique_ptr<llvm::orc::LLJIT> make_jit(const llvm::TargetMachine& machine) {
   builder.setLinkProcessSymbolsByDefault(false);
   builder.setProcessSymbolsJITDylibSetup(make_debugger_library);
   builder.setCompileFunctionCreator(
-      [](llvm::orc::JITTargetMachineBuilder) { return std::make_unique<NoCompiler>(); });
+      [](const llvm::orc::JITTargetMachineBuilder&) { return std::make_unique<NoCompiler>(); });
   return HOSTJIT_LLVM_CHECK(builder.create(), "making an ORC session");
 }
 

@@ -33,7 +33,8 @@ std::pair<uint32_t, int64_t> BlockCache::class_of(size_t bytes) {
     const size_t index = (bytes - 1) / kSmallest;
     return {static_cast<uint32_t>(index), static_cast<int64_t>((index + 1) * kSmallest)};
   }
-  const int power = std::bit_width(bytes - 1) - 1;  // 2^power < bytes <= 2^(power + 1)
+  const auto power =
+      static_cast<unsigned>(std::bit_width(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
   const size_t step = size_t{1} << (power - 3);
   const size_t steps = (bytes - 1 - (size_t{1} << power)) / step;  // 0 to 7
   const auto size_class = static_cast<uint32_t>(kNumSmall + 8 * (power - 10) + steps);
@@ -55,7 +56,8 @@ BlockCache::Header* BlockCache::pop(SizeClass& from) noexcept {
 
 BlockCache::Header* BlockCache::trim(SizeClass& from) noexcept {
   Header* freed = nullptr;
-  for (uint32_t unused = (from.low_water + 1) / 2; unused > 0; --unused) {
+  const uint32_t kept = from.count - (from.low_water + 1) / 2;
+  while (from.first != nullptr && from.count > kept) {
     Header* block = pop(from);
     block->next = freed;
     freed = block;

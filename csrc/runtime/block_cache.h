@@ -17,7 +17,7 @@ namespace hostjit {
 // a class than are in use at the same time.
 class BlockCache {
  public:
-  static constexpr int64_t kDefaultLimit = int64_t{256} << 20;
+  static constexpr int64_t kDefaultLimit = int64_t{256} * 1024 * 1024;
   // Of every block's first byte.
   static constexpr size_t kAlignment = 64;
 

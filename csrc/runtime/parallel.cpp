@@ -17,12 +17,12 @@ struct OpenMp {
   int (*num_threads)();
 
   static const OpenMp& get() {
-    static const OpenMp library{
+    static const OpenMp kLibrary{
         find_in_torch<decltype(OpenMp::parallel)>("GOMP_parallel"),
         find_in_torch<decltype(OpenMp::thread_num)>("omp_get_thread_num"),
         find_in_torch<decltype(OpenMp::num_threads)>("omp_get_num_threads"),
     };
-    return library;
+    return kLibrary;
   }
   bool is_there() const { return parallel && thread_num && num_threads; }
 };

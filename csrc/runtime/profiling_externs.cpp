@@ -31,7 +31,7 @@ void hostjit_range_push(Frame* frame, const char* label) noexcept {
     // Owned: callbacks may keep the name longer than generated code lives.
     if (range->isActive()) range->before(std::string(label));
     FrameStorage::of(frame).ranges.push_back(std::move(range));
-  } catch (...) {
+  } catch (...) {  // NOLINT(bugprone-empty-catch): as said above
   }
 }
 

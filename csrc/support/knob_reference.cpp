@@ -85,7 +85,7 @@ std::vector<KnobRow> knob_rows() {
     const auto knob = static_cast<Knob>(i);
     rows[i].current = state_text(is_enabled(knob), knob_arguments(knob));
   }
-  const auto or_default = [](std::string directory, std::string_view otherwise) {
+  const auto or_default = [](const std::string& directory, std::string_view otherwise) {
     return directory.empty() ? std::string(otherwise) : directory;
   };
   rows[rows.size() - 2].current = or_default(dump_directory(Knob::kHostIrJit), "stderr");
