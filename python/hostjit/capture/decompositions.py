@@ -238,9 +238,27 @@ def _lstm(
     return output, torch.stack(last_h), torch.stack(last_c)
 
 
+def _vector_norm(
+    x: Tensor,
+    ord: float = 2,  # noqa: A002
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The norm of one element; the fake tensors of torch 2.11 keep its dimensions always."""
+    if x.numel() != 1 or x.dim() == 0:
+        return NotImplemented
+    reduced = len(dim) if dim else x.dim()
+    kept = x.dim() if keepdim else x.dim() - reduced
+    norm = aten.linalg_vector_norm.default(x.reshape(()), ord, dtype=dtype)
+    return norm.reshape((1,) * kept)
+
+
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
+    aten.linalg_vector_norm.default: _vector_norm,
     aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: _attention,
 }
