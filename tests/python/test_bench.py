@@ -46,6 +46,14 @@ def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
     assert "geometric mean over 8 points of batch 1: eager takes" in done.stdout
 
 
+def test_memory_is_planned_near_the_lower_bound() -> None:
+    models = "policy_b1,lnmlp_b1,chain32,perceptron,encoder2,decoder,lstm2,gru2"
+    command = [sys.executable, str(BENCH / "memory.py"), "--models", models, "--most", "1.05"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "times the lower bound" in done.stdout.splitlines()[-1]
+
+
 def test_kernels_reports_every_case_beside_the_roofline() -> None:
     command = [sys.executable, str(BENCH / "kernels.py"), "--rounds", "1", "--elements", "16"]
     done = subprocess.run(
