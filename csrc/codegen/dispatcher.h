@@ -32,7 +32,10 @@ class Dispatcher {
   // Both make a function of type MainFunction. finish comes after them.
   void emit_main(const std::string& symbol);
   void emit_init(const std::string& symbol);
-  void finish() { mark_kernel_operands(); }
+  void finish() {
+    mark_kernel_operands();
+    kernels_.drop_unused();
+  }
 
  private:
   // memory.cpp
@@ -109,9 +112,12 @@ class Dispatcher {
   bool is_made_by_code(int64_t slot) const;
   llvm::Value* load_slot_data(llvm::IRBuilder<>& builder, int64_t slot);
 
-  void emit_copy_loops(const Copy& op);               // memory.cpp
-  void note_launch(const LaunchKernel& op);           // launch.cpp
-  void mark_kernel_operands();                        // launch.cpp
+  void emit_copy_loops(const Copy& op);  // memory.cpp
+  // launch.cpp: positions of an output and of the input whose memory it has at this launch.
+  using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
+  InPlaceOperands operands_in_place(const LaunchKernel& op) const;
+  void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);
+  void mark_kernel_operands();
   llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
 
   // parallel.cpp: calls `kernel` with `arguments` and then a range of [0, num_items), from as many

@@ -9,6 +9,7 @@
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/SourceMgr.h>
 #include <llvm/Support/raw_ostream.h>
+#include <llvm/Transforms/Utils/Cloning.h>
 
 #include <memory>
 
@@ -137,6 +138,34 @@ llvm::Function* KernelLinker::get(const LaunchKernel& launch) {
   }
   check_signature(launch, *function);
   return function;
+}
+
+llvm::Function* KernelLinker::get_in_place(
+    llvm::Function* kernel, const std::vector<std::pair<unsigned, unsigned>>& pairs) {
+  std::string symbol = kernel->getName().str() + ".in_place";
+  for (const auto& [output, input] : pairs) symbol += concat(".", output, ".", input);
+  llvm::Function*& function = in_place_[symbol];
+  if (function) return function;
+  llvm::ValueToValueMapTy values;
+  function = llvm::CloneFunction(kernel, values);
+  function->setName(symbol);
+  for (const auto& [output, input] : pairs) {
+    function->getArg(output)->replaceAllUsesWith(function->getArg(input));
+    // What was said of memory that the kernel only reads.
+    for (const auto said : {llvm::Attribute::ReadOnly, llvm::Attribute::NoAlias}) {
+      function->removeParamAttr(input, said);
+    }
+  }
+  return function;
+}
+
+void KernelLinker::drop_unused() {
+  for (auto& [content, kernel] : by_content_) {
+    if (!kernel || !kernel->use_empty()) continue;
+    kernel->eraseFromParent();
+    kernel = nullptr;
+  }
+  functions_.clear();
 }
 
 llvm::Function* KernelLinker::link(const Kernel& kernel) {

@@ -3,6 +3,8 @@
 
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ir/program.h"
 
@@ -27,6 +29,15 @@ class KernelLinker {
   // that names the kernel when its text is malformed or its parameters do not fit the launch.
   llvm::Function* get(const LaunchKernel& launch);
 
+  // The form of a kernel for launches where some outputs are inputs, the same function at every
+  // such request. `pairs`: the parameters of each output and of the input that it is. That of the
+  // output goes unused, so that LLVM knows that there is one pointer.
+  llvm::Function* get_in_place(llvm::Function* kernel,
+                               const std::vector<std::pair<unsigned, unsigned>>& pairs);
+
+  // Removes the kernels that no code calls.
+  void drop_unused();
+
  private:
   llvm::Function* link(const Kernel& kernel);
 
@@ -34,6 +45,7 @@ class KernelLinker {
   llvm::Module& module_;
   std::map<std::string, llvm::Function*> functions_;  // by name
   std::map<std::string, llvm::Function*> by_content_;
+  std::map<std::string, llvm::Function*> in_place_;  // by symbol
 };
 
 }  // namespace hostjit

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "codegen/dispatcher.h"
 
 namespace hostjit {
@@ -17,31 +19,54 @@ void Dispatcher::emit(const LaunchKernel& op) {
   for (const Value* operand : op.outputs) announce_write(operand);
   for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
   llvm::Function* kernel = kernels_.get(op);
+  const InPlaceOperands in_place = operands_in_place(op);
+  if (!in_place.empty()) kernel = kernels_.get_in_place(kernel, in_place);
   if (op.grid.empty()) {
     builder_.CreateCall(kernel, arguments);
   } else {
     emit_parallel_call(kernel, arguments, op.grid[0], op.block.empty() ? 1 : op.block[0]);
   }
-  note_launch(op);
+  note_launch(op, kernel, in_place);
+}
+
+Dispatcher::InPlaceOperands Dispatcher::operands_in_place(const LaunchKernel& op) const {
+  InPlaceOperands result;
+  const size_t first_output = op.inputs.size() + op.in_out.size();
+  for (size_t i = 0; i < op.in_place.size(); i += 2) {
+    const auto input = static_cast<unsigned>(op.in_place[i]);
+    const auto output = static_cast<unsigned>(op.in_place[i + 1]);
+    const Storage& read = storage_.of(op.inputs[input]);
+    const Storage& written = storage_.of(op.outputs[output]);
+    const bool is_same = read.base == MemoryBase::kArena && written.base == MemoryBase::kArena &&
+                         read.offset == written.offset && read.extent > 0;
+    if (is_same) result.emplace_back(static_cast<unsigned>(first_output) + output, input);
+  }
+  return result;
 }
 
 // What a kernel writes is noalias when that is so at every launch: inlining turns that into the
 // scopes that spare the vectoriser its checks.
-void Dispatcher::note_launch(const LaunchKernel& op) {
+void Dispatcher::note_launch(const LaunchKernel& op, llvm::Function* kernel,
+                             const InPlaceOperands& in_place) {
   std::vector<const Value*> operands(op.inputs.begin(), op.inputs.end());
   operands.insert(operands.end(), op.in_out.begin(), op.in_out.end());
   operands.insert(operands.end(), op.outputs.begin(), op.outputs.end());
-  std::vector<bool>& is_apart = kernel_operands_apart_[kernels_.get(op)];
+  std::vector<bool> is_written(operands.size(), false);
+  std::fill(is_written.begin() + static_cast<int64_t>(op.inputs.size()), is_written.end(), true);
+  for (const auto& [output, input] : in_place) {
+    is_written[input] = true;
+    operands[output] = nullptr;  // not used by the kernel
+  }
+  std::vector<bool>& is_apart = kernel_operands_apart_[kernel];
   is_apart.resize(operands.size(), true);
-  for (size_t written = op.inputs.size(); written < operands.size(); ++written) {
-    for (size_t other = 0; other < operands.size(); ++other) {
-      if (other != written &&
-          may_overlap(storage_.of(operands[written]), storage_.of(operands[other]))) {
-        is_apart[written] = false;
-      }
+  for (size_t written = 0; written < operands.size(); ++written) {
+    is_apart[written] = is_apart[written] && is_written[written];
+    for (size_t other = 0; is_apart[written] && other < operands.size(); ++other) {
+      if (!operands[written] || !operands[other] || other == written) continue;
+      is_apart[written] =
+          !may_overlap(storage_.of(operands[written]), storage_.of(operands[other]));
     }
   }
-  for (size_t i = 0; i < op.inputs.size(); ++i) is_apart[i] = false;
 }
 
 void Dispatcher::mark_kernel_operands() {

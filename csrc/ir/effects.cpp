@@ -36,6 +36,17 @@ std::vector<Value*> aliased_operands(const Op& op) {
   return aliased;
 }
 
+std::vector<InPlacePair> in_place_pairs(const Op& op) {
+  std::vector<InPlacePair> pairs;
+  const auto* launch = op.get_if<LaunchKernel>();
+  if (!launch) return pairs;
+  for (size_t i = 0; i < launch->in_place.size(); i += 2) {
+    pairs.push_back(
+        {launch->inputs[launch->in_place[i]], launch->outputs[launch->in_place[i + 1]]});
+  }
+  return pairs;
+}
+
 bool is_removable(const Op& op) {
   if (op.info().has_side_effect) return false;
   if (const auto* call = op.get_if<AtenCall>()) return call->pure;

@@ -21,6 +21,13 @@ std::vector<Value*> results_of(const Op& op);
 // ATen call names.
 std::vector<Value*> aliased_operands(const Op& op);
 
+// An operand that is read and one that is written, which may be the same memory.
+struct InPlacePair {
+  Value* read;
+  Value* written;
+};
+std::vector<InPlacePair> in_place_pairs(const Op& op);
+
 // True when the op may go if nobody uses its results and the memory it writes.
 bool is_removable(const Op& op);
 

@@ -19,6 +19,26 @@ void require_items(const OpVerifier& verifier, std::string_view name,
                    concat("is ", to_string(extent)), "[] or [items, 1, 1] on the CPU");
 }
 
+void require_pairs(const OpVerifier& verifier, const LaunchKernel& op) {
+  const auto require = [&](bool condition, const std::string& expected) {
+    if (!condition) verifier.fail("in_place", concat("is ", to_string(op.in_place)), expected);
+  };
+  require(op.in_place.size() % 2 == 0, "pairs of an input and an output");
+  for (size_t i = 0; i < op.in_place.size(); i += 2) {
+    const int64_t input = op.in_place[i];
+    const int64_t output = op.in_place[i + 1];
+    require(0 <= input && input < static_cast<int64_t>(op.inputs.size()) && 0 <= output &&
+                output < static_cast<int64_t>(op.outputs.size()),
+            concat("positions among ", op.inputs.size(), " inputs and ", op.outputs.size(),
+                   " outputs"));
+    const TensorType& read = op.inputs[input]->tensor_type();
+    const TensorType& written = op.outputs[output]->tensor_type();
+    require(size_in_bytes(read.dtype) == size_in_bytes(written.dtype),
+            concat("elements of one size, inputs[", input, "] has ", read.dtype, ", outputs[",
+                   output, "] ", written.dtype));
+  }
+}
+
 }  // namespace
 
 void LaunchKernel::verify(const OpVerifier& verifier) const {
@@ -40,6 +60,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   for (size_t i = 0; i < scalars.size(); ++i) {
     verifier.require_scalar(concat("scalars[", i, "]"), scalars[i], {"index", "f64"});
   }
+  require_pairs(verifier, *this);
   require_extent(verifier, "grid", grid);
   require_extent(verifier, "block", block);
   verifier.require(shared_memory >= 0, "shared_memory", concat("is ", shared_memory),

@@ -15,6 +15,9 @@ namespace hostjit {
 // grid=[items, 1, 1] independent items, which threads may share, at least block=[items, 1, 1]
 // each: then two more parameters, i64, are the first item to do and the end of them.
 // shared_memory (bytes) is for devices.
+//
+// in_place=[i, o, ...] are pairs of an input and an output that may be the same memory: the kernel
+// writes no byte of outputs[o] before it has read the same byte of inputs[i] for the last time.
 struct LaunchKernel {
   static constexpr OpInfo kInfo{"launch_kernel", "Runs a kernel on the memory of its operands."};
   std::string kernel = {};
@@ -22,6 +25,7 @@ struct LaunchKernel {
   std::vector<Value*> in_out = {};
   std::vector<Value*> outputs = {};
   std::vector<Value*> scalars = {};
+  std::vector<int64_t> in_place = {};
   std::vector<int64_t> grid = {};
   std::vector<int64_t> block = {};
   int64_t shared_memory = 0;
@@ -33,6 +37,7 @@ struct LaunchKernel {
     visit.operands("in_out", self.in_out, Access::kReadWrite);
     visit.operands("outputs", self.outputs, Access::kWrite);
     visit.operands("scalars", self.scalars, Access::kRead);
+    visit.attribute("in_place", self.in_place, std::vector<int64_t>{});
     visit.attribute("grid", self.grid, std::vector<int64_t>{});
     visit.attribute("block", self.block, std::vector<int64_t>{});
     visit.attribute("shared_memory", self.shared_memory, int64_t{0});

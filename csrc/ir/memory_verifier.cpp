@@ -21,6 +21,8 @@ struct Memory {
   bool in_init = false;
   int64_t first = 0;  // positions of ops, those of init first
   int64_t last = 0;
+  int64_t first_use = kForever;  // by an op, through any alias; freeing is none
+  int64_t last_use = 0;
   bool freed = false;
 };
 
@@ -44,6 +46,7 @@ class MemoryVerifier {
     for_each_named_operand(op, [&](const std::string& name, const Value* value, Access access) {
       use(op, name, value, access);
     });
+    for (const auto& [read, written] : in_place_pairs(op)) add_handover(op, read, written);
     std::vector<size_t> aliased;
     for (const Value* operand : aliased_operands(op)) {
       const std::vector<size_t>& roots = roots_[operand];
@@ -86,6 +89,10 @@ class MemoryVerifier {
       // What init made serves the calls that follow, so the body only reads it.
       const bool is_of_init = memory.in_init && !in_init_;
       memory.last = is_of_init ? kForever : position_;
+      if (access != Access::kFree) {
+        memory.first_use = std::min(memory.first_use, position_);
+        memory.last_use = memory.last;
+      }
       if (!writes(access) && access != Access::kFree) continue;
       if (memory.kind == ResultKind::kConstant) {
         fail("memory of a constant", "memory that may change");
@@ -93,6 +100,29 @@ class MemoryVerifier {
       if (is_of_init) fail("memory of init", "memory that may change");
     }
     if (access == Access::kFree) free(op, name, value);
+  }
+
+  // Notes that `op` may write to memory that it reads, unless another operand refers to either.
+  void add_handover(const Op& op, const Value* read, const Value* written) {
+    const auto is_apart = [&](const Value* value) {
+      const std::vector<size_t>& roots = roots_[value];
+      if (roots.size() != 1 || memories_[roots.front()].value != value) return false;
+      return std::ranges::count_if(operand_uses(op), [&](const OperandUse& use) {
+               return std::ranges::count(roots_[use.value], roots.front()) > 0;
+             }) == 1;
+    };
+    if (!is_apart(read) || !is_apart(written)) return;
+    handovers_.emplace(std::pair(roots_[read].front(), roots_[written].front()), position_);
+  }
+
+  // True when an op ends the use of one and begins that of the other, in place.
+  bool is_handed_over(const Memory& before, const Memory& after) const {
+    const std::pair key(static_cast<size_t>(&before - memories_.data()),
+                        static_cast<size_t>(&after - memories_.data()));
+    const auto found = handovers_.find(key);
+    return found != handovers_.end() && before.last_use == found->second &&
+           after.first_use == found->second && !before.in_init &&
+           planned_offset(before) == planned_offset(after);
   }
 
   void free(const Op& op, const std::string& name, const Value* value) {
@@ -149,9 +179,13 @@ class MemoryVerifier {
             concat("an offset that is a multiple of ", arena.alignment));
     if (bytes == 0) return;
     while (!last_uses_.empty() && last_uses_.begin()->first < memory.first) {
-      live_.erase(last_uses_.begin()->second);
+      const Memory* ended = last_uses_.begin()->second;
+      const auto at = live_.find(planned_offset(*ended));
+      if (at != live_.end() && at->second.memory == ended) live_.erase(at);
       last_uses_.erase(last_uses_.begin());
     }
+    const auto same = live_.find(offset);
+    if (same != live_.end() && is_handed_over(*same->second.memory, memory)) live_.erase(same);
     const auto require_apart = [&](int64_t other_offset, const Placed& other) {
       require(offset + bytes <= other_offset || other.end <= offset,
               concat("memory apart from %", other.memory->value->name(), ", which is live with ",
@@ -161,7 +195,7 @@ class MemoryVerifier {
     if (after != live_.end()) require_apart(after->first, after->second);
     if (after != live_.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
     live_.emplace(offset, Placed{&memory, offset + bytes});
-    last_uses_.emplace(memory.last, offset);
+    last_uses_.emplace(memory.last, &memory);
   }
 
   struct Placed {
@@ -175,8 +209,9 @@ class MemoryVerifier {
   std::vector<Memory> memories_;  // in the order of position
   // Positions in memories_ of what a value may share; its own memory, if it has any, comes first.
   std::unordered_map<const Value*, std::vector<size_t>> roots_;
-  std::map<int64_t, Placed> live_;             // by offset
-  std::multimap<int64_t, int64_t> last_uses_;  // position to offset
+  std::map<std::pair<size_t, size_t>, int64_t> handovers_;  // memories to position
+  std::map<int64_t, Placed> live_;                          // by offset
+  std::multimap<int64_t, const Memory*> last_uses_;         // by position
 };
 
 }  // namespace

@@ -9,10 +9,17 @@
 namespace hostjit {
 namespace {
 
-// Where the memory of each root is freed, and where it is used last.
+// Where the memory of each root is freed, and where it is used first and last.
 struct UseInstants {
   std::unordered_map<const Value*, int64_t> freed;
+  std::unordered_map<const Value*, int64_t> first_used;
   std::unordered_map<const Value*, int64_t> last_used;
+
+  static int64_t find(const std::unordered_map<const Value*, int64_t>& instants,
+                      const Value* root) {
+    const auto found = instants.find(root);
+    return found == instants.end() ? 0 : found->second;
+  }
 };
 
 UseInstants use_instants(const Program& program, const AliasAnalysis& aliases) {
@@ -25,7 +32,10 @@ UseInstants use_instants(const Program& program, const AliasAnalysis& aliases) {
         instants.freed[value] = instant;
         return;
       }
-      for (const Value* root : aliases.roots(value)) instants.last_used[root] = instant;
+      for (const Value* root : aliases.roots(value)) {
+        instants.first_used.try_emplace(root, instant);
+        instants.last_used[root] = instant;
+      }
     });
   }
   return instants;
@@ -42,12 +52,17 @@ std::vector<BufferLifetime> buffer_lifetimes(const Program& program, const Alias
     if (!allocate || !allocate->result->tensor_type().is_static()) return;
     Value* buffer = allocate->result;
     LiveBytes live{buffer->tensor_type().extent_in_bytes(), begin, end};
+    const int64_t last_use = UseInstants::find(instants.last_used, buffer);
     const auto freed = instants.freed.find(buffer);
     if (!is_persistent && freed != instants.freed.end()) {
-      const auto used = instants.last_used.find(buffer);
-      live.end = std::max(freed->second, used == instants.last_used.end() ? 0 : used->second + 1);
+      live.end = std::max(freed->second, last_use + 1);
     }
-    lifetimes.push_back({buffer, live, is_persistent, aliases.escapes(buffer)});
+    lifetimes.push_back({.buffer = buffer,
+                         .live = live,
+                         .first_use = UseInstants::find(instants.first_used, buffer),
+                         .last_use = last_use,
+                         .is_persistent = is_persistent,
+                         .escapes = aliases.escapes(buffer)});
   };
   for (const auto& op : program.init()) add(*op, /*is_persistent=*/true, /*begin=*/0);
   int64_t instant = 0;

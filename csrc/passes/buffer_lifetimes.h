@@ -16,6 +16,9 @@ struct BufferLifetime {
   // From the Allocate up to its Deallocate, or to the end when there is none; at least past the
   // last use through any alias. A buffer of init lives from 0 to the end.
   LiveBytes live;
+  // The first and last op that uses the memory, through any alias; 0 when none does.
+  int64_t first_use = 0;
+  int64_t last_use = 0;
   bool is_persistent = false;  // of init
   bool escapes = false;
 };

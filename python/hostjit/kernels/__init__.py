@@ -9,6 +9,7 @@ from hostjit.kernels.codegen import llvm_ir, num_items
 from hostjit.kernels.cost import estimated_nanoseconds
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import PointwiseKernel
+from hostjit.kernels.in_place import in_place_pairs
 from hostjit.kernels.operation import OPERATIONS, result_dtype
 from hostjit.kernels.split_row import SplitRow, split_row
 from hostjit.kernels.vector_math import VECTOR_MATH, VectorMathFunction
@@ -22,6 +23,7 @@ __all__ = [
     "SplitRow",
     "VectorMathFunction",
     "estimated_nanoseconds",
+    "in_place_pairs",
     "llvm_ir",
     "num_items",
     "result_dtype",

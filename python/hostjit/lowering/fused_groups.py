@@ -9,7 +9,14 @@ import math
 
 from hostjit import _C
 from hostjit.capture import source_location
-from hostjit.kernels import PointwiseKernel, estimated_nanoseconds, llvm_ir, num_items, split_row
+from hostjit.kernels import (
+    PointwiseKernel,
+    estimated_nanoseconds,
+    in_place_pairs,
+    llvm_ir,
+    num_items,
+    split_row,
+)
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.members import selects
@@ -48,6 +55,7 @@ def _launch(
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
     launch = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
+    launch["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
     context.create("launch_kernel", launch)
 
 

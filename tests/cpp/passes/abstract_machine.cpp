@@ -34,6 +34,7 @@ AbstractMachine::AbstractMachine(const Program& program)
 std::vector<AbstractMachine::Bytes> AbstractMachine::call(std::vector<Bytes>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) addresses_[program_.inputs()[i]] = inputs[i].data();
   std::deque<Bytes> memory;
+  live_.clear();
   for (const auto& op : program_.body()) run(*op, memory);
   std::vector<Bytes> outputs;
   for (const Value* output : program_.outputs()) outputs.push_back(read(output));
@@ -43,7 +44,12 @@ std::vector<AbstractMachine::Bytes> AbstractMachine::call(std::vector<Bytes>& in
 void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
   if (const auto* deallocate = op.get_if<Deallocate>()) {
     const Value* buffer = deallocate->buffer;
-    if (buffer->producer()->is<Allocate>()) {
+    live_.erase(buffer);
+    // Another buffer may have taken the memory over, in place.
+    const auto is_there = [&](const Value* other) {
+      return addresses_.at(other) == addresses_.at(buffer);
+    };
+    if (buffer->producer()->is<Allocate>() && std::ranges::none_of(live_, is_there)) {
       std::fill_n(addresses_.at(buffer), buffer->tensor_type().extent_in_bytes(), kFreed);
     }
     return;
@@ -74,6 +80,7 @@ void AbstractMachine::make_result(const Op& op, const Value* result, uint64_t se
     addresses_[result] = addresses_.at(view->source) + bytes;
   } else if (const auto* allocate = op.get_if<Allocate>(); allocate && allocate->offset >= 0) {
     addresses_[result] = arena_.data() + allocate->offset;
+    if (result->tensor_type().extent_in_bytes() > 0) live_.insert(result);
   } else if (!aliased.empty()) {
     addresses_[result] = addresses_.at(aliased.front());
   } else {

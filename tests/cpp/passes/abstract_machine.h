@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ir/program.h"
@@ -41,6 +42,7 @@ class AbstractMachine {
   Bytes arena_;
   std::deque<Bytes> frame_memory_;
   std::unordered_map<const Value*, uint8_t*> addresses_;
+  std::unordered_set<const Value*> live_;  // buffers of the body with bytes in the arena
   uint64_t num_effects_ = 0;
 };
 

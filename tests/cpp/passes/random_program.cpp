@@ -74,6 +74,11 @@ class RandomProgram {
     op.inputs = std::move(inputs);
     op.in_out = std::move(in_out);
     op.outputs = std::move(outputs);
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const DType dtype = op.inputs[i]->tensor_type().dtype;
+      if (op.outputs.empty() || op.outputs[0]->tensor_type().dtype != dtype) continue;
+      op.in_place.insert(op.in_place.end(), {static_cast<int64_t>(i), 0});
+    }
     emit(std::move(op));
   }
 
@@ -90,7 +95,7 @@ class RandomProgram {
   }
 
   void add_step() {
-    switch (below(14)) {
+    switch (below(16)) {
       case 0:
       case 1:
       case 2: return allocate_and(/*use_inputs=*/true);
@@ -104,7 +109,9 @@ class RandomProgram {
       case 10: return add_aten_alias();
       case 11: return update();
       case 12: return fill_some();
-      case 13: return open_ranges_ > 0 && below(2) ? close_range() : open_range();
+      case 13:
+      case 14: return add_chain();
+      case 15: return open_ranges_ > 0 && below(2) ? close_range() : open_range();
     }
   }
 
@@ -119,6 +126,19 @@ class RandomProgram {
       emit(Fill{.value = {below(9)}, .out = out});
     }
     tensors_.push_back({out, true, false});
+  }
+
+  // Launches that each read what the one before wrote, which nobody reads again as a rule.
+  void add_chain() {
+    const TensorType type = random_type();
+    Value* last = nullptr;
+    for (int64_t i = below(3) + 2; i > 0; --i) {
+      Value* out = add(type);
+      emit(Allocate{.result = out});
+      launch(last ? std::vector<Value*>{last} : some_inputs(out), {}, {out});
+      if (i == 1 || below(4) == 0) tensors_.push_back({out, true, false});
+      last = out;
+    }
   }
 
   void add_view() {
