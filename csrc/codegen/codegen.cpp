@@ -66,7 +66,7 @@ std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext
   const StoragePlan storage(program);
   std::unique_ptr<llvm::Module> module = make_module(program.name(), context, options);
   KernelLinker kernels(program, *module);
-  ProductKernels products(*module, options.vector_bits);
+  ProductKernels products(*module, options.vector_bits, options.has_pair_dots);
   Dispatcher dispatcher(program, storage, kernels, products, *module);
   const CodeInterface interface = code_interface(program);
   if (time_nodes) dispatcher.time_nodes(interface.times_symbol);

@@ -24,6 +24,8 @@ struct CodegenOptions {
   std::vector<VectorMathVariant> vector_math;
   // Width of the widest registers that arithmetic should use.
   unsigned vector_bits = 128;
+  // Whether there is the instruction of pair_dots.h.
+  bool has_pair_dots = false;
 };
 
 // What is known of a program's code without generating it.

@@ -126,9 +126,8 @@ class Dispatcher {
                           int64_t num_items, int64_t grain);
 
   // math.cpp
-  // `aten`: what is better than a call of a BLAS for each matrix, if anything.
-  void emit_product(const Product& product, const std::function<void()>& aten = nullptr);
-  bool writes_apart(const Product& product) const;
+  // `aten` emits the call of ATen, for products that means_of leaves to it.
+  void emit_product(const Product& product, const std::function<void()>& aten);
   void emit_addend(const Product& product);
   void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);
 

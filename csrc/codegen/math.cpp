@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/dispatcher.h"
 #include "codegen/loop_nest.h"
-#include "codegen/product_plan.h"
+#include "codegen/product_means.h"
 
 namespace hostjit {
 
 void Dispatcher::emit(const Matmul& op) {
-  if (const auto product = describe(op)) return emit_product(*product);
-  call_fallible(Extern::hostjit_matmul, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+  const auto aten = [&] {
+    call_fallible(Extern::hostjit_matmul, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
+  };
+  const std::optional<Product> product = describe(op);
+  return product ? emit_product(*product, aten) : aten();
 }
 
 void Dispatcher::emit(const Linear& op) {
-  if (const auto product = describe(op)) return emit_product(*product);
-  llvm::Value* bias = op.bias ? header(op.bias) : llvm::Constant::getNullValue(pointer_);
-  call_fallible(Extern::hostjit_linear,
-                {frame_, header(op.input), header(op.weight), bias, header(op.out)});
+  const auto aten = [&] {
+    llvm::Value* bias = op.bias ? header(op.bias) : llvm::Constant::getNullValue(pointer_);
+    call_fallible(Extern::hostjit_linear,
+                  {frame_, header(op.input), header(op.weight), bias, header(op.out)});
+  };
+  const std::optional<Product> product = describe(op);
+  return product ? emit_product(*product, aten) : aten();
 }
 
 void Dispatcher::emit(const Bmm& op) {
@@ -22,21 +28,24 @@ void Dispatcher::emit(const Bmm& op) {
     call_fallible(Extern::hostjit_bmm, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
   };
   const std::optional<Product> product = describe(op);
-  if (!product) return aten();
-  if (!is_large_batch(*product)) return emit_product(*product);
-  emit_product(*product, aten);
+  return product ? emit_product(*product, aten) : aten();
 }
 
 void Dispatcher::emit(const Addmm& op) {
-  if (const auto product = describe(op)) return emit_product(*product);
-  llvm::Type* f64 = builder_.getDoubleTy();
-  call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
-                                        llvm::ConstantFP::get(f64, op.beta),
-                                        llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
+  const auto aten = [&] {
+    llvm::Type* f64 = builder_.getDoubleTy();
+    call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
+                                          llvm::ConstantFP::get(f64, op.beta),
+                                          llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
+  };
+  const std::optional<Product> product = describe(op);
+  return product ? emit_product(*product, aten) : aten();
 }
 
 void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
+  const ProductMeans means = means_of(product, storage_);
+  if (means == ProductMeans::kAten) return aten();
   const int64_t bytes = size_in_bytes(product.dtype);
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);
@@ -51,32 +60,21 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
       emit(matrix(lhs, product.lhs), matrix(rhs, product.rhs), matrix(out, product.out));
     });
   };
-  if (writes_apart(product)) {
+  announce_write(product.out.value);
+  if (means == ProductMeans::kGenerated) {
     if (const auto shared = products_.get_shared(product)) {
-      announce_write(product.out.value);
       return emit_parallel_call(shared->function, {lhs, rhs, out, addend},
                                 product.batch * shared->blocks.per_matrix, shared->blocks.grain);
     }
-    if (llvm::Function* kernel = products_.get(product)) {
-      announce_write(product.out.value);
-      return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
-        builder_.CreateCall(kernel, {a, b, c, addend});
-      });
-    }
+    llvm::Function* kernel = products_.get(product);
+    return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
+      builder_.CreateCall(kernel, {a, b, c, addend});
+    });
   }
-  if (aten) return aten();
-  announce_write(product.out.value);
   emit_addend(product);
   if (product.k == 0) return;
   for_each_matrix(
       [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
-}
-
-bool Dispatcher::writes_apart(const Product& product) const {
-  const Storage& out = storage_.of(product.out.value);
-  return !may_overlap(out, storage_.of(product.lhs.value)) &&
-         !may_overlap(out, storage_.of(product.rhs.value)) &&
-         !(product.addend && may_overlap(out, storage_.of(product.addend->value)));
 }
 
 // BLAS adds to what out holds: it gets the addend first, or zeros when BLAS would do nothing.

@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "codegen/half_floats.h"
+
 namespace hostjit {
 namespace {
 
-// Multiply-adds of a batched product that are worth ATen's threads.
-constexpr int64_t kLargeBatchedProduct = 1 << 22;
-
 bool is_cpu_float(const TensorType& type) {
   return type.is_static() && type.device.type == DeviceType::kCPU &&
-         (type.dtype == DType::kF32 || type.dtype == DType::kF64);
+         (type.dtype == DType::kF32 || type.dtype == DType::kF64 || is_half_float(type.dtype));
 }
 
 MatrixView matrix(const Value* value) {
@@ -148,9 +147,8 @@ std::optional<Product> describe(const Linear& op) {
                  .addend = addend});
 }
 
-bool is_large_batch(const Product& product) {
-  return product.batch > 1 &&
-         product.batch * product.m * product.n * product.k > kLargeBatchedProduct;
+int64_t lanes_of_sums(const Product& product, unsigned vector_bits) {
+  return static_cast<int64_t>(vector_bits) / (product.dtype == DType::kF64 ? 64 : 32);
 }
 
 std::optional<BlasLayout> blas_layout(int64_t rows, int64_t columns, const MatrixView& matrix) {

@@ -31,18 +31,23 @@ struct Product {
   std::optional<MatrixView> addend = std::nullopt;
   double alpha = 1.0;
   double beta = 1.0;
+  // Elements along k that are multiplied together, one of each operand or two. k and the strides
+  // along k of lhs and rhs count these; all other strides count elements.
+  int64_t per_factor = 1;
+
+  bool is_in_pairs() const { return per_factor == 2; }
 };
 
-// nullopt when generated code leaves the op to ATen: other devices and dtypes than f32 and f64 on
-// the CPU, leading dims that no single stride walks, and operands that a BLAS can't take. The
-// product may be of the transposes, when out is a column or column-major.
+// Sums that a register has, which are f32 at least.
+int64_t lanes_of_sums(const Product& product, unsigned vector_bits);
+
+// nullopt when generated code leaves the op to ATen: other devices than the CPU and other dtypes
+// than f32, f64, bf16 and f16, leading dims that no single stride walks, and operands that a BLAS
+// can't take. The product may be of the transposes, when out is a column or column-major.
 std::optional<Product> describe(const Matmul& op);
 std::optional<Product> describe(const Linear& op);
 std::optional<Product> describe(const Bmm& op);
 std::optional<Product> describe(const Addmm& op);
-
-// True for a batch that ATen's parallel product does better than one call of a BLAS per matrix.
-bool is_large_batch(const Product& product);
 
 // How a BLAS reads a matrix: one of the strides is 1, the other is the leading dimension.
 struct BlasLayout {

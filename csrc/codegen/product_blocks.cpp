@@ -31,7 +31,8 @@ int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Of one matrix, from the arithmetic and from reading an rhs that no cache of one core holds.
 double nanoseconds(const Product& product, int64_t lanes) {
   const double size = static_cast<double>(product.k) * static_cast<double>(product.n);
-  const double bytes = size * static_cast<double>(size_in_bytes(product.dtype));
+  const double bytes =
+      size * static_cast<double>(product.per_factor * size_in_bytes(product.dtype));
   return size * static_cast<double>(product.m) /
              (kMultiplyAddsPerLane * static_cast<double>(lanes)) +
          bytes / kBytesRead;
@@ -69,7 +70,7 @@ ProductBlocks divide(int64_t count, int64_t step, double nanoseconds_each, int64
 
 std::optional<ProductBlocks> divide_product(const Product& product, const ProductPlan& plan,
                                             unsigned vector_bits) {
-  const auto lanes = static_cast<int64_t>(vector_bits) / (8 * size_in_bytes(product.dtype));
+  const int64_t lanes = lanes_of_sums(product, vector_bits);
   const double each = nanoseconds(product, lanes);
   if (each * static_cast<double>(product.batch) < 2 * kNanosecondsPerThread) return std::nullopt;
   const auto with_grain = [&](ProductBlocks blocks) -> std::optional<ProductBlocks> {

@@ -32,7 +32,7 @@ void ProductDots::emit() {
 void ProductDots::emit_tile(llvm::Value* row, int64_t num_rows, llvm::Value* column,
                             int64_t num_columns, int64_t width) {
   const int64_t step = num_rows == 1 ? kColumnsOfOneRow : width;
-  Values placed(lanes_, zeros(lanes_));
+  Values placed(lanes_, zeros(sum_, lanes_));
   for (int64_t first = 0; first < num_columns; first += step) {
     const int64_t count = std::min(step, num_columns - first);
     const Values dots = emit_dots(row, num_rows, plus(column, first), count);
@@ -55,10 +55,10 @@ ProductEmitter::Values ProductDots::emit_dots(llvm::Value* row, int64_t num_rows
   const auto step = [&](llvm::Value* k, int64_t count, int64_t part, Values& sums) {
     Values a;
     for (int64_t i = 0; i < num_rows; ++i) {
-      a.push_back(load(element(product_.lhs, lhs_, plus(row, i), k), lanes_, count));
+      a.push_back(load_factors(element(product_.lhs, lhs_, plus(row, i), k), lanes_, count));
     }
     for (int64_t j = 0; j < num_columns; ++j) {
-      llvm::Value* b = load(element(product_.rhs, rhs_, k, plus(column, j)), lanes_, count);
+      llvm::Value* b = load_factors(element(product_.rhs, rhs_, k, plus(column, j)), lanes_, count);
       for (int64_t i = 0; i < num_rows; ++i) {
         llvm::Value*& sum = sums[part * num_sums + i * num_columns + j];
         sum = multiply_add(a[i], b, sum);
@@ -71,7 +71,7 @@ ProductEmitter::Values ProductDots::emit_dots(llvm::Value* row, int64_t num_rows
   const int64_t parts = num_rows == 1 && num_whole > unroll
                             ? std::clamp<int64_t>(kSumsInFlight / num_sums, 1, unroll)
                             : 1;
-  Values sums(num_sums * parts, zeros(lanes_));
+  Values sums(num_sums * parts, zeros(sum_, lanes_));
   sums = reduce(num_whole / unroll, sums, [&](llvm::Value* index, Values values) {
     llvm::Value* first = builder_.CreateNUWMul(index, builder_.getInt64(unroll * lanes_));
     for (int64_t v = 0; v < unroll; ++v) {

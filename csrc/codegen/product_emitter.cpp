@@ -3,9 +3,34 @@
 
 #include <bit>
 
+#include "codegen/half_floats.h"
 #include "codegen/loop_nest.h"
+#include "codegen/pair_dots.h"
 
 namespace hostjit {
+namespace {
+
+llvm::VectorType* vector(llvm::Type* type, int64_t width) {
+  return llvm::FixedVectorType::get(type, static_cast<unsigned>(width));
+}
+
+// Whether a register has so many lanes: no mask is needed, and what was stored can be loaded
+// again before it reached the cache.
+bool fills_register(const llvm::Type* type, int64_t count) {
+  return std::has_single_bit(static_cast<uint64_t>(count)) &&
+         count * type->getScalarSizeInBits() >= 128;
+}
+
+llvm::Constant* mask(llvm::IRBuilder<>& builder, int64_t width, int64_t count) {
+  std::vector<llvm::Constant*> lanes;
+  lanes.reserve(static_cast<size_t>(width));
+  for (int64_t lane = 0; lane < width; ++lane) {
+    lanes.push_back(llvm::ConstantInt::getBool(builder.getContext(), lane < count));
+  }
+  return llvm::ConstantVector::get(lanes);
+}
+
+}  // namespace
 
 ProductEmitter::ProductEmitter(llvm::IRBuilder<>& builder, llvm::Function& function,
                                const Product& product, unsigned vector_bits)
@@ -17,8 +42,10 @@ ProductEmitter::ProductEmitter(llvm::IRBuilder<>& builder, llvm::Function& funct
       out_(function.getArg(2)),
       addend_(function.getArg(3)),
       bytes_(size_in_bytes(product.dtype)),
-      lanes_(vector_bits / (8 * bytes_)),
-      scalar_(product.dtype == DType::kF32 ? builder.getFloatTy() : builder.getDoubleTy()) {}
+      lanes_(lanes_of_sums(product, vector_bits)),
+      sum_(register_type(builder.getContext(), product.dtype)),
+      element_(memory_type(builder.getContext(), product.dtype)),
+      factor_(product.is_in_pairs() ? builder.getInt32Ty() : sum_) {}
 
 void ProductEmitter::for_blocks(int64_t count, int64_t block, const BlockBody& f) {
   emit_loop(builder_, count / block, [&](llvm::Value* index) {
@@ -68,14 +95,16 @@ void ProductEmitter::store_result(llvm::Value* sums, int64_t width, llvm::Value*
     llvm::Value* addend = load_addend(width, row, column, count);
     result = builder_.CreateFAdd(result, scaled(addend, product_.beta));
   }
-  store(result, element(product_.out, out_, row, column), width, count);
+  store(narrow(builder_, result, product_.dtype), element(product_.out, out_, row, column), width,
+        count);
 }
 
 llvm::Value* ProductEmitter::load_addend(int64_t width, llvm::Value* row, llvm::Value* column,
                                          int64_t count) {
   llvm::Value* from = element(*product_.addend, addend_, row, column);
-  return product_.addend->column_stride == 1 ? load(from, width, count)
-                                             : splat(load_scalar(from), width);
+  const auto widened = [&](llvm::Value* stored) { return widen(builder_, stored, product_.dtype); };
+  if (product_.addend->column_stride == 1) return widened(load(element_, from, width, count));
+  return splat(widened(builder_.CreateAlignedLoad(element_, from, llvm::Align(bytes_))), width);
 }
 
 llvm::Value* ProductEmitter::scaled(llvm::Value* value, double factor) {
@@ -89,21 +118,66 @@ llvm::Value* ProductEmitter::element(const MatrixView& matrix, llvm::Value* base
                          bytes_);
 }
 
-llvm::Value* ProductEmitter::load(llvm::Value* address, int64_t width, int64_t count) {
+llvm::Value* ProductEmitter::load_factors(llvm::Value* address, int64_t width, int64_t count) {
+  if (product_.is_in_pairs()) return load(factor_, address, width, count);
+  return widen(builder_, load(element_, address, width, count), product_.dtype);
+}
+
+llvm::Value* ProductEmitter::load_rhs_row(llvm::Value* row, llvm::Value* column, int64_t width,
+                                          int64_t count) {
+  llvm::Value* first = element(product_.rhs, rhs_, row, column);
+  const int64_t to_partner = product_.rhs.row_stride / product_.per_factor;
+  if (!product_.is_in_pairs() || to_partner == 1) return load_factors(first, width, count);
+  const auto load_wide = [&](llvm::Value* address) {
+    return builder_.CreateZExt(load(element_, address, width, count), vector(factor_, width));
+  };
+  llvm::Value* second =
+      element_address(builder_, first, {builder_.getInt64(to_partner)}, {1}, bytes_);
+  return builder_.CreateOr(load_wide(first), builder_.CreateShl(load_wide(second), 16));
+}
+
+llvm::Value* ProductEmitter::splat_factor(llvm::Value* address, int64_t width) {
+  const auto load_bits = [&](llvm::Type* type) {
+    return builder_.CreateAlignedLoad(type, address, llvm::Align(bytes_));
+  };
+  if (product_.is_in_pairs() || element_ == sum_) return splat(load_bits(factor_), width);
+  // bf16 and f16 are one instruction that loads to all lanes and one that widens, where widening
+  // the scalar would be three and more.
+  llvm::Value* bits = load_bits(builder_.getInt16Ty());
+  if (product_.dtype == DType::kF16) {
+    llvm::Type* type = vector(element_, width);
+    return widen(builder_, builder_.CreateBitCast(splat(bits, width), type), product_.dtype);
+  }
+  // Twice in each lane; the lower one is cleared.
+  llvm::Type* lanes = vector(builder_.getInt32Ty(), width);
+  llvm::Value* twice = builder_.CreateBitCast(splat(bits, 2 * width), lanes);
+  return builder_.CreateBitCast(builder_.CreateAnd(twice, 0xFFFF0000), vector(sum_, width));
+}
+
+llvm::Value* ProductEmitter::multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum) {
+  if (product_.is_in_pairs()) return multiply_add_pairs(builder_, a, b, sum);
+  llvm::IRBuilder<>::FastMathFlagGuard guard(builder_);
+  llvm::FastMathFlags flags;
+  flags.setAllowContract();
+  builder_.setFastMathFlags(flags);
+  const auto* constant = llvm::dyn_cast<llvm::Constant>(sum);
+  if (constant && constant->isNullValue()) return builder_.CreateFMul(a, b);
+  return builder_.CreateFAdd(builder_.CreateFMul(a, b), sum);
+}
+
+llvm::Value* ProductEmitter::load(llvm::Type* type, llvm::Value* address, int64_t width,
+                                  int64_t count) {
   const llvm::Align align(bytes_);
-  if (count == width) return builder_.CreateAlignedLoad(vector(width), address, align);
-  if (has_vector(count)) {
-    llvm::Value* part = builder_.CreateAlignedLoad(vector(count), address, align);
+  if (count == width) return builder_.CreateAlignedLoad(vector(type, width), address, align);
+  if (fills_register(type, count)) {
+    llvm::Value* part = builder_.CreateAlignedLoad(vector(type, count), address, align);
     llvm::SmallVector<int> lanes;
     // The lanes after the first `count` are any one of the zeros.
     for (int64_t i = 0; i < width; ++i) lanes.push_back(static_cast<int>(std::min(i, count)));
-    return builder_.CreateShuffleVector(part, zeros(count), lanes);
+    return builder_.CreateShuffleVector(part, zeros(type, count), lanes);
   }
-  return builder_.CreateMaskedLoad(vector(width), address, align, mask(width, count), zeros(width));
-}
-
-llvm::Value* ProductEmitter::load_scalar(llvm::Value* address) {
-  return builder_.CreateAlignedLoad(scalar_, address, llvm::Align(bytes_));
+  return builder_.CreateMaskedLoad(vector(type, width), address, align,
+                                   mask(builder_, width, count), zeros(type, width));
 }
 
 llvm::Value* ProductEmitter::splat(llvm::Value* element, int64_t width) {
@@ -114,48 +188,21 @@ void ProductEmitter::store(llvm::Value* value, llvm::Value* address, int64_t wid
   const llvm::Align align(bytes_);
   if (count == width) {
     builder_.CreateAlignedStore(value, address, align);
-  } else if (has_vector(count)) {
+  } else if (fills_register(value->getType()->getScalarType(), count)) {
     llvm::SmallVector<int> lanes;
     for (int64_t i = 0; i < count; ++i) lanes.push_back(static_cast<int>(i));
     builder_.CreateAlignedStore(builder_.CreateShuffleVector(value, lanes), address, align);
   } else {
-    builder_.CreateMaskedStore(value, address, align, mask(width, count));
+    builder_.CreateMaskedStore(value, address, align, mask(builder_, width, count));
   }
-}
-
-bool ProductEmitter::has_vector(int64_t count) const {
-  return std::has_single_bit(static_cast<uint64_t>(count)) && count * bytes_ >= 16;
-}
-
-llvm::Value* ProductEmitter::multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum) {
-  llvm::IRBuilder<>::FastMathFlagGuard guard(builder_);
-  llvm::FastMathFlags flags;
-  flags.setAllowContract();
-  builder_.setFastMathFlags(flags);
-  const auto* constant = llvm::dyn_cast<llvm::Constant>(sum);
-  if (constant && constant->isNullValue()) return builder_.CreateFMul(a, b);
-  return builder_.CreateFAdd(builder_.CreateFMul(a, b), sum);
 }
 
 llvm::Value* ProductEmitter::plus(llvm::Value* index, int64_t offset) {
   return offset == 0 ? index : builder_.CreateNUWAdd(index, builder_.getInt64(offset));
 }
 
-llvm::VectorType* ProductEmitter::vector(int64_t width) const {
-  return llvm::FixedVectorType::get(scalar_, static_cast<unsigned>(width));
-}
-
-llvm::Constant* ProductEmitter::zeros(int64_t width) const {
-  return llvm::Constant::getNullValue(vector(width));
-}
-
-llvm::Constant* ProductEmitter::mask(int64_t width, int64_t count) const {
-  std::vector<llvm::Constant*> lanes;
-  lanes.reserve(static_cast<size_t>(width));
-  for (int64_t lane = 0; lane < width; ++lane) {
-    lanes.push_back(llvm::ConstantInt::getBool(builder_.getContext(), lane < count));
-  }
-  return llvm::ConstantVector::get(lanes);
+llvm::Constant* ProductEmitter::zeros(llvm::Type* type, int64_t width) const {
+  return llvm::Constant::getNullValue(vector(type, width));
 }
 
 }  // namespace hostjit

@@ -13,7 +13,7 @@ namespace hostjit {
 
 // What the forms of a generated product share: the function's arguments (lhs, rhs, out and addend),
 // vectors of elements with tails, and loops that carry sums in registers. Only additions along k
-// are reassociated.
+// are reassociated. Sums of bf16 and f16 are f32 until they are rounded to out.
 class ProductEmitter {
  public:
   ProductEmitter(llvm::IRBuilder<>& builder, llvm::Function& function, const Product& product,
@@ -39,21 +39,23 @@ class ProductEmitter {
 
   llvm::Value* element(const MatrixView& matrix, llvm::Value* base, llvm::Value* row,
                        llvm::Value* column);
-  // `width` lanes of which the first `count` are read, the others 0.
-  llvm::Value* load(llvm::Value* address, int64_t width, int64_t count);
-  llvm::Value* load_scalar(llvm::Value* address);
+
+  // What multiply_add takes of lhs and rhs: numbers of the type of the sums, or pairs of elements.
+  // These are `width` neighbours in memory of which the first `count` are read, the others 0.
+  llvm::Value* load_factors(llvm::Value* address, int64_t width, int64_t count);
+  // The same of one row of rhs, whose elements are neighbours.
+  llvm::Value* load_rhs_row(llvm::Value* row, llvm::Value* column, int64_t width, int64_t count);
+  // One of lhs in all lanes.
+  llvm::Value* splat_factor(llvm::Value* address, int64_t width);
+  llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
+
+  llvm::Value* load(llvm::Type* type, llvm::Value* address, int64_t width, int64_t count);
   llvm::Value* splat(llvm::Value* element, int64_t width);
   // The first `count` of the `width` lanes.
   void store(llvm::Value* value, llvm::Value* address, int64_t width, int64_t count);
-  llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
   llvm::Value* plus(llvm::Value* index, int64_t offset);
 
-  // Whether a register has so many lanes: no mask is needed, and what was stored can be loaded
-  // again before it reached the cache.
-  bool has_vector(int64_t count) const;
-  llvm::VectorType* vector(int64_t width) const;
-  llvm::Constant* zeros(int64_t width) const;
-  llvm::Constant* mask(int64_t width, int64_t count) const;
+  llvm::Constant* zeros(llvm::Type* type, int64_t width) const;
   int64_t num_vectors(int64_t count) const { return (count + lanes_ - 1) / lanes_; }
   // How many of `count` elements are in vector `index`.
   int64_t lanes_of(int64_t index, int64_t count) const {
@@ -67,9 +69,11 @@ class ProductEmitter {
   llvm::Value* rhs_;
   llvm::Value* out_;
   llvm::Value* addend_;
-  int64_t bytes_;
+  int64_t bytes_;  // of an element in memory
   int64_t lanes_;
-  llvm::Type* scalar_;
+  llvm::Type* sum_;
+  llvm::Type* element_;  // in memory
+  llvm::Type* factor_;   // in a register
 };
 
 }  // namespace hostjit

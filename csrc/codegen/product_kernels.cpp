@@ -6,6 +6,7 @@
 
 #include "codegen/kernel_linker.h"
 #include "codegen/loop_nest.h"
+#include "codegen/pair_dots.h"
 #include "codegen/product_dots.h"
 #include "codegen/product_packed.h"
 #include "codegen/product_plan.h"
@@ -21,6 +22,7 @@ std::string key_of(const Product& product, const ProductPlan& plan) {
   std::string key =
       concat("product.", product.m, "x", product.k, "x", product.n, ".", product.dtype,
              strides(product.lhs), strides(product.rhs), strides(product.out));
+  if (product.is_in_pairs()) key += ".pairs";
   if (product.addend) key += strides(*product.addend);
   if (product.alpha != 1.0 || product.beta != 1.0) {
     key += concat(".", product.alpha, "_", product.beta);
@@ -44,10 +46,16 @@ llvm::Function* make_function(llvm::Module& module, const std::string& key,
 
 }  // namespace
 
-ProductKernels::ProductKernels(llvm::Module& module, unsigned vector_bits)
-    : module_(module), vector_bits_(vector_bits) {}
+ProductKernels::ProductKernels(llvm::Module& module, unsigned vector_bits, bool has_pair_dots)
+    : module_(module), vector_bits_(vector_bits), has_pair_dots_(has_pair_dots) {}
 
-llvm::Function* ProductKernels::get(const Product& product) {
+Product ProductKernels::in_factors(const Product& product) const {
+  const std::optional<Product> pairs = has_pair_dots_ ? in_pairs(product) : std::nullopt;
+  return pairs.value_or(product);
+}
+
+llvm::Function* ProductKernels::get(const Product& elements) {
+  const Product product = in_factors(elements);
   const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
   if (!plan) return nullptr;
   llvm::Function* function = get(product, *plan);
@@ -55,7 +63,8 @@ llvm::Function* ProductKernels::get(const Product& product) {
   return function;
 }
 
-std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& product) {
+std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& elements) {
+  const Product product = in_factors(elements);
   const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
   if (!plan) return std::nullopt;
   const std::optional<ProductBlocks> blocks = divide_product(product, *plan, vector_bits_);

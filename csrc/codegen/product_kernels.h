@@ -20,11 +20,12 @@ namespace hostjit {
 // or columns of a product are a product of a smaller shape with the same strides.
 class ProductKernels {
  public:
-  // `vector_bits`: of the widest registers that arithmetic should use.
-  ProductKernels(llvm::Module& module, unsigned vector_bits);
+  // `vector_bits`: of the widest registers that arithmetic should use. `has_pair_dots`: whether
+  // there is the instruction of pair_dots.h.
+  ProductKernels(llvm::Module& module, unsigned vector_bits, bool has_pair_dots);
 
-  // nullptr when vectors can't follow the strides: a library should do it.
-  llvm::Function* get(const Product& product);
+  // nullptr for products that are not walkable.
+  llvm::Function* get(const Product& elements);
 
   // Blocks [begin, end) of the whole batch: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 begin,
   // i64 end)`; begin < end. nullopt for a product that one thread does fastest, and where get gives
@@ -33,15 +34,17 @@ class ProductKernels {
     llvm::Function* function = nullptr;
     ProductBlocks blocks;
   };
-  std::optional<Shared> get_shared(const Product& product);
+  std::optional<Shared> get_shared(const Product& elements);
 
  private:
+  Product in_factors(const Product& product) const;
   llvm::Function* get(const Product& product, const ProductPlan& plan);
   void emit_blocks(llvm::Function& function, const Product& product, const ProductPlan& plan,
                    const ProductBlocks& blocks);
 
   llvm::Module& module_;
   unsigned vector_bits_;
+  bool has_pair_dots_;
   std::map<std::string, llvm::Function*> functions_;
 };
 

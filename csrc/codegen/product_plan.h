@@ -28,7 +28,10 @@ struct ProductPlan {
   ProductTile tile;
 };
 
-// How generated code does one matrix of a product; nullopt when vectors can't follow the strides.
+// Whether vectors can follow the strides.
+bool is_walkable(const Product& product);
+
+// How generated code does one matrix of a product; nullopt when it is not walkable.
 // `vector_bits`: of the widest registers that arithmetic should use.
 std::optional<ProductPlan> plan_product(const Product& product, unsigned vector_bits);
 

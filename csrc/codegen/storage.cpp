@@ -6,7 +6,7 @@
 
 #include "codegen/copy_plan.h"
 #include "codegen/literal_bytes.h"
-#include "codegen/product.h"
+#include "codegen/product_means.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -31,6 +31,10 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     const StoragePlan& plan;
     std::vector<const Value*> values = {};
 
+    bool is_aten(const std::optional<Product>& product) const {
+      return !product || means_of(*product, plan) == ProductMeans::kAten;
+    }
+
     void operator()(const Copy& op) {
       if (plan_copy(op.source->tensor_type(), plan.of(op.source), op.out->tensor_type(),
                     plan.of(op.out)) == CopyKind::kLibrary) {
@@ -38,17 +42,16 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
       }
     }
     void operator()(const Matmul& op) {
-      if (!describe(op)) values = {op.lhs, op.rhs, op.out};
+      if (is_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Bmm& op) {
-      const std::optional<Product> product = describe(op);
-      if (!product || is_large_batch(*product)) values = {op.lhs, op.rhs, op.out};
+      if (is_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Addmm& op) {
-      if (!describe(op)) values = {op.bias, op.lhs, op.rhs, op.out};
+      if (is_aten(describe(op))) values = {op.bias, op.lhs, op.rhs, op.out};
     }
     void operator()(const Linear& op) {
-      if (describe(op)) return;
+      if (!is_aten(describe(op))) return;
       values = {op.input, op.weight, op.out};
       if (op.bias) values.push_back(op.bias);
     }

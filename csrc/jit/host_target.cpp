@@ -60,12 +60,14 @@ bool mark_launches_to_inline(llvm::Module& module) {
   return total > 0;
 }
 
+bool has_feature(const llvm::TargetMachine& machine, const std::string& feature) {
+  const std::string features = "," + machine.getTargetFeatureString().str() + ",";
+  return features.find(",+" + feature + ",") != std::string::npos;
+}
+
 // Instruction sets with Sleef functions, the widest first.
 std::vector<VectorIsa> vector_isas(const llvm::TargetMachine& machine) {
-  const std::string features = "," + machine.getTargetFeatureString().str() + ",";
-  const auto has = [&](const std::string& feature) {
-    return features.find(",+" + feature + ",") != std::string::npos;
-  };
+  const auto has = [&](const std::string& feature) { return has_feature(machine, feature); };
   std::vector<VectorIsa> isas;
   if (has("avx512f")) isas.push_back({"avx512f", 512});
   if (has("avx2") && has("fma")) isas.push_back({"avx2", 256});
@@ -81,6 +83,7 @@ HostTarget::HostTarget() : machine_(make_machine()) {
   for (const VectorIsa& isa : vector_isas(*machine_)) {
     options_.vector_bits = std::max(options_.vector_bits, isa.bits);
   }
+  options_.has_pair_dots = options_.vector_bits == 512 && has_feature(*machine_, "avx512bf16");
   options_.vector_math = available_variants(vector_math_candidates(vector_isas(*machine_)));
 }
 

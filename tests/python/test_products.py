@@ -36,6 +36,72 @@ def _threads_and_seed() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def assert_rounded_sums(found: Tensor, exact: Tensor, dtype: torch.dtype, depth: int) -> None:
+    """Compare with the sums of float64: one rounding to `dtype` of sums of float32."""
+    half_place = torch.finfo(dtype).eps / 2
+    allowed = half_place * exact.abs() + 8 * torch.finfo(torch.float32).eps * (depth + 1)
+    assert found.dtype is dtype
+    assert ((found.double() - exact).abs() <= allowed).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_floats_are_rounded_once(dtype: torch.dtype) -> None:
+    choice = random.Random(5)
+    operands = []
+    for _ in range(8):
+        m, k, n = (choice.choice(SIZES) for _ in range(3))
+        shapes = ((m, k), (k, n), (n, k))
+        operands += [random_matrix(*shape, dtype, choice) for shape in shapes]
+        operands.append(torch.randn(n, dtype=dtype) * 8)
+
+    def f(*operands: Tensor) -> list[Tensor]:
+        results = []
+        for i in range(0, len(operands), 4):
+            lhs, rhs, weight, bias = operands[i : i + 4]
+            results += [
+                lhs @ rhs,
+                functional.linear(lhs, weight, bias),
+                torch.addmm(bias, lhs, rhs, alpha=-0.5, beta=2),
+            ]
+        return results
+
+    exact = f(*(operand.double() for operand in operands))
+    fast = hostjit.compile(f)
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        for i, found in enumerate(fast(*operands)):
+            assert_rounded_sums(found, exact[i], dtype, operands[i // 3 * 4].shape[1])
+        assert_close(fast(*operands), f(*operands))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("columns", [3, 40])
+def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns: int) -> None:
+    largest = torch.finfo(dtype).max
+    lhs = torch.ones(20, 34, dtype=dtype)
+    lhs[0] = largest
+    lhs[1] = -largest
+    lhs[2, 5] = float("nan")
+    lhs[3, 33] = float("inf")
+    lhs[4] = torch.finfo(dtype).tiny
+    weight = torch.ones(columns, 34, dtype=dtype)
+    weight[1, 33] = 0
+
+    def f(lhs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return functional.linear(lhs, weight), lhs @ weight.t().contiguous()
+
+    assert_close(hostjit.compile(f)(lhs, weight), f(lhs, weight), equal_nan=True)
+
+
+def test_a_product_of_bfloat16_that_aten_does() -> None:
+    lhs, rhs = (torch.randn(520, 520, dtype=torch.bfloat16) for _ in range(2))
+
+    def f(lhs: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:
+        return lhs @ rhs, functional.linear(lhs.t(), rhs).relu()
+
+    assert_close(hostjit.compile(f)(lhs, rhs), f(lhs, rhs), rtol=0.016, atol=0.1)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_random_shapes_and_layouts(dtype: torch.dtype) -> None:
     choice = random.Random(3)

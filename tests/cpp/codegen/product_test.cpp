@@ -61,16 +61,18 @@ std::string compare(const Case& test, int seed) {
 }
 
 TEST(Product, AgreesOnRandomShapesAndStrides) {
+  constexpr DType kDTypes[] = {DType::kF32,  DType::kF32,  DType::kF32, DType::kF64,
+                               DType::kBF16, DType::kBF16, DType::kF16};
   std::mt19937 random(7);
   const auto pick = [&](int64_t least, int64_t most) {
     return std::uniform_int_distribution<int64_t>(least, most)(random);
   };
   const auto pick_layout = [&] { return static_cast<Layout>(pick(0, 3)); };
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 100; ++round) {
     const Case test{.m = pick(0, 4) == 0 ? 1 : pick(1, 20),
                     .k = pick(1, 70),
                     .n = pick(0, 4) == 0 ? 1 : pick(1, 70),
-                    .dtype = pick(0, 3) == 0 ? DType::kF64 : DType::kF32,
+                    .dtype = kDTypes[pick(0, 6)],
                     .lhs = pick_layout(),
                     .rhs = pick_layout(),
                     .out = pick(0, 2) == 0 ? pick_layout() : Layout::kRows,
@@ -118,6 +120,48 @@ TEST(Product, AgreesWherePanelsArePacked) {
   }
 }
 
+// Sums of several depths wait on the stack, of as many rows as there is place for.
+TEST(Product, AgreesOnHalfFloatsWherePanelsArePacked) {
+  constexpr Layout kColumns = Layout::kColumns;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const Case cases[] = {
+        // An even k, of which bf16 makes pairs, and an odd one.
+        {.m = 66, .k = 1030, .n = 130, .dtype = dtype},
+        {.m = 67, .k = 1031, .n = 130, .dtype = dtype, .has_addend = true, .alpha = -2.0},
+        {.m = 131, .k = 1100, .n = 99, .dtype = dtype, .rhs = kColumns, .has_addend = true},
+        {.m = 257, .k = 600, .n = 230, .dtype = dtype, .has_addend = true, .beta = 0.5},
+        {.m = 40, .k = 1030, .n = 50, .dtype = dtype, .lhs = kColumns, .rhs = kColumns},
+        {.m = 129, .k = 1024, .n = 48, .dtype = dtype, .rhs = Layout::kWideColumns},
+        {.m = 33, .k = 300, .n = 520, .dtype = dtype, .addend_is_column = true},
+        // One row, of which a few columns or a part of a row of rhs are taken at a time.
+        {.m = 1, .k = 2050, .n = 37, .dtype = dtype, .rhs = kColumns, .has_addend = true},
+        {.m = 1, .k = 2050, .n = 37, .dtype = dtype, .has_addend = true},
+        // One that ATen does.
+        {.m = 520, .k = 520, .n = 520, .dtype = dtype},
+    };
+    int seed = 0;
+    for (const Case& test : cases) {
+      EXPECT_EQ(compare(test, seed++), "")
+          << dtype << " " << test.m << "x" << test.k << "x" << test.n;
+    }
+  }
+}
+
+// Inputs may share memory: no generated code reads what it has written.
+TEST(Product, AgreesWhereTheResultMayOverlapAnOperand) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    Program program("product");
+    Value* lhs = program.add_input(TensorType::make(dtype, {5, 6}), "lhs");
+    Value* rhs = program.add_input(TensorType::make(dtype, {6, 7}), "rhs");
+    Value* out = program.add_input(TensorType::make(dtype, {5, 7}), "out");
+    Builder builder(program);
+    builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
+    program.set_outputs({out});
+    RunnableProgram runnable(program);
+    EXPECT_EQ(compare_runtimes(runnable, /*seed=*/1), "") << dtype;
+  }
+}
+
 TEST(Product, AgreesOnOneRowAndOneColumn) {
   for (const Layout layout : {Layout::kRows, Layout::kColumns}) {
     for (const int64_t size : {1, 8, 24, 64}) {
@@ -152,6 +196,9 @@ TEST(Product, AgreesWhenThreadsShareIt) {
       {.m = 1, .k = 700, .n = 1037, .rhs = kColumns, .has_addend = true},
       {.m = 1, .k = 700, .n = 1037, .has_addend = true, .alpha = 2.0},
       {.m = 1037, .k = 700, .n = 1},
+      {.m = 67, .k = 600, .n = 602, .dtype = DType::kBF16, .rhs = kColumns, .has_addend = true},
+      {.m = 803, .k = 301, .n = 37, .dtype = DType::kBF16, .has_addend = true},
+      {.m = 1, .k = 1400, .n = 1037, .dtype = DType::kF16, .rhs = kColumns, .has_addend = true},
   };
   const int threads = at::get_num_threads();
   int seed = 0;
@@ -196,23 +243,34 @@ TEST(Product, AgreesOnBatchesOfEverySizeAndNumberOfThreads) {
   }
 }
 
+void expect_special_values_stay(DType dtype, int64_t k, bool is_transposed) {
+  Program program("product");
+  Value* lhs = program.add_input(TensorType::make(dtype, {30, k}), "lhs");
+  Value* rhs = program.add_input(
+      matrix_type(dtype, k, 7, is_transposed ? Layout::kColumns : Layout::kRows), "rhs");
+  Builder builder(program);
+  Value* out = builder.allocate(TensorType::make(dtype, {30, 7}));
+  builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
+  program.set_outputs({out});
+  RunnableProgram runnable(program);
+  const at::TensorOptions options = to_torch(dtype);
+  at::Tensor a = at::ones({30, k}, options);
+  at::Tensor b = is_transposed ? at::ones({7, k}, options).t() : at::ones({k, 7}, options);
+  a[1][2] = std::numeric_limits<float>::quiet_NaN();
+  a[2][0] = 0.0;
+  b[4][6] = std::numeric_limits<float>::infinity();
+  b[0][5] = std::numeric_limits<float>::infinity();
+  const at::Tensor found = runnable.run_jit({a, b}).outputs.at(0);
+  EXPECT_TRUE(at::allclose(found, at::mm(a, b), 0, 0, /*equal_nan=*/true)) << found;
+}
+
 TEST(Product, KeepsNaNAndInfinityOfOperands) {
-  for (const bool is_transposed : {false, true}) {
-    Program program("product");
-    Value* lhs = program.add_input(TensorType::make(DType::kF32, {30, 5}), "lhs");
-    Value* rhs = program.add_input(
-        matrix_type(DType::kF32, 5, 7, is_transposed ? Layout::kColumns : Layout::kRows), "rhs");
-    Builder builder(program);
-    Value* out = builder.allocate(TensorType::make(DType::kF32, {30, 7}));
-    builder.create(Matmul{.lhs = lhs, .rhs = rhs, .out = out});
-    program.set_outputs({out});
-    RunnableProgram runnable(program);
-    at::Tensor a = at::ones({30, 5});
-    at::Tensor b = is_transposed ? at::ones({7, 5}).t() : at::ones({5, 7});
-    a[1][2] = std::numeric_limits<float>::quiet_NaN();
-    b[4][6] = std::numeric_limits<float>::infinity();
-    const at::Tensor found = runnable.run_jit({a, b}).outputs.at(0);
-    EXPECT_TRUE(at::allclose(found, at::mm(a, b), 0, 0, /*equal_nan=*/true)) << found;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t k : {5, 6}) {
+      for (const bool is_transposed : {false, true}) {
+        expect_special_values_stay(dtype, k, is_transposed);
+      }
+    }
   }
 }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "codegen/product.h"
+#include "codegen/storage.h"
+
+namespace hostjit {
+
+enum class ProductMeans : uint8_t {
+  kGenerated,  // ProductKernels
+  kBlas,       // a call for each matrix, on raw pointers
+  kAten,       // one call on tensors
+};
+
+// Who does a product of f32, f64, bf16 or f16. Depends on nothing but the shapes and the memory, so
+// that frames are the same for all machines.
+ProductMeans means_of(const Product& product, const StoragePlan& storage);
+
+}  // namespace hostjit
