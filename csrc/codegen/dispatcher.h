@@ -118,6 +118,9 @@ class Dispatcher {
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
   void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);
   void mark_kernel_operands();
+  // Where a kernel says that it failed, and the way out when it did.
+  llvm::Value* make_failure_record();
+  void check_failure_record(const LaunchKernel& op, llvm::Value* record);
   llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
 
   // parallel.cpp: calls `kernel` with `arguments` and then a range of [0, num_items), from as many

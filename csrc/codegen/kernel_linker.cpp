@@ -90,20 +90,22 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
                 "': the kernel returns ", type_text(*type.getReturnType()), ", expected void");
   const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
   const size_t num_scalars = launch.scalars.size();
-  const size_t expected = num_tensors + num_scalars + (launch.grid.empty() ? 0 : 2);
+  const size_t num_failures = launch.errors.empty() ? 0 : 1;
+  const size_t expected = num_tensors + num_scalars + num_failures + (launch.grid.empty() ? 0 : 2);
   HOSTJIT_CHECK(type.getNumParams() == expected && !type.isVarArg(), "launch_kernel '",
                 launch.kernel, "': the kernel has ", type.getNumParams(), " parameters, expected ",
                 num_tensors, " pointers and ", num_scalars, " scalars",
+                launch.errors.empty() ? "" : ", a pointer for failures",
                 launch.grid.empty() ? "" : ", and the range of items");
   for (size_t i = 0; i < expected; ++i) {
     const llvm::Type* found = type.getParamType(static_cast<unsigned>(i));
-    if (i < num_tensors) {
+    const size_t scalar = i - num_tensors;
+    if (i < num_tensors || (num_failures != 0 && scalar == num_scalars)) {
       HOSTJIT_CHECK(found->isPointerTy() && found->getPointerAddressSpace() == 0, "launch_kernel '",
                     launch.kernel, "': parameter ", i, " has type ", type_text(*found),
                     ", expected ptr");
       continue;
     }
-    const size_t scalar = i - num_tensors;
     const bool is_f64 =
         scalar < num_scalars && std::holds_alternative<F64Type>(launch.scalars[scalar]->type());
     HOSTJIT_CHECK(is_f64 ? found->isDoubleTy() : found->isIntegerTy(64), "launch_kernel '",

@@ -18,6 +18,8 @@ void Dispatcher::emit(const LaunchKernel& op) {
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
   for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
+  llvm::Value* failure = op.errors.empty() ? nullptr : make_failure_record();
+  if (failure) arguments.push_back(failure);
   llvm::Function* kernel = kernels_.get(op);
   const InPlaceOperands in_place = operands_in_place(op);
   if (!in_place.empty()) kernel = kernels_.get_in_place(kernel, in_place);
@@ -26,6 +28,7 @@ void Dispatcher::emit(const LaunchKernel& op) {
   } else {
     emit_parallel_call(kernel, arguments, op.grid[0], op.block.empty() ? 1 : op.block[0]);
   }
+  if (failure) check_failure_record(op, failure);
   note_launch(op, kernel, in_place);
 }
 
@@ -42,6 +45,30 @@ Dispatcher::InPlaceOperands Dispatcher::operands_in_place(const LaunchKernel& op
     if (is_same) result.emplace_back(static_cast<unsigned>(first_output) + output, input);
   }
   return result;
+}
+
+llvm::Value* Dispatcher::make_failure_record() {
+  llvm::Value* record = entry_builder_.CreateAlloca(llvm::ArrayType::get(builder_.getInt64Ty(), 2),
+                                                    nullptr, "failure");
+  builder_.CreateStore(integer(0), record);
+  return record;
+}
+
+void Dispatcher::check_failure_record(const LaunchKernel& op, llvm::Value* record) {
+  llvm::Value* number = builder_.CreateLoad(builder_.getInt64Ty(), record, "failed");
+  llvm::Value* failed = builder_.CreateICmpNE(number, integer(0));
+  emit_if(failed, [&] {
+    note_node();
+    llvm::Value* error = string_constant(op.errors[0]);
+    for (size_t i = 1; i < op.errors.size(); ++i) {
+      llvm::Value* is_this = builder_.CreateICmpEQ(number, integer(static_cast<int64_t>(i + 1)));
+      error = builder_.CreateSelect(is_this, string_constant(op.errors[i]), error);
+    }
+    llvm::Value* value =
+        builder_.CreateLoad(builder_.getInt64Ty(), address(record, sizeof(int64_t)), "value");
+    call(Extern::hostjit_fail_kernel, {frame_, error, value});
+  });
+  branch_to_cleanup_if(failed);
 }
 
 // What a kernel writes is noalias when that is so at every launch: inlining turns that into the

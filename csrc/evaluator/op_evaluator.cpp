@@ -9,11 +9,13 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 
+#include <array>
 #include <optional>
 
 #include "ir/visitor.h"
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
+#include "runtime/kernel_error.h"
 #include "runtime/literal_to_ivalue.h"
 #include "runtime/torch_types.h"
 
@@ -107,10 +109,13 @@ void OpEvaluator::evaluate(const LaunchKernel& op) {
     }
   }
   for (const Value* operand : op.scalars) arguments.push_back(values_.address(operand));
+  std::array<int64_t, 2> failure{};
+  if (!op.errors.empty()) arguments.push_back(failure.data());
   int64_t begin = 0;
   int64_t end = op.grid.empty() ? 0 : op.grid[0];
   if (!op.grid.empty()) arguments.insert(arguments.end(), {&begin, &end});
   kernels_.at(op.kernel)(arguments.data());
+  if (failure[0] != 0) throw_kernel_error(op.errors.at(failure[0] - 1), failure[1]);
 }
 
 void OpEvaluator::evaluate(const Matmul& op) {

@@ -19,6 +19,11 @@ inline std::string attribute_to_string(const Literal& value) { return to_string(
 inline std::string attribute_to_string(const std::vector<int64_t>& values) {
   return to_string(values);
 }
+inline std::string attribute_to_string(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ", ") + quoted(value);
+  return "[" + text + "]";
+}
 inline std::string attribute_to_string(const std::vector<Literal>& values) {
   return to_string(Literal{values});
 }

@@ -20,6 +20,10 @@ void parse_attribute(TokenStream& tokens, std::vector<int64_t>& out) {
   tokens.expect('[');
   tokens.parse_list(']', [&] { out.push_back(parse_integer(tokens)); });
 }
+void parse_attribute(TokenStream& tokens, std::vector<std::string>& out) {
+  tokens.expect('[');
+  tokens.parse_list(']', [&] { parse_attribute(tokens, out.emplace_back()); });
+}
 void parse_attribute(TokenStream& tokens, std::vector<Literal>& out) {
   tokens.expect('[');
   tokens.parse_list(']', [&] { out.push_back(parse_literal(tokens, /*depth=*/1)); });

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "ir/attribute_text.h"
+
 namespace hostjit {
 namespace {
 
@@ -39,6 +41,15 @@ void require_pairs(const OpVerifier& verifier, const LaunchKernel& op) {
   }
 }
 
+void require_errors(const OpVerifier& verifier, const std::vector<std::string>& errors) {
+  for (size_t i = 0; i < errors.size(); ++i) {
+    const std::string& error = errors[i];
+    verifier.require(error.starts_with("IndexError: ") || error.starts_with("RuntimeError: "),
+                     concat("errors[", i, "]"), concat("is ", quoted(error)),
+                     "\"IndexError: ...\" or \"RuntimeError: ...\"");
+  }
+}
+
 }  // namespace
 
 void LaunchKernel::verify(const OpVerifier& verifier) const {
@@ -65,6 +76,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   require_extent(verifier, "block", block);
   verifier.require(shared_memory >= 0, "shared_memory", concat("is ", shared_memory),
                    "0 or more bytes");
+  require_errors(verifier, errors);
   if (stream) verifier.require_scalar("stream", stream, {"stream"});
   if (device && device->type == DeviceType::kCPU) {
     require_items(verifier, "grid", grid);
@@ -74,6 +86,9 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
     verifier.require(shared_memory == 0, "shared_memory", concat("is ", shared_memory),
                      "0 on the CPU");
     verifier.require(!stream, "stream", "is given", "none on the CPU");
+  } else if (device) {
+    verifier.require(errors.empty(), "errors", concat("is ", attribute_to_string(errors)),
+                     "[] off the CPU");
   }
 }
 

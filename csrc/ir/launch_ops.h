@@ -14,6 +14,10 @@ namespace hostjit {
 // outputs, then the scalars. A CPU kernel loops by itself and takes no grid; or its work is
 // grid=[items, 1, 1] independent items, which threads may share, at least block=[items, 1, 1]
 // each: then two more parameters, i64, are the first item to do and the end of them.
+// A CPU kernel with `errors` can fail: after the scalars it has a parameter that points at two i64,
+// 0 at entry. When it fails, it makes them the number, from 1, of one of the errors, and the
+// integer that belongs at its {}; threads may do so at the same time. An error is Python's class
+// and text: "IndexError: index {} is out of bounds". What the kernel wrote is lost then.
 // shared_memory (bytes) is for devices.
 //
 // in_place=[i, o, ...] are pairs of an input and an output that may be the same memory: the kernel
@@ -28,6 +32,7 @@ struct LaunchKernel {
   std::vector<int64_t> in_place = {};
   std::vector<int64_t> grid = {};
   std::vector<int64_t> block = {};
+  std::vector<std::string> errors = {};
   int64_t shared_memory = 0;
   Value* stream = nullptr;
 
@@ -40,6 +45,7 @@ struct LaunchKernel {
     visit.attribute("in_place", self.in_place, std::vector<int64_t>{});
     visit.attribute("grid", self.grid, std::vector<int64_t>{});
     visit.attribute("block", self.block, std::vector<int64_t>{});
+    visit.attribute("errors", self.errors, std::vector<std::string>{});
     visit.attribute("shared_memory", self.shared_memory, int64_t{0});
     visit.optional_operand("stream", self.stream, Access::kRead);
   }

@@ -76,6 +76,9 @@ int32_t hostjit_linear(Frame* frame, void* input, void* weight, void* bias, void
 // Division by zero in index arithmetic and other errors that generated code finds itself.
 void hostjit_fail(Frame* frame, const char* message) noexcept;
 
+// Records one of the errors of a launch_kernel, as throw_kernel_error throws it.
+void hostjit_fail_kernel(Frame* frame, const char* error, int64_t value) noexcept;
+
 // Nanoseconds of a steady clock.
 int64_t hostjit_now() noexcept;
 
@@ -106,6 +109,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_addmm)                 \
   X(hostjit_linear)                \
   X(hostjit_fail)                  \
+  X(hostjit_fail_kernel)           \
   X(hostjit_now)                   \
   X(hostjit_profiling_enabled)     \
   X(hostjit_range_push)            \
