@@ -6,6 +6,7 @@ from __future__ import annotations
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import (
     Apply,
+    Bounded,
     Cast,
     Constant,
     Expression,
@@ -59,9 +60,19 @@ class KernelBuilder:
         """The register type of a value."""
         return self._dtypes[value]
 
-    def load(self, operand: int, strides: tuple[int, ...], offset: int = 0) -> int:
+    def load(
+        self,
+        operand: int,
+        strides: tuple[int, ...],
+        offset: int = 0,
+        terms: tuple[tuple[int, int], ...] = (),
+    ) -> int:
         dtype = self.inputs[operand].dtype
-        return self._add(Load(operand, dtype, strides, offset), dtype.register)
+        return self._add(Load(operand, dtype, strides, offset, terms), dtype.register)
+
+    def bounded(self, value: int, size: int, error: str, *, wraps: bool = False) -> int:
+        """An `i64` value as a place among `size`; where it is none, the kernel fails."""
+        return self._add(Bounded(value, size, wraps, error), DType.I64)
 
     def constant(self, dtype: DType, number: Number) -> int:
         return self._add(Constant(dtype, number), dtype.register)

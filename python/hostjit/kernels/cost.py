@@ -15,6 +15,7 @@ __all__ = ["estimated_nanoseconds"]
 _PER_BYTE = 0.01
 _PER_OPERATION = 0.03
 _PER_FUNCTION = 0.4
+_PER_INDEX = 0.2  # rows that lie apart, or elements
 _FUNCTIONS = {*VECTOR_MATH, "sigmoid", "silu", "gelu", "gelu_tanh", "log_sigmoid", "elu", "mish"}
 
 
@@ -26,8 +27,9 @@ def estimated_nanoseconds(kernel: PointwiseKernel) -> float:
 
 def _nanoseconds(value: Expression) -> float:
     match value:
-        case Load(dtype=dtype, strides=strides):
-            return dtype.itemsize * _PER_BYTE if any(strides) else 0.0
+        case Load(dtype=dtype, strides=strides, terms=terms):
+            reached = dtype.itemsize * _PER_BYTE if terms or any(strides) else 0.0
+            return reached + _PER_INDEX * len(terms)
         case Apply(name=name):
             return _PER_FUNCTION if name in _FUNCTIONS else _PER_OPERATION
         case Cast() | Reduce():

@@ -12,6 +12,7 @@ from hostjit.kernels.reduction import reduced_dtype
 
 __all__ = [
     "Apply",
+    "Bounded",
     "Cast",
     "Constant",
     "Expression",
@@ -22,6 +23,7 @@ __all__ = [
     "Reduce",
     "ScalarArgument",
     "Store",
+    "operands_of",
 ]
 
 
@@ -35,12 +37,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Load:
-    """The element of input `operand` at `offset + sum(strides[d] * coordinate[d])`."""
+    """The element of input `operand` at `offset + sum(strides[d] * coordinate[d])`.
+
+    `terms` are pairs of an earlier value, which is `Bounded`, and a stride to add it by.
+    """
 
     operand: int
     dtype: DType
     strides: tuple[int, ...]
     offset: int = 0
+    terms: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,20 @@ class Apply:
 
 
 @dataclass(frozen=True)
+class Bounded:
+    """The `i64` value `operand` as a place among `size`, from the end if negative and `wraps`.
+
+    Where it is none, the kernel fails with `error`: the class and the text of the exception, which
+    has `{}` in the place of the value.
+    """
+
+    operand: int
+    size: int
+    wraps: bool
+    error: str
+
+
+@dataclass(frozen=True)
 class Reduce:
     """Value `operand` at all points of a row, combined by the reduction `name` of the table."""
 
@@ -91,7 +111,19 @@ class Reduce:
     operand: int
 
 
-Expression = Load | Constant | ScalarArgument | Index | Cast | Apply | Reduce
+Expression = Load | Constant | ScalarArgument | Index | Cast | Apply | Bounded | Reduce
+
+
+def operands_of(value: Expression) -> tuple[int, ...]:
+    """The earlier values that a value is made of."""
+    match value:
+        case Apply():
+            return value.operands
+        case Cast() | Bounded() | Reduce():
+            return (value.operand,)
+        case Load():
+            return tuple(index for index, _ in value.terms)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -133,6 +165,7 @@ class PointwiseKernel:
         for value in self.values:
             if isinstance(value, Load):
                 self._check_access("load", value, self.inputs)
+                self._check_terms(value)
             elif isinstance(value, Index):
                 self._check_rank("index", value.strides)
         for store in self.stores:
@@ -164,15 +197,9 @@ class PointwiseKernel:
         """For each value, whether it is per element rather than per row."""
         varies: list[bool] = []
         for value in self.values:
-            match value:
-                case Load() | Index():
-                    varies.append(self.moves_in_row(value.strides))
-                case Apply():
-                    varies.append(any(varies[operand] for operand in value.operands))
-                case Cast():
-                    varies.append(varies[value.operand])
-                case _:
-                    varies.append(False)
+            moves = isinstance(value, Load | Index) and self.moves_in_row(value.strides)
+            follows = not isinstance(value, Reduce)
+            varies.append(moves or (follows and any(varies[n] for n in operands_of(value))))
         return varies
 
     def _check_rank(self, what: str, strides: tuple[int, ...]) -> None:
@@ -195,30 +222,42 @@ class PointwiseKernel:
                 f"kernel '{self.name}': {what} of operand {access.operand} as "
                 f"{access.dtype.value}, expected {expected.value}"
             )
-        if access.offset < 0 or any(stride < 0 for stride in access.strides):
+        steps = zip(self.shape, access.strides, strict=True)
+        if access.offset + sum((size - 1) * min(step, 0) for size, step in steps if size) < 0:
             raise ValueError(
-                f"kernel '{self.name}': {what} of operand {access.operand} has a negative "
-                "stride or offset"
+                f"kernel '{self.name}': {what} of operand {access.operand} reaches elements before "
+                "the first"
             )
+
+    def _check_terms(self, load: Load) -> None:
+        for index, stride in load.terms:
+            if not isinstance(self.values[index], Bounded) or stride < 0:
+                raise ValueError(
+                    f"kernel '{self.name}': load of operand {load.operand} adds value {index} by "
+                    f"{stride}, expected a bounded value and a stride of 0 or more"
+                )
+
+    def errors(self) -> list[str]:
+        """What the kernel may fail with, each once."""
+        return list(dict.fromkeys(v.error for v in self.values if isinstance(v, Bounded)))
 
     def value_dtypes(self) -> list[DType]:
         """The register type of each value."""
         dtypes: list[DType] = []
         for position, value in enumerate(self.values):
-            operands: tuple[int, ...] = ()
-            if isinstance(value, Apply):
-                operands = value.operands
-            elif isinstance(value, Cast | Reduce):
-                operands = (value.operand,)
+            operands = operands_of(value)
             if any(not 0 <= operand < position for operand in operands):
                 raise ValueError(
                     f"kernel '{self.name}': value {position} uses a value not yet defined"
                 )
+            if isinstance(value, Bounded) and dtypes[value.operand] is not DType.I64:
+                found = dtypes[value.operand].value
+                raise ValueError(f"kernel '{self.name}': index {position} is {found}, expected i64")
             if isinstance(value, Apply):
                 dtypes.append(result_dtype(value.name, tuple(dtypes[i] for i in operands)))
             elif isinstance(value, Reduce):
                 dtypes.append(reduced_dtype(value.name, dtypes[value.operand]))
-            elif isinstance(value, Index):
+            elif isinstance(value, Index | Bounded):
                 dtypes.append(DType.I64)
             else:
                 dtypes.append(value.dtype.register)

@@ -14,7 +14,7 @@ _ENOUGH_ITEMS = 256
 def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Strides]]:
     """Reorder and merge dimensions without changing the set of points visited.
 
-    Size-1 dimensions are dropped; the others are ordered by decreasing stride, where the first
+    Size-1 dimensions are dropped; the others are ordered by decreasing distance, where the first
     access (a store) decides and later ones break ties; neighbours that every access walks as one
     are merged. A non-empty shape is expected.
 
@@ -23,7 +23,7 @@ def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Str
     Example: simplify((4, 1, 8), [(8, 8, 1), (8, 0, 1)]) == ((32,), [(1,), (1,)])
     """
     order = [dim for dim, size in enumerate(shape) if size != 1]
-    order.sort(key=lambda dim: [-access[dim] for access in accesses])
+    order.sort(key=lambda dim: [-abs(access[dim]) for access in accesses])
     sizes: list[int] = []
     merged: list[list[int]] = [[] for _ in accesses]
     for dim in order:
@@ -53,4 +53,5 @@ def extent(shape: Strides, strides: Strides, offset: int) -> int:
     """The number of elements from the buffer's start that an access may touch."""
     if 0 in shape:
         return 0
-    return offset + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) + 1
+    steps = zip(shape, strides, strict=True)
+    return offset + sum((size - 1) * max(step, 0) for size, step in steps) + 1

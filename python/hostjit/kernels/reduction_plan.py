@@ -8,7 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hostjit.kernels.dtypes import DType
-from hostjit.kernels.expression import Apply, Cast, PointwiseKernel, Reduce, Store
+from hostjit.kernels.expression import (
+    Apply,
+    Cast,
+    Load,
+    PointwiseKernel,
+    Reduce,
+    Store,
+    operands_of,
+)
 
 __all__ = ["Pass", "Plan", "make_plan"]
 
@@ -107,7 +115,7 @@ class _Planner:
     def _stages(self) -> list[int]:
         stage: list[int] = []
         for value in self.kernel.values:
-            last = max((stage[operand] for operand in _operands(value)), default=0)
+            last = max((stage[operand] for operand in operands_of(value)), default=0)
             stage.append(last + 1 if isinstance(value, Reduce) else last)
         return stage
 
@@ -116,7 +124,8 @@ class _Planner:
         expensive: list[bool] = []
         for number, value in enumerate(self.kernel.values):
             own = isinstance(value, Apply) and value.name not in _CHEAP
-            made_of = any(expensive[operand] for operand in _operands(value))
+            own |= isinstance(value, Load) and bool(value.terms)
+            made_of = any(expensive[operand] for operand in operands_of(value))
             expensive.append(self.varies[number] and (own or made_of))
         return expensive
 
@@ -127,7 +136,7 @@ class _Planner:
             value = pending.pop()
             if value not in needed:
                 needed.add(value)
-                pending.extend(_operands(self.kernel.values[value]))
+                pending.extend(operands_of(self.kernel.values[value]))
         return sorted(needed)
 
     def _row_values(self, live: list[int], element_stores: list[Store]) -> list[int]:
@@ -135,7 +144,7 @@ class _Planner:
         used = {store.value for store in element_stores}
         for value in live:
             if self.varies[value] or isinstance(self.kernel.values[value], Reduce):
-                used.update(_operands(self.kernel.values[value]))
+                used.update(operands_of(self.kernel.values[value]))
         return [
             value
             for value in sorted(used)
@@ -147,7 +156,7 @@ class _Planner:
     def _place_caches(self, passes: list[Pass]) -> None:
         first: dict[int, int] = {}
         for number, pass_ in enumerate(passes):
-            roots = [_operands(self.kernel.values[r])[0] for r in pass_.reductions]
+            roots = [operands_of(self.kernel.values[r])[0] for r in pass_.reductions]
             roots += [store.value for store in pass_.stores]
             for value in self._computed(roots, first, len(passes)):
                 first.setdefault(value, number)
@@ -165,7 +174,7 @@ class _Planner:
             if value in earlier and (value in self.caches or self._cache(value, count)):
                 continue
             computed.add(value)
-            pending.extend(_operands(self.kernel.values[value]))
+            pending.extend(operands_of(self.kernel.values[value]))
         return computed
 
     def _cache(self, value: int, count: int) -> bool:
@@ -198,9 +207,3 @@ class _Planner:
             and all(stride != 0 or size == 1 for stride, size in row)
             and not any(used is store for used in self.caches.values())
         )
-
-
-def _operands(value: object) -> tuple[int, ...]:
-    if isinstance(value, Apply):
-        return value.operands
-    return (value.operand,) if isinstance(value, Cast | Reduce) else ()

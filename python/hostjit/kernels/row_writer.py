@@ -7,10 +7,12 @@ import math
 from typing import Any
 
 from hostjit.kernels.cascade import cascade
+from hostjit.kernels.checks import Checks, makes_index, moved_by
 from hostjit.kernels.conversion import cast, load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import (
     Apply,
+    Bounded,
     Cast,
     Constant,
     Index,
@@ -19,7 +21,7 @@ from hostjit.kernels.expression import (
     Reduce,
     ScalarArgument,
 )
-from hostjit.kernels.operation import Emitter, Value, apply
+from hostjit.kernels.operation import Value, apply
 from hostjit.kernels.reduction import REDUCTIONS, Reduction
 from hostjit.kernels.reduction_plan import Pass, make_plan
 from hostjit.kernels.row_loops import Cursors, RowLoops
@@ -33,13 +35,13 @@ _COLUMN_CASCADE = (32, 32)
 
 
 def write_rows(
-    kernel: PointwiseKernel, function: Any, emitter: Emitter, items: tuple[Any, Any] | None = None
+    kernel: PointwiseKernel, function: Any, checks: Checks, items: tuple[Any, Any] | None = None
 ) -> None:
-    """Write the body of a kernel with reductions into `function`, at the emitter's place.
+    """Write the body of a kernel with reductions, at the place of the checks' emitter.
 
     `items` are the bounds along the loop that threads share, or None for all of it.
     """
-    _RowWriter(kernel, function, emitter, items).write()
+    _RowWriter(kernel, function, checks, items).write()
 
 
 class _RowWriter:
@@ -53,12 +55,13 @@ class _RowWriter:
         self,
         kernel: PointwiseKernel,
         function: Any,
-        emitter: Emitter,
+        checks: Checks,
         items: tuple[Any, Any] | None,
     ) -> None:
         self.kernel = kernel
         self.function = function
-        self.emitter = emitter
+        self.checks = checks
+        self.emitter = emitter = checks.emitter
         self.builder = emitter.builder
         self.dtypes = kernel.value_dtypes()
         self.loops = RowLoops(kernel, function, self.builder, items)
@@ -78,6 +81,7 @@ class _RowWriter:
             for number, value in enumerate(kernel.values)
             if isinstance(value, Constant) and value.dtype.is_float and math.isinf(value.number)
         }
+        self.indices: dict[int, Value] = {}  # what is known of them for the row under way
         self.slots: dict[int, Any] = {}
         self.totals: dict[int, list[Any]] = {}
         for pass_ in self.plan.passes:
@@ -90,9 +94,16 @@ class _RowWriter:
 
     def write(self) -> None:
         self.loops.each_tile(self._tile)
-        self.builder.ret_void()
+        self.checks.finish()
 
     def _tile(self, cursors: Cursors, width: int) -> None:
+        self.indices = {}
+        if not self.loops.space.tiled:
+            # Once per row, so that the loops over its elements have nothing to check.
+            row = _Point(self, cursors, None, frozenset())
+            for number in sorted(makes_index(self.kernel)):
+                if not self.plan.varies[number] and self.plan.stage[number] == 0:
+                    self.indices[number] = row.value(number)
         cached: set[int] = set()
         for pass_ in self.plan.passes:
             _PassWriter(self, pass_, cursors, width, frozenset(cached)).write()
@@ -234,6 +245,8 @@ class _Point:
     def _find(self, number: int) -> Value:
         writer = self.writer
         dtype = writer.dtypes[number]
+        if number in writer.indices:
+            return writer.indices[number]
         if number in self.cached:
             return load(writer.emitter, self.cursors[writer.cache_cursors[number]], dtype)
         if number in writer.slots:
@@ -249,7 +262,10 @@ class _Point:
                 cursor = self.cursors[writer.loops.find(value)]
                 if isinstance(value, Index):
                     return Value(emitter, DType.I64, cursor)
-                return load(emitter, cursor, value.dtype)
+                terms = [(self.value(index), stride) for index, stride in value.terms]
+                return load(emitter, moved_by(cursor, value.dtype, terms), value.dtype)
+            case Bounded():
+                return writer.checks.place(value, self.value(value.operand))
             case Constant():
                 known = writer.infinities.get(number)
                 return known or emitter.constant(value.dtype, value.number)

@@ -11,6 +11,7 @@ from hostjit.kernels.builder import KernelBuilder
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import (
     Apply,
+    Bounded,
     Cast,
     Constant,
     Index,
@@ -140,7 +141,8 @@ class _Splitter:
         match value:
             case Load():
                 strides = self._strides(value.strides) if builder is self.first else (0,)
-                return builder.load(value.operand, strides, value.offset)
+                terms = tuple((operand(index), stride) for index, stride in value.terms)
+                return builder.load(value.operand, strides, value.offset, terms)
             case Index():
                 strides = self._strides(value.strides) if builder is self.first else (0,)
                 return builder.index(strides, value.offset)
@@ -150,6 +152,9 @@ class _Splitter:
                 return builder.scalar_argument(value.position, value.dtype)
             case Cast():
                 return builder.cast(operand(value.operand), value.dtype)
+            case Bounded():
+                place = operand(value.operand)
+                return builder.bounded(place, value.size, value.error, wraps=value.wraps)
             case Apply():
                 return builder.apply(value.name, *(operand(n) for n in value.operands))
         raise AssertionError("a reduction of a reduction takes a second pass")

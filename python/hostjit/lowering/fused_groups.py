@@ -56,6 +56,7 @@ def _launch(
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
     launch = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
     launch["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
+    launch["errors"] = kernel.errors()
     context.create("launch_kernel", launch)
 
 

@@ -8,7 +8,15 @@ import re
 import pytest
 
 from hostjit.kernels import DType, KernelBuilder, result_dtype
-from hostjit.kernels.expression import Apply, Load, Operand, PointwiseKernel, Store
+from hostjit.kernels.expression import (
+    Apply,
+    Bounded,
+    Index,
+    Load,
+    Operand,
+    PointwiseKernel,
+    Store,
+)
 
 X = Operand(DType.F32)
 LOAD = Load(0, DType.F32, (1,))
@@ -44,8 +52,17 @@ def test_kernel_errors() -> None:
         values=(Load(0, DType.I32, (1,)),),
     )
     invalid(
-        "kernel 'k': load of operand 0 has a negative stride or offset",
-        values=(Load(0, DType.F32, (-1,)),),
+        "kernel 'k': load of operand 0 reaches elements before the first",
+        values=(Load(0, DType.F32, (-1,), 2),),
+    )
+    invalid(
+        "kernel 'k': index 1 is f32, expected i64",
+        values=(LOAD, Bounded(0, 4, wraps=False, error="IndexError: index {}")),
+    )
+    invalid(
+        "kernel 'k': load of operand 0 adds value 0 by 2, expected a bounded value and a stride of "
+        "0 or more",
+        values=(Index((1,)), Load(0, DType.F32, (0,), 0, ((0, 2),))),
     )
     invalid("kernel 'k': value 1 uses a value not yet defined", values=(LOAD, Apply("neg", (1,))))
     invalid(

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The body of a kernel without reductions: its loops, and what each point computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from hostjit.kernels.checks import Checks, makes_index, moved_by
+from hostjit.kernels.conversion import cast, load, store
+from hostjit.kernels.dtypes import DType
+from hostjit.kernels.expression import (
+    Apply,
+    Bounded,
+    Cast,
+    Constant,
+    Index,
+    Load,
+    PointwiseKernel,
+    ScalarArgument,
+    Store,
+    operands_of,
+)
+from hostjit.kernels.iteration import simplify, split_dimension
+from hostjit.kernels.operation import Value, apply
+
+__all__ = ["PointWriter", "accesses", "write_points"]
+
+_INDEX = ir.IntType(64)
+
+
+def accesses(kernel: PointwiseKernel) -> list[Store | Load | Index]:
+    """What moves with the point: the stores, then the loads and index values in order."""
+    return [*kernel.stores, *(v for v in kernel.values if isinstance(v, Load | Index))]
+
+
+def write_points(
+    kernel: PointwiseKernel, function: Any, checks: Checks, items: tuple[Any, Any] | None = None
+) -> None:
+    """Write the body of a kernel into `function`, at the place of the checks' emitter.
+
+    `items` are the bounds along the dimension that threads share, or None for all of it.
+    """
+    PointWriter(kernel, function, checks, items).write()
+
+
+class PointWriter:
+    """Writes the loops and the body.
+
+    `cursors` holds for each access the pointer (or number) of the loops entered so far. `items`
+    are the bounds along the split dimension, or None for all of it. What is an index, or makes
+    one, is computed in the outermost loop where it is known.
+    """
+
+    def __init__(
+        self,
+        kernel: PointwiseKernel,
+        function: Any,
+        checks: Checks,
+        items: tuple[Any, Any] | None,
+    ) -> None:
+        self.kernel = kernel
+        self.function = function
+        self.checks = checks
+        self.emitter = checks.emitter
+        self.builder = self.emitter.builder
+        self.accesses = accesses(kernel)
+        self.shape, self.strides = simplify(kernel.shape, [a.strides for a in self.accesses])
+        self.bounds = [(ir.Constant(_INDEX, 0), ir.Constant(_INDEX, n)) for n in self.shape]
+        if items and self.shape:
+            self.bounds[split_dimension(self.shape)] = items
+        reads = (n for n, v in enumerate(kernel.values) if isinstance(v, Load | Index))
+        self.place = {read: len(kernel.stores) + n for n, read in enumerate(reads)}
+        self.makes_index = makes_index(kernel)
+        self.depths = self._depths()
+        self.known: dict[int, Value] = {}
+
+    def write(self) -> None:
+        num_inputs = len(self.kernel.inputs)
+        cursors: list[Any] = []
+        for access in self.accesses:
+            if isinstance(access, Index):
+                cursors.append(ir.Constant(_INDEX, access.offset))
+            else:
+                first = num_inputs if isinstance(access, Store) else 0
+                base = self.function.args[first + access.operand]
+                cursors.append(self._advance(base, access.offset, access.dtype))
+        self._loop(0, cursors)
+        self.checks.finish()
+
+    def _advance(self, pointer: Any, elements: Any, dtype: DType) -> Any:
+        if isinstance(elements, int):
+            if elements == 0:
+                return pointer
+            elements = ir.Constant(_INDEX, elements)
+        type_ = dtype.memory_type()
+        return self.builder.gep(pointer, [elements], inbounds=True, source_etype=type_)
+
+    def _loop(self, depth: int, cursors: list[Any]) -> None:
+        """Write the loop of dimension `depth`, tested at the bottom as no range is empty."""
+        cursors = self._with_indices(depth, cursors)
+        if depth == len(self.shape):
+            self._body(cursors)
+            return
+        builder = self.builder
+        before = builder.block
+        loop = self.function.append_basic_block(f"loop{depth}")
+        done = self.function.append_basic_block(f"done{depth}")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        counter = builder.phi(_INDEX, name=f"i{depth}")
+        first, end = self.bounds[depth]
+        counter.add_incoming(first, before)
+        self._loop(depth + 1, self._step(depth, counter, cursors))
+        following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
+        counter.add_incoming(following, builder.block)
+        builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+        builder.position_at_end(done)
+
+    def _step(self, depth: int, counter: Any, cursors: list[Any]) -> list[Any]:
+        """The cursors at `counter` along dimension `depth`."""
+        moved: list[Any] = []
+        scaled: dict[int, Any] = {1: counter}
+        for access, strides, cursor in zip(self.accesses, self.strides, cursors, strict=True):
+            stride = strides[depth]
+            if stride == 0:
+                moved.append(cursor)
+                continue
+            if stride not in scaled:
+                factor = ir.Constant(_INDEX, stride)
+                scaled[stride] = self.builder.mul(counter, factor, flags=("nsw",))
+            if isinstance(access, Index):
+                moved.append(self.builder.add(cursor, scaled[stride], flags=("nsw",)))
+            else:
+                moved.append(self._advance(cursor, scaled[stride], access.dtype))
+        return moved
+
+    def _depths(self) -> list[int]:
+        """For each value, how many loops must be entered before it is known."""
+        depths: list[int] = []
+        for number, value in enumerate(self.kernel.values):
+            own = 0
+            if number in self.place:
+                strides = self.strides[self.place[number]]
+                own = max((depth + 1 for depth, step in enumerate(strides) if step), default=0)
+            depths.append(max((own, *(depths[n] for n in operands_of(value)))))
+        return depths
+
+    def _with_indices(self, depth: int, cursors: list[Any]) -> list[Any]:
+        """Compute the indices that are known after `depth` loops; the cursors moved by them."""
+        cursors = list(cursors)
+        for number, value in enumerate(self.kernel.values):
+            if isinstance(value, Load) and value.terms:
+                if max(self.depths[index] for index, _ in value.terms) == depth:
+                    place = self.place[number]
+                    terms = [(self.known[index], stride) for index, stride in value.terms]
+                    cursors[place] = moved_by(cursors[place], value.dtype, terms)
+            if number in self.makes_index and self.depths[number] == depth:
+                self.known[number] = self._value(number, cursors)
+        return cursors
+
+    def _body(self, cursors: list[Any]) -> None:
+        computed = dict(self.known)
+        for number in range(len(self.kernel.values)):
+            if number not in computed:
+                self.known[number] = self._value(number, cursors)
+        for target, pointer in zip(self.kernel.stores, cursors, strict=False):
+            store(self.known[target.value], pointer, target.dtype)
+        self.known = computed
+
+    def _value(self, number: int, cursors: list[Any]) -> Value:
+        value = self.kernel.values[number]
+        match value:
+            case Load():
+                return load(self.emitter, cursors[self.place[number]], value.dtype)
+            case Index():
+                return Value(self.emitter, DType.I64, cursors[self.place[number]])
+            case Constant():
+                return self.emitter.constant(value.dtype, value.number)
+            case ScalarArgument():
+                num_pointers = len(self.kernel.inputs) + len(self.kernel.outputs)
+                argument = self.function.args[num_pointers + value.position]
+                return Value(self.emitter, value.dtype, argument)
+            case Cast():
+                return cast(self.known[value.operand], value.dtype)
+            case Apply():
+                return apply(value.name, *(self.known[operand] for operand in value.operands))
+            case Bounded():
+                return self.checks.place(value, self.known[value.operand])
+        raise AssertionError("a kernel with reductions is written by rows")
