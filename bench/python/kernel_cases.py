@@ -150,7 +150,9 @@ def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def movements(elements: int) -> list[Case]:
     x, y = torch.randn(rows(elements)), torch.randn(rows(elements))
-    index = torch.randint(x.shape[0], (x.shape[0],), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    index = torch.randint(x.shape[0], (x.shape[0],), generator=generator)
+    places = torch.randint(x.shape[0], x.shape, generator=generator)
     family = "movements"
 
     def case(name: str, function: Callable[..., Any], *inputs: Tensor) -> Case:
@@ -163,7 +165,14 @@ def movements(elements: int) -> list[Case]:
         case("pad", lambda x: functional.pad(x, (1, 1)), x),
         case("flip", lambda x: x.flip(1), x),
         case("index_select", lambda x, i: x.index_select(0, i), x, index),
+        case("x[index] * 2", lambda x, i: x[i] * 2, x, index),
+        case("embedding+norm", embedding_norm, x, index),
+        case("gather", lambda x, i: x.gather(0, i), x, places),
     ]
+
+
+def embedding_norm(weight: Tensor, index: Tensor) -> Tensor:
+    return functional.layer_norm(functional.embedding(index, weight), weight.shape[1:])
 
 
 FAMILIES: dict[str, Callable[[int], list[Case]]] = {

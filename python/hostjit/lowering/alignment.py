@@ -12,6 +12,7 @@ from torch.fx import Node
 from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
 from hostjit.lowering.members import Points, RowsOf, is_reduction, place, points, selects
 from hostjit.lowering.reductions import broadcast, points_shape
+from hostjit.lowering.selection import selection_of
 from hostjit.lowering.views import Views
 
 __all__ = ["Alignment"]
@@ -37,6 +38,8 @@ class Alignment:
 
         Arguments: the node; the group's members, its space and one of its reductions.
         """
+        if not self._finds(node, members, reduction):
+            return None
         inside = [
             operand for operand in node.all_input_nodes if self.views.root(operand) in members
         ]
@@ -62,6 +65,8 @@ class Alignment:
         """Whether all members of two groups can be together in `space`."""
         if reduction is not None and not _levels_agree(space, reduction):
             return False
+        if not all(self._finds(member, members, reduction) for member in members):
+            return False
         return all(
             self._meets(member, operand, space)
             for member in members
@@ -69,6 +74,18 @@ class Alignment:
             for operand in member.all_input_nodes
             if self.views.root(operand) in members
         )
+
+    def _finds(self, node: Node, members: Sequence[Node], reduction: Node | None) -> bool:
+        """Whether the tensor that a node takes elements of will be in memory.
+
+        Its indices too if there are reductions: who finds the wrong ones has no rows.
+        """
+        selection = selection_of(node)
+        if selection is None:
+            return True
+        indices = [pick.index for pick in selection.picks] if reduction else []
+        roots = [self.views.root(operand) for operand in (selection.source, *indices)]
+        return not any(root in members for root in roots)
 
     def _along(
         self, node: Node, operand: Node, space: IterationSpace | None

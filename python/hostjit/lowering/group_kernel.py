@@ -12,6 +12,7 @@ from hostjit.lowering.iteration_space import IterationSpace, Radix, Steps
 from hostjit.lowering.members import points, selects
 from hostjit.lowering.pointwise import dtype_of, emit
 from hostjit.lowering.reductions import broadcast, emit_reduction, points_shape, rule_of
+from hostjit.lowering.selection import Selection, along
 from hostjit.lowering.views import Views
 
 __all__ = ["build_kernel"]
@@ -119,6 +120,18 @@ class _Reader:
         along = broadcast(self.member, operand, strides)
         return self.kernel.strides(points(self.member), shape, along)
 
+    def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
+        kernel = self.kernel
+        access = kernel.views.access(selection.source)
+        steps, offset = list(access.strides), access.offset
+        for dim in selection.flipped:
+            offset += max(access.shape[dim] - 1, 0) * steps[dim]
+            steps[dim] = -steps[dim]
+        shape = points_shape(self.member)
+        strides = kernel.strides(points(self.member), shape, along(selection.walk, steps))
+        terms = tuple((place, access.strides[dim]) for place, dim in places)
+        return kernel.builder.load(kernel.input(access.root), strides, offset, terms)
+
     def position(self, node: Node) -> int:
         """The current position in the member itself."""
         steps = self.kernel.space.steps[self.member]
@@ -140,6 +153,9 @@ class _CreationReader:
         self.operand = operand
 
     def read(self, node: Node) -> int:
+        raise AssertionError("a creator reads nothing")
+
+    def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
         raise AssertionError("a creator reads nothing")
 
     def position(self, node: Node) -> int:

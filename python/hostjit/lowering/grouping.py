@@ -14,6 +14,7 @@ from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
 from hostjit.lowering import normalisation_rules as _normalisation_rules  # noqa: F401
 from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
 from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
+from hostjit.lowering import selection_rules as _selection_rules  # noqa: F401
 from hostjit.lowering.alignment import Alignment
 from hostjit.lowering.dependencies import Dependencies
 from hostjit.lowering.group_kernel import build_kernel
@@ -29,6 +30,7 @@ from hostjit.lowering.members import (
 )
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.reductions import points_shape
+from hostjit.lowering.selection import selection_of
 from hostjit.lowering.views import Views
 
 __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
@@ -101,13 +103,18 @@ class _Grouping:
             if selects(node) in self.group_of:
                 self._select(node)
                 continue
-            if not is_fusable(node):
+            if not is_fusable(node) or self._selects_of_a_creator(node):
                 continue
             if creates.find(node.target):
                 self.creators.add(node)
                 self._open(node)
             else:
                 self._place(node)
+
+    def _selects_of_a_creator(self, node: Node) -> bool:
+        """Whether a node takes elements of what is repeated where it is used: not in memory."""
+        selection = selection_of(node)
+        return selection is not None and self.views.root(selection.source) in self.creators
 
     def _place(self, node: Node) -> None:
         """Put a fusable node into the group of a producer or a sibling, or into its own."""

@@ -8,7 +8,7 @@ ATen's type promotion, and the test whether a node can be fused at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
@@ -17,6 +17,9 @@ from torch.fx import Node
 
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.lowering.registry import Registry
+
+if TYPE_CHECKING:
+    from hostjit.lowering.selection import Selection
 
 __all__ = [
     "DTYPES",
@@ -32,6 +35,7 @@ __all__ = [
     "is_fusable",
     "named_arguments",
     "pointwise",
+    "takes",
 ]
 
 DTYPES: dict[torch.dtype, DType] = {
@@ -64,11 +68,16 @@ class OperandReader(Protocol):
     def position(self, node: Node) -> int:
         """The row-major position of the current point in the node being emitted."""
 
+    def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
+        """An element of another tensor, with the places in those of its dimensions given."""
+
 
 Rule = Callable[["PointwiseContext"], int]
 pointwise: Registry[Rule] = Registry("pointwise rule")
 # Rules for nodes that make a tensor of nothing: cheap to repeat where they are used.
 creates: Registry[Rule] = Registry("creation rule")
+# Rules for nodes that meet an operand elsewhere than at their own point; see `selection`.
+takes: Registry[Rule] = Registry("taking rule")
 
 
 class PointwiseContext:
@@ -192,7 +201,7 @@ def emit(node: Node, builder: KernelBuilder, reader: OperandReader) -> int:
     Returns: the value of the node's element, rounded to the node's dtype, in its register type.
     Raises NotFusableError if the node's arguments are outside what its rule covers.
     """
-    rule = pointwise.find(node.target) or creates.find(node.target)
+    rule = _rule_of(node)
     if rule is None:
         raise NotFusableError(f"{node.target} has no pointwise rule")
     context = PointwiseContext(node, builder, reader)
@@ -216,10 +225,14 @@ class _Probe:
     def position(self, node: Node) -> int:
         return self.builder.index(())
 
+    def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
+        terms = tuple((place, 1) for place, _ in places)
+        return self.builder.load(self.builder.input(dtype_of(selection.source)), (), 0, terms)
+
 
 def is_fusable(node: Node) -> bool:
     """Whether a node can be part of a kernel: its rule is tried on a scratch kernel."""
-    if pointwise.find(node.target) is None and creates.find(node.target) is None:
+    if _rule_of(node) is None:
         return False
     builder = KernelBuilder("probe", ())
     try:
@@ -228,6 +241,11 @@ def is_fusable(node: Node) -> bool:
     except NotFusableError:
         return False
     return True
+
+
+def _rule_of(node: Node) -> Rule | None:
+    found = (registry.find(node.target) for registry in (pointwise, creates, takes))
+    return next((rule for rule in found if rule), None)
 
 
 def check_tensor(node: Node) -> None:

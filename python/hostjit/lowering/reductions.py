@@ -30,6 +30,7 @@ from hostjit.lowering.pointwise import (
     named_arguments,
 )
 from hostjit.lowering.registry import Registry
+from hostjit.lowering.selection import Selection, index_strides
 
 __all__ = [
     "ReductionContext",
@@ -151,6 +152,9 @@ def over_dims(node: Node) -> Rows:
 
 def broadcast(node: Node, operand: Node, strides: Sequence[int]) -> Steps:
     """Strides of an operand along the dimensions of the points that its user visits."""
+    picked = index_strides(node, operand, strides)
+    if picked is not None:
+        return picked
     rule = rule_of(node)
     shape = operand.meta["val"].shape
     rank = len(points_shape(node))
@@ -249,6 +253,9 @@ class _Probe:
 
     def position(self, node: Node) -> int:
         raise AssertionError("a reduction makes nothing of nothing")
+
+    def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
+        raise AssertionError("a reduction meets its operands in place")
 
     def index(self, shape: tuple[int, ...], strides: Steps) -> int:
         return self.builder.index(())
