@@ -109,7 +109,7 @@ def turn(draw: Draw, program: Program) -> Statement:
 
 
 def look_up(draw: Draw, program: Program) -> Statement:
-    """Select by an index tensor."""
+    """Select by an index tensor, which sometimes is out of bounds."""
     x = program.pick(draw, _has_dims, inexact=True)
     value = program.values[x]
     dim = draw(_dim(value))
@@ -117,18 +117,23 @@ def look_up(draw: Draw, program: Program) -> Statement:
     kind = draw(st.sampled_from(("index_select", "gather", "index", "embedding", "take_along")))
     integer = draw(st.sampled_from((torch.int64, torch.int64, torch.int32)))
     count = draw(st.sampled_from((0, 1, 4, 9))) if size else 0
+    above = draw(st.sampled_from((0, 0, 0, 0, 1, 9)))
     if kind == "index_select":
-        index = program.new(draw, integer, (count,), limit=max(1, size))
+        index = program.new(draw, integer, (count,), limit=max(1, size) + above)
         return Statement(f"torch.index_select({x}, {dim}, {index})", exact=True)
     if kind in ("gather", "take_along"):
         shape = [draw(st.integers(0, length)) for length in value.shape]
         shape[dim] = count
-        index = program.new(draw, torch.int64, shape, limit=max(1, size))
+        index = program.new(draw, torch.int64, shape, limit=max(1, size) + above)
         return Statement(f"torch.gather({x}, {dim}, {index})", exact=True)
     # Not of no dims: eager reads such an index on the host, which a captured program can't.
     shape = (count,) if draw(st.booleans()) else (2, count)
-    shape = shape if value.shape[0] else (0,)
-    index = program.new(draw, integer, shape, limit=max(1, value.shape[0]))
     if kind == "embedding" and value.dim() == 2:
+        shape = shape if value.shape[0] else (0,)
+        index = program.new(draw, integer, shape, limit=max(1, value.shape[0]) + above)
         return Statement(f"F.embedding({index}, {x})", exact=True)
-    return Statement(f"{x}[{index}.contiguous()]", exact=True)
+    shape = shape if size else (0,)
+    index = program.new(draw, integer, shape, limit=max(1, size) + above)
+    behind = draw(st.sampled_from(("", f" - {size}", f" - {size // 2}")))
+    before = ":, " * (dim % value.dim())
+    return Statement(f"{x}[{before}{index}.contiguous(){behind}]", exact=True)
