@@ -5,7 +5,17 @@ from __future__ import annotations
 
 import math
 
-from hostjit.kernels.expression import Apply, Cast, Expression, Load, PointwiseKernel, Reduce
+from hostjit.kernels.expression import (
+    Apply,
+    Bounded,
+    Cast,
+    Expression,
+    Index,
+    Load,
+    PointwiseKernel,
+    Reduce,
+    operands_of,
+)
 from hostjit.kernels.vector_math import VECTOR_MATH
 
 __all__ = ["estimated_nanoseconds"]
@@ -15,21 +25,36 @@ __all__ = ["estimated_nanoseconds"]
 _PER_BYTE = 0.01
 _PER_OPERATION = 0.03
 _PER_FUNCTION = 0.4
-_PER_INDEX = 0.2  # rows that lie apart, or elements
+_PER_INDEX = 0.6  # of an element; that of a row costs more, but little beside the row
 _FUNCTIONS = {*VECTOR_MATH, "sigmoid", "silu", "gelu", "gelu_tanh", "log_sigmoid", "elu", "mish"}
 
 
 def estimated_nanoseconds(kernel: PointwiseKernel) -> float:
     """Estimate the time of one thread for all points of a kernel, within a small factor."""
     written = sum(store.dtype.itemsize for store in kernel.stores) * _PER_BYTE
-    return math.prod(kernel.shape) * (written + sum(map(_nanoseconds, kernel.values)))
+    points = math.prod(kernel.shape) * (written + sum(map(_nanoseconds, kernel.values)))
+    return points + _PER_INDEX * _num_indices(kernel)
+
+
+def _num_indices(kernel: PointwiseKernel) -> int:
+    """The number of places that are looked up: an index that stays along a dimension is one."""
+    moving: list[frozenset[int]] = []
+    for value in kernel.values:
+        dims = frozenset[int]().union(*(moving[operand] for operand in operands_of(value)))
+        if isinstance(value, Load | Index):
+            dims |= {dim for dim, stride in enumerate(value.strides) if stride}
+        moving.append(dims)
+    return sum(
+        math.prod(kernel.shape[dim] for dim in dims)
+        for value, dims in zip(kernel.values, moving, strict=True)
+        if isinstance(value, Bounded)
+    )
 
 
 def _nanoseconds(value: Expression) -> float:
     match value:
         case Load(dtype=dtype, strides=strides, terms=terms):
-            reached = dtype.itemsize * _PER_BYTE if terms or any(strides) else 0.0
-            return reached + _PER_INDEX * len(terms)
+            return dtype.itemsize * _PER_BYTE if terms or any(strides) else 0.0
         case Apply(name=name):
             return _PER_FUNCTION if name in _FUNCTIONS else _PER_OPERATION
         case Cast() | Reduce():
