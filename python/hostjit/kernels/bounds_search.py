@@ -37,7 +37,7 @@ def define_search(kernel: PointwiseKernel, function: Any) -> Any:
     signature = ir.FunctionType(ir.VoidType(), types[: num_pointers + len(kernel.scalars()) + 1])
     search = ir.Function(function.module, signature, f"{function.name}.find_failure")
     search.linkage = "internal"
-    for attribute in ("cold", "noinline", "nounwind"):
+    for attribute in ("cold", "minsize", "noinline", "nounwind"):
         search.attributes.add(attribute)
     emitter = Emitter(function.module, ir.IRBuilder(search.append_basic_block("entry")))
     indices = _indices(kernel)
