@@ -43,3 +43,17 @@ def test_rows_are_read_again() -> None:
     value = b.load(b.input(F32), (8, 1))
     b.store(b.output(F32), b.apply("sub", value, b.reduce("max", value)), (8, 1))
     assert in_place_pairs(b.build()) == []
+
+
+def test_what_is_found_by_index_is_read_anywhere() -> None:
+    b = KernelBuilder("k", (8,))
+    numbers, source = b.input(DType.I64), b.input(DType.I64)
+    place = b.bounded(b.load(numbers, (1,)), 8, "IndexError: index {}")
+    b.store(b.output(DType.I64), b.load(source, (0,), 0, ((place, 1),)), (1,))
+    assert in_place_pairs(b.build()) == []
+
+
+def test_not_backwards() -> None:
+    b = KernelBuilder("k", (8,))
+    b.store(b.output(F32), b.load(b.input(F32), (-1,), 7), (1,))
+    assert in_place_pairs(b.build()) == []

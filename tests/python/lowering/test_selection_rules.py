@@ -240,3 +240,20 @@ def test_neighbours_are_one_kernel() -> None:
     loss = hostjit.compile(lambda x, i: -x.gather(1, i[:, None]).mean())
     loss(X, index(*range(6), *range(6), *range(6), 0, 1))
     assert loss.host_ir().count("launch_kernel") == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, i: x[i].exp(),
+        lambda x, i: functional.embedding(i[:, 0], x) * 2,
+        lambda x, i: x.gather(1, i).tanh(),
+        lambda x, i: x.flip(1) + x,
+    ],
+)
+def test_checks_keep_loops_vectorised(function: Function) -> None:
+    x, i = torch.rand(64, 64), torch.randint(0, 64, (64, 64))
+    compiled = hostjit.compile(function)
+    compiled(x, i)
+    text = compiled.llvm_ir()
+    assert "store <" in text or "llvm.memcpy" in text
