@@ -165,6 +165,21 @@ llvm::Value* ProductEmitter::multiply_add(llvm::Value* a, llvm::Value* b, llvm::
   return builder_.CreateFAdd(builder_.CreateFMul(a, b), sum);
 }
 
+void ProductEmitter::add_outer_product(llvm::Value** sums, int64_t rows, int64_t columns,
+                                       const Factor& a, const Factor& b) {
+  const bool keeps_columns = columns <= rows;
+  Values kept;
+  for (int64_t i = 0; i < std::min(rows, columns); ++i) kept.push_back(keeps_columns ? b(i) : a(i));
+  for (int64_t other = 0; other < std::max(rows, columns); ++other) {
+    llvm::Value* factor = keeps_columns ? a(other) : b(other);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const auto inner = static_cast<int64_t>(i);
+      llvm::Value*& sum = sums[keeps_columns ? other * columns + inner : inner * columns + other];
+      sum = keeps_columns ? multiply_add(factor, kept[i], sum) : multiply_add(kept[i], factor, sum);
+    }
+  }
+}
+
 llvm::Value* ProductEmitter::load(llvm::Type* type, llvm::Value* address, int64_t width,
                                   int64_t count) {
   const llvm::Align align(bytes_);

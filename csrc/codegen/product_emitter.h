@@ -22,6 +22,7 @@ class ProductEmitter {
  protected:
   using Values = std::vector<llvm::Value*>;
   using BlockBody = std::function<void(llvm::Value* first, int64_t size)>;
+  using Factor = std::function<llvm::Value*(int64_t index)>;
   using Round = std::function<Values(llvm::Value* index, Values values)>;
 
   // f(first, size) for blocks of `block`, and for what is left over.
@@ -48,6 +49,11 @@ class ProductEmitter {
   // One of lhs in all lanes.
   llvm::Value* splat_factor(llvm::Value* address, int64_t width);
   llvm::Value* multiply_add(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
+  // sums[i * columns + j] += a(i) * b(j). The fewer of rows and columns are loaded first and stay
+  // in registers, the others come one at a time: a tile whose sums leave few registers depends on
+  // it.
+  void add_outer_product(llvm::Value** sums, int64_t rows, int64_t columns, const Factor& a,
+                         const Factor& b);
 
   llvm::Value* load(llvm::Type* type, llvm::Value* address, int64_t width, int64_t count);
   llvm::Value* splat(llvm::Value* element, int64_t width);

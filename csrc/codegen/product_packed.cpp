@@ -174,19 +174,14 @@ void ProductPacked::emit_tile(const Depth& depth, const Rows& rows, const Column
   const int64_t vectors = num_vectors(columns.count);
   Values sums = load_sums(depth, rows, columns);
   sums = reduce(depth.size, std::move(sums), [&](llvm::Value* k, Values values) {
-    Values b;
-    for (int64_t j = 0; j < vectors; ++j) {
-      b.push_back(load(factor_, panel_row(columns.panel, k, j), lanes_, lanes_));
-    }
     llvm::Value* column = builder_.CreateNUWAdd(depth.first, k);
-    for (int64_t i = 0; i < rows.count; ++i) {
-      llvm::Value* a =
-          splat_factor(element(product_.lhs, lhs_, plus(rows.first, i), column), lanes_);
-      for (int64_t j = 0; j < vectors; ++j) {
-        llvm::Value*& sum = values[i * vectors + j];
-        sum = multiply_add(a, b[j], sum);
-      }
-    }
+    const auto a = [&](int64_t i) {
+      return splat_factor(element(product_.lhs, lhs_, plus(rows.first, i), column), lanes_);
+    };
+    const auto b = [&](int64_t j) {
+      return load(factor_, panel_row(columns.panel, k, j), lanes_, lanes_);
+    };
+    add_outer_product(values.data(), rows.count, vectors, a, b);
     return values;
   });
   store_sums(depth, rows, columns, sums);

@@ -26,14 +26,13 @@ void ProductRows::emit_tile(llvm::Value* row, int64_t num_rows, llvm::Value* col
   const int64_t num_sums = num_rows * vectors;
   const int64_t unroll = std::clamp<int64_t>(kSumsInFlight / num_sums, 1, product_.k);
   const auto step = [&](llvm::Value* k, int64_t part, Values& sums) {
-    for (int64_t j = 0; j < vectors; ++j) {
-      llvm::Value* b = load_rhs_row(k, plus(column, j * lanes_), lanes_, lanes_of(j, num_columns));
-      for (int64_t i = 0; i < num_rows; ++i) {
-        llvm::Value* a = splat_factor(element(product_.lhs, lhs_, plus(row, i), k), lanes_);
-        llvm::Value*& sum = sums[part * num_sums + i * vectors + j];
-        sum = multiply_add(a, b, sum);
-      }
-    }
+    const auto a = [&](int64_t i) {
+      return splat_factor(element(product_.lhs, lhs_, plus(row, i), k), lanes_);
+    };
+    const auto b = [&](int64_t j) {
+      return load_rhs_row(k, plus(column, j * lanes_), lanes_, lanes_of(j, num_columns));
+    };
+    add_outer_product(&sums[part * num_sums], num_rows, vectors, a, b);
   };
   Values sums(num_sums * unroll, zeros(sum_, lanes_));
   sums = reduce(product_.k / unroll, sums, [&](llvm::Value* index, Values values) {
