@@ -44,7 +44,10 @@ void Dispatcher::emit(const Addmm& op) {
 
 void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
-  const ProductMeans means = means_of(product, storage_);
+  ProductMeans means = means_of(product, storage_);
+  if (means == ProductMeans::kFastest) {
+    means = products_.has_pair_dots() ? ProductMeans::kAten : ProductMeans::kGenerated;
+  }
   if (means == ProductMeans::kAten) return aten();
   const int64_t bytes = size_in_bytes(product.dtype);
   llvm::Value* lhs = data(product.lhs.value);

@@ -24,6 +24,8 @@ class ProductKernels {
   // there is the instruction of pair_dots.h.
   ProductKernels(llvm::Module& module, unsigned vector_bits, bool has_pair_dots);
 
+  bool has_pair_dots() const { return has_pair_dots_; }
+
   // nullptr for products that are not walkable.
   llvm::Function* get(const Product& elements);
 

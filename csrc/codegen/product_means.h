@@ -10,6 +10,7 @@ enum class ProductMeans : uint8_t {
   kGenerated,  // ProductKernels
   kBlas,       // a call for each matrix, on raw pointers
   kAten,       // one call on tensors
+  kFastest,    // that where oneDNN has the instruction of pair_dots.h, or else kGenerated
 };
 
 // Who does a product of f32, f64, bf16 or f16. Depends on nothing but the shapes and the memory, so

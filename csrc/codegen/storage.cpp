@@ -31,8 +31,10 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     const StoragePlan& plan;
     std::vector<const Value*> values = {};
 
-    bool is_aten(const std::optional<Product>& product) const {
-      return !product || means_of(*product, plan) == ProductMeans::kAten;
+    bool may_be_aten(const std::optional<Product>& product) const {
+      if (!product) return true;
+      const ProductMeans means = means_of(*product, plan);
+      return means == ProductMeans::kAten || means == ProductMeans::kFastest;
     }
 
     void operator()(const Copy& op) {
@@ -42,16 +44,16 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
       }
     }
     void operator()(const Matmul& op) {
-      if (is_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
+      if (may_be_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Bmm& op) {
-      if (is_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
+      if (may_be_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Addmm& op) {
-      if (is_aten(describe(op))) values = {op.bias, op.lhs, op.rhs, op.out};
+      if (may_be_aten(describe(op))) values = {op.bias, op.lhs, op.rhs, op.out};
     }
     void operator()(const Linear& op) {
-      if (!is_aten(describe(op))) return;
+      if (!may_be_aten(describe(op))) return;
       values = {op.input, op.weight, op.out};
       if (op.bias) values.push_back(op.bias);
     }
