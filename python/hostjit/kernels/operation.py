@@ -189,9 +189,13 @@ FLOAT32_FORMS: dict[str, Callable[..., Value]] = {}
 
 
 def float32_form(emit: Callable[..., Value]) -> Callable[..., Value]:
-    """Make the decorated function the form for `f32` of the vector-math function of its name."""
-    assert emit.__name__ in VECTOR_MATH, emit.__name__
-    FLOAT32_FORMS[emit.__name__] = emit
+    """Make the decorated function the form for `f32` of the vector-math function of its name.
+
+    A trailing underscore does not count.
+    """
+    name = emit.__name__.rstrip("_")
+    assert name in VECTOR_MATH, name
+    FLOAT32_FORMS[name] = emit
     return emit
 
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mcjit import CompiledKernel, host_features, optimised
+from special_values import pair
 from ulp import ulp_errors
 
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel, llvm_ir
-from hostjit.kernels.operation import FLOAT32_FORMS
+from hostjit.kernels.operation import FLOAT32_FORMS, OPERATIONS
 
 # Over every `f32`, bench/python/accuracy.py finds the same or slightly larger errors.
 BOUNDS = {
@@ -21,6 +22,8 @@ BOUNDS = {
     "expm1": 1.0,
     "log": 1.0,
     "log1p": 1.0,
+    "log2": 1.0,
+    "log10": 1.0,
     "tanh": 1.0,
     "erf": 1.0,
     "sigmoid": 2.4,
@@ -38,7 +41,8 @@ STRIDE = 4099
 
 def kernel(name: str, dtype: DType, size: int) -> PointwiseKernel:
     builder = KernelBuilder("kernel", (size,))
-    value = builder.apply(name, builder.load(builder.input(dtype), (1,)))
+    operands = [builder.load(builder.input(dtype), (1,)) for _ in range(OPERATIONS[name].arity)]
+    value = builder.apply(name, *operands)
     builder.store(builder.output(dtype), value, (1,))
     return builder.build()
 
@@ -108,4 +112,56 @@ def test_no_call_remains(name: str) -> None:
 
 
 def test_every_form_is_measured() -> None:
-    assert set(FLOAT32_FORMS) <= set(BOUNDS)
+    assert set(FLOAT32_FORMS) <= {*BOUNDS, "pow"}
+
+
+def assert_powers(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Eager's sign, infinity or NaN everywhere, and at most 0.6 ulp."""
+    out = torch.empty_like(x)
+    CompiledKernel(kernel("pow", DType.F32, x.numel()))(x, y, out)
+    errors = ulp_errors(out, torch.pow(x.double(), y.double()))
+    worst = int(errors.argmax())
+    message = f"pow({float(x[worst])!r}, {float(y[worst])!r}) = {out[worst]}"
+    assert float(errors[worst]) <= 0.6, message
+    eager = torch.pow(x, y)
+    same = (out == eager) & (out.signbit() == eager.signbit()) | (out.isnan() & eager.isnan())
+    assert bool((same | (out.isfinite() & (out != 0))).all())
+
+
+def test_power_of_special_values() -> None:
+    x, y = pair(torch.float32)
+    assert_powers(x, y)
+    # Integers around those that an `f32` holds, odd and even, and the edges of overflow.
+    exact = [
+        2.0**23 - 0.5,
+        2.0**23 + 1,
+        2.0**24 - 1,
+        2.0**24,
+        2.0**25,
+        127.0,
+        128.0,
+        -149.0,
+        -150.0,
+    ]
+    near = [1.0 + 2.0**-23, 1.0 - 2.0**-24, 2.0, 0.5, 2.0**-149, 3.4e38]
+    bases = torch.tensor([sign * number for sign in (1, -1) for number in near])
+    exponents = torch.tensor([sign * number for sign in (1, -1) for number in exact])
+    assert_powers(bases.repeat_interleave(len(exponents)), exponents.repeat(len(bases)))
+
+
+def test_power_of_random_numbers() -> None:
+    generator = torch.Generator().manual_seed(5)
+    count = 1 << 18
+
+    def bit_patterns() -> torch.Tensor:
+        integers = torch.randint(-(1 << 31), 1 << 31, (count,), generator=generator)
+        return integers.to(torch.int32).view(torch.float32)
+
+    def normal() -> torch.Tensor:
+        return torch.randn(count, generator=generator)
+
+    assert_powers(bit_patterns(), bit_patterns())
+    assert_powers(bit_patterns().abs(), normal())
+    assert_powers(normal().abs(), normal() * 20)
+    assert_powers(1.0 + normal() * 1e-4, normal() * 1e5)
+    assert_powers(normal(), (normal() * 30).round())

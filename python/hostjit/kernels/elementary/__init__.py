@@ -6,13 +6,20 @@ constants again. These forms have neither calls nor branches nor tables, so LLVM
 any width of them, and the elements that a vector loop leaves over get the same bits.
 
 Coefficients are our own: of least maximum error (Lawson's reweighted least squares at Chebyshev
-nodes, references by mpmath with 40 digits), rounded to `f32` from the lowest power on, the others
-fitted again after each. Each table states its formula, interval and largest error.
+nodes, references by mpmath with 40 digits), rounded to their type from the lowest power on, the
+others fitted again after each. Each table states its formula, interval and largest error.
 `bench/python/accuracy.py` measures the functions on every `f32`.
 
 Importing this package fills `FLOAT32_FORMS`.
 """
 
-from hostjit.kernels.elementary import error_function, exponential, hyperbolic, logarithm, logistic
+from hostjit.kernels.elementary import (
+    error_function,
+    exponential,
+    hyperbolic,
+    logarithm,
+    logistic,
+    power,
+)
 
-__all__ = ["error_function", "exponential", "hyperbolic", "logarithm", "logistic"]
+__all__ = ["error_function", "exponential", "hyperbolic", "logarithm", "logistic", "power"]

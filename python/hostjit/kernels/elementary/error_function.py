@@ -8,7 +8,7 @@ most 0.16, so that its errors count little.
 from __future__ import annotations
 
 from hostjit.kernels.elementary.exponential import reduce_power_of_2
-from hostjit.kernels.elementary.float32 import multiply_add, polynomial
+from hostjit.kernels.elementary.pieces import multiply_add, polynomial
 from hostjit.kernels.operation import Value, float32_form
 
 __all__ = ["erf"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hostjit.kernels.elementary.float32 import (
+from hostjit.kernels.elementary.pieces import (
     bits,
     careful_polynomial,
     from_bits,

@@ -8,7 +8,7 @@ added to x or 1 is at most a third of the result, so that its errors count littl
 from __future__ import annotations
 
 from hostjit.kernels.elementary.exponential import reduce_power_of_2
-from hostjit.kernels.elementary.float32 import careful_polynomial, multiply_add
+from hostjit.kernels.elementary.pieces import careful_polynomial, multiply_add
 from hostjit.kernels.operation import Value, float32_form
 
 __all__ = ["tanh"]

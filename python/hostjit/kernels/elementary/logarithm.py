@@ -2,16 +2,17 @@
 """Logarithms of `f32`.
 
 log(x) = n * log(2) + log(1 + f), where 2**n * (1 + f) = x and 1 + f is in [2/3, 4/3). The largest
-terms are added exactly, as a sum and its rounding error.
+terms are added exactly, as a sum and its rounding error. Other bases than e scale all terms.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.exponential import reduce_exponential
-from hostjit.kernels.elementary.float32 import (
+from hostjit.kernels.elementary.pieces import (
     bits,
     from_bits,
     multiply_add,
@@ -20,23 +21,82 @@ from hostjit.kernels.elementary.float32 import (
 )
 from hostjit.kernels.operation import Value, float32_form
 
-__all__ = ["log", "log1p", "log1p_exp"]
+__all__ = ["log", "log1p", "log1p_exp", "log2", "log10"]
 
-# (log(1 + f) - f + f**2 / 2) / f**3 on |f| <= 0.3334; error relative to log(1 + f): 2**-30.1.
-_TAIL = (
-    0.33333334,
-    -0.24999826,
-    0.19999684,
-    -0.1667936,
-    0.1430261,
-    -0.12198549,
-    0.10770794,
-    -0.12833875,
-    0.11953843,
+
+@dataclass(frozen=True)
+class _Base:
+    """The terms of a logarithm to one base.
+
+    `high` and `low` are the logarithm of 2 in two parts; n times the first is exact. That of 1 + f
+    is f * (scale + scale_low) + f**2 * (square + f * P(f)), where `tail` is P on |f| <= 0.3334.
+    """
+
+    high: float
+    low: float
+    scale: float
+    scale_low: float
+    square: float
+    tail: tuple[float, ...]
+
+
+# Error relative to the logarithm of 1 + f: 2**-30.1.
+_E = _Base(
+    high=0.693145751953125,
+    low=1.4286067653302e-06,
+    scale=1.0,
+    scale_low=0.0,
+    square=-0.5,
+    tail=(
+        0.33333334,
+        -0.24999826,
+        0.19999684,
+        -0.1667936,
+        0.1430261,
+        -0.12198549,
+        0.10770794,
+        -0.12833875,
+        0.11953843,
+    ),
 )
-# log(2) in two parts; n times the first is exact.
-_LOG_2_HIGH = 0.693145751953125
-_LOG_2_LOW = 1.4286067653302e-06
+# Error relative to the logarithm of 1 + f: 2**-29.9.
+_TWO = _Base(
+    high=1.0,
+    low=0.0,
+    scale=1.44269502,
+    scale_low=1.92596303e-08,
+    square=-0.72134751,
+    tail=(
+        0.48089838,
+        -0.360672176,
+        0.288533568,
+        -0.240605548,
+        0.20635657,
+        -0.17628476,
+        0.155311644,
+        -0.184030145,
+        0.172584713,
+    ),
+)
+# Error relative to the logarithm of 1 + f: 2**-30.4.
+_TEN = _Base(
+    high=0.30103302001953125,
+    low=-3.02435555e-06,
+    scale=0.434294492,
+    scale_low=-1.0103049952e-08,
+    square=-0.217147246,
+    tail=(
+        0.144764841,
+        -0.108572379,
+        0.0868569016,
+        -0.0724513382,
+        0.0621300898,
+        -0.0528256223,
+        0.0466353483,
+        -0.0563086756,
+        0.0523997955,
+    ),
+)
 
 _BITS_OF_TWO_THIRDS = 0x3F2AAAAB
 _EXPONENT_BITS = -(1 << 23)
@@ -46,12 +106,28 @@ _SMALLEST_NORMAL = 2.0**-126
 @float32_form
 def log(x: Value) -> Value:
     """Compute the natural logarithm."""
+    return _logarithm(x, _E)
+
+
+@float32_form
+def log2(x: Value) -> Value:
+    """Compute the logarithm to base 2."""
+    return _logarithm(x, _TWO)
+
+
+@float32_form
+def log10(x: Value) -> Value:
+    """Compute the logarithm to base 10."""
+    return _logarithm(x, _TEN)
+
+
+def _logarithm(x: Value, base: _Base) -> Value:
     is_denormal = x < _SMALLEST_NORMAL
     normal = is_denormal.where(x * 2.0**25, x)
     n, shifted_n = _exponent(normal)
     n = n + is_denormal.where(-25.0, 0.0, like=x)
     fraction = from_bits(bits(normal) - shifted_n) - 1.0
-    return _with_edges(x, _sum_of_logs(n, fraction))
+    return _with_edges(x, _sum_of_logs(n, fraction, base=base))
 
 
 @float32_form
@@ -94,13 +170,20 @@ def _exponent(x: Value) -> tuple[Value, Value]:
     return Value(x.emitter, DType.F32, register), above & above.of(_EXPONENT_BITS)
 
 
-def _sum_of_logs(n: Value, fraction: Value, correction: Value | None = None) -> Value:
+def _sum_of_logs(
+    n: Value, fraction: Value, correction: Value | None = None, base: _Base = _E
+) -> Value:
     """Compute n * log(2) + log(1 + fraction + correction)."""
-    slope = multiply_add(fraction, polynomial(fraction, _TAIL), -0.5)
-    multiple = n * _LOG_2_HIGH
-    large = multiple + fraction
-    rounding_error = fraction - (large - multiple)
-    small = multiply_add(n, _LOG_2_LOW, fraction * fraction * slope)
+    slope = multiply_add(fraction, polynomial(fraction, base.tail), base.square)
+    multiple = n * base.high
+    leading = fraction * base.scale
+    large = multiple + leading
+    rounding_error = leading - (large - multiple)
+    square = fraction * fraction
+    small = multiply_add(n, base.low, square * slope) if base.low else square * slope
+    if base.scale != 1.0:
+        product_error = multiply_add(fraction, base.scale, -leading)
+        small = small + multiply_add(fraction, base.scale_low, product_error)
     if correction is not None:
         # The derivative of log(1 + f) is about 1 - f.
         rounding_error = rounding_error + multiply_add(-fraction, correction, correction)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from hostjit.kernels.elementary.exponential import reduce_exponential
-from hostjit.kernels.elementary.float32 import multiply_add
+from hostjit.kernels.elementary.pieces import multiply_add
 from hostjit.kernels.operation import Value
 
 __all__ = ["mish", "sigmoid", "times_sigmoid"]

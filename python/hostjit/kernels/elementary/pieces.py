@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the elementary functions are built of: polynomials and the bits of an `f32`."""
+"""What the elementary functions are built of: polynomials and the bits of floats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from llvmlite import ir  # type: ignore[import-untyped]
 
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.operation import Value
@@ -16,12 +14,12 @@ __all__ = [
     "from_bits",
     "multiply_add",
     "polynomial",
+    "rounded",
     "shift_left",
     "shift_right",
     "shift_right_signed",
+    "widened",
 ]
-
-_I32 = ir.IntType(32)
 
 
 def multiply_add(x: Value, y: Value | float, z: Value | float) -> Value:
@@ -54,29 +52,39 @@ def careful_polynomial(x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def bits(x: Value) -> Value:
-    """Return the bits of an `f32` as an `i32`."""
-    return Value(x.emitter, DType.I32, x.emitter.builder.bitcast(x.register, _I32))
+    """Return the bits of an `f32` as an `i32`, of an `f64` as an `i64`."""
+    dtype = DType.I32 if x.dtype is DType.F32 else DType.I64
+    return Value(x.emitter, dtype, x.emitter.builder.bitcast(x.register, dtype.register_type()))
 
 
 def from_bits(x: Value) -> Value:
-    """Return the `f32` with the bits of an `i32`."""
-    register = x.emitter.builder.bitcast(x.register, DType.F32.register_type())
-    return Value(x.emitter, DType.F32, register)
+    """Return the `f32` with the bits of an `i32`, the `f64` with those of an `i64`."""
+    dtype = DType.F32 if x.dtype is DType.I32 else DType.F64
+    return Value(x.emitter, dtype, x.emitter.builder.bitcast(x.register, dtype.register_type()))
 
 
 def shift_left(x: Value, amount: int) -> Value:
-    """Shift an `i32` left; what leaves it is lost."""
-    shifted = x.emitter.builder.shl(x.register, ir.Constant(_I32, amount))
-    return Value(x.emitter, DType.I32, shifted)
+    """Shift an integer left; what leaves it is lost."""
+    return Value(x.emitter, x.dtype, x.emitter.builder.shl(x.register, x.of(amount).register))
 
 
 def shift_right(x: Value, amount: int) -> Value:
-    """Shift an `i32` right; zeros enter."""
-    shifted = x.emitter.builder.lshr(x.register, ir.Constant(_I32, amount))
-    return Value(x.emitter, DType.I32, shifted)
+    """Shift an integer right; zeros enter."""
+    return Value(x.emitter, x.dtype, x.emitter.builder.lshr(x.register, x.of(amount).register))
 
 
 def shift_right_signed(x: Value, amount: int) -> Value:
-    """Shift an `i32` right; copies of the sign enter."""
-    shifted = x.emitter.builder.ashr(x.register, ir.Constant(_I32, amount))
-    return Value(x.emitter, DType.I32, shifted)
+    """Shift an integer right; copies of the sign enter."""
+    return Value(x.emitter, x.dtype, x.emitter.builder.ashr(x.register, x.of(amount).register))
+
+
+def widened(x: Value) -> Value:
+    """Return an `f32` as an `f64`."""
+    register = x.emitter.builder.fpext(x.register, DType.F64.register_type())
+    return Value(x.emitter, DType.F64, register)
+
+
+def rounded(x: Value) -> Value:
+    """Return the `f32` nearest to an `f64`."""
+    register = x.emitter.builder.fptrunc(x.register, DType.F32.register_type())
+    return Value(x.emitter, DType.F32, register)
