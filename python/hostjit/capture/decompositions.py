@@ -47,7 +47,7 @@ class Decompositions(TorchDispatchMode):
             result = (decomposition or func.decompose)(*args, **kwargs)
         if result is NotImplemented:
             return func(*args, **kwargs)
-        if decomposition is None:
+        if decomposition is None or func in _MISJUDGED:
             return result
         with disable_proxy_modes_tracing():
             whole = func(*args, **kwargs)
@@ -99,6 +99,11 @@ def _attention(
         later = torch.arange(columns, device=query.device) > row
         scores = scores.masked_fill(later, -math.inf)
     return torch.matmul(torch.softmax(scores, -1), value)
+
+
+def _log_sigmoid(x: Tensor) -> Any:
+    """Both results are contiguous, whatever the operand is."""
+    return NotImplemented if x.is_contiguous() else aten.log_sigmoid_forward(x.contiguous())
 
 
 def _encoder_attention(
@@ -259,6 +264,9 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
     aten.linalg_vector_norm.default: _vector_norm,
+    aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: _attention,
 }
+# Those whose fake tensors have other strides than eager's, which their decompositions have.
+_MISJUDGED = {aten.log_sigmoid_forward.default}

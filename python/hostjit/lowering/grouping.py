@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
+from hostjit.lowering import activation_rules as _activation_rules  # noqa: F401
 from hostjit.lowering import arithmetic_rules as _arithmetic_rules  # noqa: F401
 from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
 from hostjit.lowering import normalisation_rules as _normalisation_rules  # noqa: F401

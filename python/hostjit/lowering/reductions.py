@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From one ATen node that reduces rows of its operand to instructions of a kernel.
 
-The rules are in `reduction_rules` and `normalisation_rules`; this file holds what they are written
-with. A rule sees the element at one point of the operand, as a pointwise rule does, and may
-combine values over the row that the point is in.
+The rules are in `reduction_rules`, `normalisation_rules` and `activation_rules`; this file holds
+what they are written with. A rule sees the element at one point of the operand, as a pointwise rule
+does, and may combine values over the row that the point is in.
 """
 
 from __future__ import annotations
