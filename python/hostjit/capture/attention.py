@@ -19,7 +19,7 @@ from unittest import mock
 import torch
 from torch.nn.modules import activation
 
-__all__ = ["eager_attention_path"]
+__all__ = ["eager_attention_path", "native_attention"]
 
 _PADDING_MASK = 1
 

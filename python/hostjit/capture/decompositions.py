@@ -8,7 +8,6 @@ their results agree to rounding. Larger work is left to the operator.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,9 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from hostjit.capture.attention import native_attention
 from hostjit.capture.convolution import convolution
+from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
 __all__ = ["Decompositions"]
 
@@ -28,8 +29,6 @@ Tensor = torch.Tensor
 # of one of them.
 _MAX_STEPS = 64
 _MAX_STEP_MULTIPLY_ADDS = 1 << 19
-# Elements of the attention matrix, all heads together, up to which it is computed as such.
-_MAX_SCORES = 1 << 16
 
 _FLOATS = (torch.float32, torch.float64)
 
@@ -69,57 +68,9 @@ def _with_strides(x: Tensor, model: Tensor) -> Tensor:
     return dense.permute([order.index(dim) for dim in range(x.dim())])
 
 
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """softmax(query @ key^T * scale + mask) @ value, the formula in PyTorch's documentation."""
-    plain = (
-        query.dtype in _FLOATS
-        and query.dim() >= 2
-        and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
-        and 0 not in (*query.shape, *key.shape, *value.shape)
-        and not (attn_mask is not None or dropout_p or enable_gqa)
-    )
-    num_scores = math.prod(query.shape[:-1]) * key.shape[-2]
-    if not plain or num_scores > _MAX_SCORES:
-        return NotImplemented
-    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query, key.transpose(-2, -1)) * factor
-    if is_causal:
-        rows, columns = scores.shape[-2:]
-        row = torch.arange(rows, device=query.device).unsqueeze(1)
-        later = torch.arange(columns, device=query.device) > row
-        scores = scores.masked_fill(later, -math.inf)
-    return torch.matmul(torch.softmax(scores, -1), value)
-
-
 def _log_sigmoid(x: Tensor) -> Any:
     """Both results are contiguous, whatever the operand is."""
     return NotImplemented if x.is_contiguous() else aten.log_sigmoid_forward(x.contiguous())
-
-
-def _encoder_attention(
-    x: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv: tuple[Tensor, Tensor],
-    projection: tuple[Tensor, Tensor],
-) -> Tensor:
-    batch, length, _ = x.shape
-    packed = torch.nn.functional.linear(x, *qkv)
-    heads = packed.view(batch, length, 3, num_heads, embed_dim // num_heads)
-    query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)
-    attended = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    merged = attended.transpose(1, 2).reshape(batch, length, embed_dim)
-    return torch.nn.functional.linear(merged, *projection)
 
 
 def _encoder_layer(
@@ -145,13 +96,15 @@ def _encoder_layer(
     mask_type: int | None = None,
 ) -> Any:
     """The fast path of nn.TransformerEncoderLayer."""
-    if mask is not None or src.dtype not in _FLOATS or src.dim() != 3 or src.numel() == 0:
+    if src.dtype not in _FLOATS or src.dim() != 3 or src.numel() == 0:
         return NotImplemented
     activation = torch.nn.functional.gelu if use_gelu else torch.relu
 
+    qkv, projection = (qkv_weight, qkv_bias), (proj_weight, proj_bias)
+
     def attend(x: Tensor) -> Tensor:
-        qkv, projection = (qkv_weight, qkv_bias), (proj_weight, proj_bias)
-        return _encoder_attention(x, embed_dim, num_heads, qkv, projection)
+        weights = (embed_dim, num_heads, *qkv, *projection)
+        return native_attention(x, x, x, *weights, mask, need_weights=False, mask_type=mask_type)[0]
 
     def feed_forward(x: Tensor) -> Tensor:
         hidden = activation(torch.nn.functional.linear(x, ffn_weight_1, ffn_bias_1))
@@ -266,7 +219,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.linalg_vector_norm.default: _vector_norm,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
-    aten.scaled_dot_product_attention.default: _attention,
+    aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
 }
 # Those whose fake tensors have other strides than eager's, which their decompositions have.
 _MISJUDGED = {aten.log_sigmoid_forward.default}

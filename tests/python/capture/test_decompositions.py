@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent networks and attention run as linear layers and kernels, and answer as eager does."""
+"""Recurrent networks and encoder layers run as small operators, and answer as eager does."""
 
 from __future__ import annotations
 
@@ -8,22 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from strict_comparison import RUNTIMES, check
 from torch import nn
 from torch.nn import functional
 
-import hostjit
-
-RUNTIMES = ["jit", "evaluator"]
-
-
-def check(target: Callable[..., Any], *args: Any, runtime: str = "jit") -> str:
-    """Compare with eager, strides and NaN included; returns the Host IR."""
-    fast = hostjit.compile(target, runtime=runtime)
-    with torch.no_grad():
-        expected = target(*args)
-        for _ in range(2):
-            torch.testing.assert_close(fast(*args), expected, check_stride=True, equal_nan=True)
-    return str(fast.host_ir())
+# The last row is padded throughout: eager answers NaN.
+PADDING = torch.tensor([[False, False, False, True, True], [True] * 5])
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -85,50 +75,6 @@ def test_other_recurrent_networks(model: Callable[..., nn.Module]) -> None:
     check(model(6, 8, num_layers=2, bidirectional=True).eval(), torch.randn(3, 4, 6))
 
 
-def attention(**options: Any) -> Callable[..., torch.Tensor]:
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return functional.scaled_dot_product_attention(query, key, value, **options)
-
-    return attend
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}])
-def test_attention(options: dict[str, Any], dtype: torch.dtype, runtime: str) -> None:
-    torch.manual_seed(0)
-    query = torch.randn(2, 4, 5, 8, dtype=dtype)
-    key, value = torch.randn(2, 2, 4, 7, 8, dtype=dtype)
-    text = check(attention(**options), query, key, value, runtime=runtime)
-    assert "scaled_dot_product" not in text
-
-
-def test_attention_keeps_the_layout_of_permuted_heads() -> None:
-    torch.manual_seed(0)
-    heads = torch.randn(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
-    check(attention(), *heads.unbind(0))
-
-
-@pytest.mark.parametrize("rank", [2, 3])
-def test_attention_without_heads_or_batch(rank: int) -> None:
-    torch.manual_seed(0)
-    check(attention(), *torch.randn(3, *(3, 5, 8)[3 - rank :]))
-
-
-def test_masked_attention_is_left_to_pytorch() -> None:
-    torch.manual_seed(0)
-    query = torch.randn(1, 2, 5, 8)
-    mask = torch.zeros(5, 5, dtype=torch.bool)
-    mask[1:, 0] = True
-    check(attention(attn_mask=mask), query, query, query)
-
-
-def test_large_attention_is_left_to_pytorch() -> None:
-    torch.manual_seed(0)
-    query = torch.randn(1, 2, 256, 8)
-    assert "flash_attention" in check(attention(), query, query, query)
-
-
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -142,16 +88,28 @@ def test_encoder_layer(norm_first: bool, batch_first: bool, activation: str, run
     assert "_transformer_encoder_layer_fwd" not in text
 
 
-def test_encoder_layer_with_a_mask() -> None:
+ENCODER_MASKS: dict[str, dict[str, torch.Tensor]] = {
+    "causal": {"src_mask": nn.Transformer.generate_square_subsequent_mask(5)},
+    "truth values": {"src_mask": torch.ones(5, 5, dtype=torch.bool).triu(1)},
+    "padding": {"src_key_padding_mask": PADDING},
+    "both": {
+        "src_mask": torch.ones(5, 5, dtype=torch.bool).triu(1),
+        "src_key_padding_mask": PADDING,
+    },
+}
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("name", ENCODER_MASKS)
+def test_encoder_layer_with_a_mask(name: str, norm_first: bool) -> None:
     torch.manual_seed(0)
-    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
-    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    model = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first).eval()
 
     def masked(x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = model(x, src_mask=mask)
+        result: torch.Tensor = model(x, **ENCODER_MASKS[name])
         return result
 
-    check(masked, torch.randn(2, 5, 16))
+    assert "aten_call" not in check(masked, torch.randn(2, 5, 16))
 
 
 @pytest.mark.parametrize("parts", [2, [1, 3]])
