@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logarithms of `f32`.
 
-log(x) = n * log(2) + log(1 + f), where 2**n * (1 + f) = x and 1 + f is in [2/3, 4/3). The largest
+log(x) = n * log(2) + log(1 + f), where 2**n * (1 + f) = x and 1 + f is in [c, 2 * c). The largest
 terms are added exactly, as a sum and its rounding error. Other bases than e scale all terms.
 """
 
@@ -23,15 +23,23 @@ from hostjit.kernels.operation import Value, float32_form
 
 __all__ = ["log", "log1p", "log1p_exp", "log2", "log10"]
 
+# The bits of numbers from which n is 0.
+_TWO_THIRDS = 0x3F2AAAAB
+_HIGHER = 0x3F3161E5  # 0.6929
+
 
 @dataclass(frozen=True)
 class _Base:
     """The terms of a logarithm to one base.
 
+    `lowest` has the bits of c. At 2 * c, where n becomes 1, terms cancel most. A rounding counts
+    most where the result is just below a power of two, as log10(4/3) is: hence another c there.
+
     `high` and `low` are the logarithm of 2 in two parts; n times the first is exact. That of 1 + f
-    is f * (scale + scale_low) + f**2 * (square + f * P(f)), where `tail` is P on |f| <= 0.3334.
+    is f * (scale + scale_low) + f**2 * (square + f * P(f)), where `tail` is P.
     """
 
+    lowest: int
     high: float
     low: float
     scale: float
@@ -42,6 +50,7 @@ class _Base:
 
 # Error relative to the logarithm of 1 + f: 2**-30.1.
 _E = _Base(
+    lowest=_TWO_THIRDS,
     high=0.693145751953125,
     low=1.4286067653302e-06,
     scale=1.0,
@@ -59,46 +68,47 @@ _E = _Base(
         0.11953843,
     ),
 )
-# Error relative to the logarithm of 1 + f: 2**-29.9.
+# Error relative to the logarithm of 1 + f: 2**-30.
 _TWO = _Base(
+    lowest=_HIGHER,
     high=1.0,
     low=0.0,
     scale=1.44269502,
     scale_low=1.92596303e-08,
     square=-0.72134751,
     tail=(
-        0.48089838,
-        -0.360672176,
-        0.288533568,
-        -0.240605548,
-        0.20635657,
-        -0.17628476,
-        0.155311644,
-        -0.184030145,
-        0.172584713,
+        0.480898142,
+        -0.360673219,
+        0.288562566,
+        -0.240534529,
+        0.20536831,
+        -0.177635476,
+        0.168092623,
+        -0.176377848,
+        0.116553247,
     ),
 )
-# Error relative to the logarithm of 1 + f: 2**-30.4.
+# Error relative to the logarithm of 1 + f: 2**-30.2.
 _TEN = _Base(
+    lowest=_HIGHER,
     high=0.30103302001953125,
     low=-3.02435555e-06,
     scale=0.434294492,
     scale_low=-1.0103049952e-08,
     square=-0.217147246,
     tail=(
-        0.144764841,
-        -0.108572379,
-        0.0868569016,
-        -0.0724513382,
-        0.0621300898,
-        -0.0528256223,
-        0.0466353483,
-        -0.0563086756,
-        0.0523997955,
+        0.144764766,
+        -0.108572848,
+        0.0868656859,
+        -0.0724239722,
+        0.0618368313,
+        -0.0533014983,
+        0.0503719747,
+        -0.0537640303,
+        0.036202006,
     ),
 )
 
-_BITS_OF_TWO_THIRDS = 0x3F2AAAAB
 _EXPONENT_BITS = -(1 << 23)
 _SMALLEST_NORMAL = 2.0**-126
 
@@ -124,7 +134,7 @@ def log10(x: Value) -> Value:
 def _logarithm(x: Value, base: _Base) -> Value:
     is_denormal = x < _SMALLEST_NORMAL
     normal = is_denormal.where(x * 2.0**25, x)
-    n, shifted_n = _exponent(normal)
+    n, shifted_n = _exponent(normal, base.lowest)
     n = n + is_denormal.where(-25.0, 0.0, like=x)
     fraction = from_bits(bits(normal) - shifted_n) - 1.0
     return _with_edges(x, _sum_of_logs(n, fraction, base=base))
@@ -162,9 +172,9 @@ def log1p_exp(x: Value) -> Value:
     return _sum_of_logs(halve.where(1.0, 0.0, like=x), fraction, correction)
 
 
-def _exponent(x: Value) -> tuple[Value, Value]:
+def _exponent(x: Value, lowest: int = _TWO_THIRDS) -> tuple[Value, Value]:
     """Return n as a float, and n shifted to the place of the exponent."""
-    above = bits(x) - _BITS_OF_TWO_THIRDS
+    above = bits(x) - lowest
     integer = shift_right_signed(above, 23)
     register = x.emitter.builder.sitofp(integer.register, x.register.type)
     return Value(x.emitter, DType.F32, register), above & above.of(_EXPONENT_BITS)
@@ -178,16 +188,17 @@ def _sum_of_logs(
     multiple = n * base.high
     leading = fraction * base.scale
     large = multiple + leading
-    rounding_error = leading - (large - multiple)
-    square = fraction * fraction
-    small = multiply_add(n, base.low, square * slope) if base.low else square * slope
+    # What is smaller than the last place of the large terms is added up first, rounded little.
+    rest = leading - (large - multiple)
+    if base.low:
+        rest = multiply_add(n, base.low, rest)
     if base.scale != 1.0:
         product_error = multiply_add(fraction, base.scale, -leading)
-        small = small + multiply_add(fraction, base.scale_low, product_error)
+        rest = rest + multiply_add(fraction, base.scale_low, product_error)
     if correction is not None:
         # The derivative of log(1 + f) is about 1 - f.
-        rounding_error = rounding_error + multiply_add(-fraction, correction, correction)
-    return large + (small + rounding_error)
+        rest = rest + multiply_add(-fraction, correction, correction)
+    return large + multiply_add(fraction * slope, fraction, rest)
 
 
 def _with_edges(x: Value, log_of_x: Value) -> Value:
