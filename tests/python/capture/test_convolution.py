@@ -42,14 +42,28 @@ CASES: dict[str, tuple[type[nn.Module], dict[str, Any], tuple[int, ...]]] = {
         {"kernel_size": 3, "groups": 6, "bias": False},
         (1, 6, 9, 11),
     ),
+    "1d groups": (nn.Conv1d, {"kernel_size": 3, "groups": 3, "dilation": 2}, (1, 6, 17)),
+    "1d groups batch": (nn.Conv1d, {"kernel_size": 3, "groups": 2, "stride": 2}, (3, 6, 17)),
+    "1d groups one place": (nn.Conv1d, {"kernel_size": 1, "groups": 2}, (2, 6, 9)),
     "2d groups": (nn.Conv2d, {"kernel_size": 3, "groups": 2}, (1, 6, 9, 11)),
+    "2d groups batch": (
+        nn.Conv2d,
+        {"kernel_size": (2, 3), "groups": 3, "padding": 1},
+        (2, 6, 9, 4),
+    ),
+    "2d groups no bias": (
+        nn.Conv2d,
+        {"kernel_size": 3, "groups": 2, "bias": False},
+        (2, 6, 9, 11),
+    ),
+    "2d groups of one channel": (
+        nn.Conv2d,
+        {"kernel_size": 3, "groups": 6, "out": 12},
+        (2, 6, 5, 6),
+    ),
     "3d": (nn.Conv3d, {"kernel_size": 2}, (1, 6, 3, 4, 5)),
     "transposed": (nn.ConvTranspose2d, {"kernel_size": 3, "stride": 2}, (1, 6, 5, 4)),
 }
-
-
-def outputs(options: dict[str, Any]) -> int:
-    return 6 if options.get("groups") else 8
 
 
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])
@@ -58,12 +72,14 @@ def outputs(options: dict[str, Any]) -> int:
 def test_convolution(name: str, dtype: torch.dtype, runtime: str) -> None:
     module, options, sizes = CASES[name]
     torch.manual_seed(0)
-    model = module(6, outputs(options), **options).to(dtype).eval()
+    given = {key: option for key, option in options.items() if key != "out"}
+    outputs = options.get("out", 6 if "groups" in options else 8)
+    model = module(6, outputs, **given).to(dtype).eval()
     x = torch.randn(sizes, dtype=dtype)
     fast = hostjit.compile(model, runtime=runtime)
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), check_stride=True)
-        library = name in ("2d groups", "3d", "transposed")
+        library = name in ("3d", "transposed")
         assert ("aten::convolution" in fast.host_ir()) == library
 
 
@@ -78,12 +94,15 @@ def test_channels_last_stays_so() -> None:
 
 def test_large_convolutions_are_left_to_the_library() -> None:
     torch.manual_seed(0)
-    model = nn.Conv2d(32, 32, 3).eval()
-    x = torch.randn(4, 32, 64, 64)
-    fast = hostjit.compile(model)
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x), model(x), check_stride=True)
-    assert "aten::convolution" in fast.host_ir()
+    large = (nn.Conv2d(32, 32, 3), (4, 32, 64, 64))
+    grouped = (nn.Conv2d(32, 32, 3, groups=4), (1, 32, 32, 32))
+    in_short_rows = (nn.Conv2d(32, 32, 3, groups=4), (4, 32, 7, 7))
+    for model, sizes in (large, grouped, in_short_rows):
+        x = torch.randn(sizes)
+        fast = hostjit.compile(model.eval())
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), check_stride=True)
+        assert "aten::convolution" in fast.host_ir()
 
 
 def test_a_window_larger_than_the_input_raises_what_eager_raises() -> None:
