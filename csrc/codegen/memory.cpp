@@ -25,6 +25,58 @@ llvm::Align element_alignment(DType dtype) {
   return llvm::Align(static_cast<uint64_t>(size_in_bytes(dtype)));
 }
 
+// Copies of more elements are functions of their own, which copies of equal shapes share: the
+// patches of a convolution are many. The call is nothing beside such a copy.
+constexpr int64_t kMostInlinedCopy = 256;
+
+// The loops of a copy between memories apart.
+struct CopyLoops {
+  explicit CopyLoops(const Copy& op)
+      : sizes(op.out->tensor_type().sizes()),
+        source_strides(broadcast_strides(op.source->tensor_type(), sizes.size())),
+        out_strides(op.out->tensor_type().static_strides()),
+        dtype(op.out->tensor_type().dtype) {}
+
+  void emit(llvm::IRBuilder<>& builder, llvm::Value* source, llvm::Value* out) const {
+    const int64_t bytes = size_in_bytes(dtype);
+    llvm::Type* element = builder.getIntNTy(static_cast<unsigned>(8 * bytes));
+    emit_loop_nest(builder, sizes, [&](const std::vector<llvm::Value*>& indices) {
+      llvm::Value* from = element_address(builder, source, indices, source_strides, bytes);
+      llvm::Value* to = element_address(builder, out, indices, out_strides, bytes);
+      builder.CreateAlignedStore(builder.CreateAlignedLoad(element, from, element_alignment(dtype)),
+                                 to, element_alignment(dtype));
+    });
+  }
+
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> source_strides;
+  std::vector<int64_t> out_strides;
+  DType dtype;
+};
+
+// void(ptr source, ptr out)
+llvm::Function* copy_function(llvm::Module& module, const CopyLoops& loops) {
+  std::string name = concat(module.getName().str(), ".copy.", size_in_bytes(loops.dtype));
+  for (const auto* numbers : {&loops.sizes, &loops.source_strides, &loops.out_strides}) {
+    name += ".";
+    for (const int64_t number : *numbers) name += concat(number, "_");
+  }
+  if (llvm::Function* function = module.getFunction(name)) return function;
+  llvm::LLVMContext& context = module.getContext();
+  llvm::Type* pointer = llvm::PointerType::getUnqual(context);
+  auto* function = llvm::Function::Create(
+      llvm::FunctionType::get(llvm::Type::getVoidTy(context), {pointer, pointer},
+                              /*isVarArg=*/false),
+      llvm::GlobalValue::InternalLinkage, name, module);
+  function->setUWTableKind(llvm::UWTableKind::Default);
+  function->addParamAttr(1, llvm::Attribute::NoAlias);
+  mark_kernel(*function);
+  llvm::IRBuilder<> builder(llvm::BasicBlock::Create(context, "entry", function));
+  loops.emit(builder, function->getArg(0), function->getArg(1));
+  builder.CreateRetVoid();
+  return function;
+}
+
 }  // namespace
 
 void Dispatcher::emit(const Allocate& op) {
@@ -65,22 +117,12 @@ void Dispatcher::emit(const Copy& op) {
 }
 
 void Dispatcher::emit_copy_loops(const Copy& op) {
-  const TensorType& out = op.out->tensor_type();
-  const std::vector<int64_t> sizes = out.sizes();
-  const int64_t bytes = size_in_bytes(out.dtype);
-  llvm::Type* element = builder_.getIntNTy(static_cast<unsigned>(8 * bytes));
-  llvm::Value* from = data(op.source);
-  llvm::Value* to = data(op.out);
-  const std::vector<int64_t> from_strides =
-      broadcast_strides(op.source->tensor_type(), sizes.size());
-  const std::vector<int64_t> to_strides = out.static_strides();
-  emit_loop_nest(builder_, sizes, [&](const std::vector<llvm::Value*>& indices) {
-    llvm::Value* source = element_address(builder_, from, indices, from_strides, bytes);
-    llvm::Value* target = element_address(builder_, to, indices, to_strides, bytes);
-    builder_.CreateAlignedStore(
-        builder_.CreateAlignedLoad(element, source, element_alignment(out.dtype)), target,
-        element_alignment(out.dtype));
-  });
+  const CopyLoops loops(op);
+  if (op.out->tensor_type().num_elements() <= kMostInlinedCopy) {
+    loops.emit(builder_, data(op.source), data(op.out));
+  } else {
+    builder_.CreateCall(copy_function(module_, loops), {data(op.source), data(op.out)});
+  }
 }
 
 void Dispatcher::emit(const Fill& op) {
