@@ -1,44 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <llvm/IR/DiagnosticInfo.h>
-#include <llvm/IR/DiagnosticPrinter.h>
-#include <llvm/IR/LLVMContext.h>
 #include <llvm/Support/raw_ostream.h>
 
-#include <atomic>
+#include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "codegen/codegen.h"
+#include "jit/code_parts.h"
+#include "jit/compile_context.h"
 #include "jit/jit.h"
 #include "jit/kernel_texts.h"
 #include "jit/object_cache.h"
+#include "jit/object_files.h"
 #include "jit/session.h"
+#include "runtime/thread_count.h"
 #include "support/dump.h"
 
 namespace hostjit {
 namespace {
-
-// A context whose errors are collected; LLVM's own handler ends the process.
-class CompileContext {
- public:
-  explicit CompileContext(const std::string& program) : program_(program) {
-    context_.setDiagnosticHandlerCallBack(&CompileContext::handle, this);
-  }
-  llvm::LLVMContext& get() { return context_; }
-  void check() const { HOSTJIT_CHECK(errors_.empty(), "program '", program_, "': ", errors_); }
-
- private:
-  static void handle(const llvm::DiagnosticInfo* diagnostic, void* self) {
-    if (diagnostic->getSeverity() != llvm::DS_Error) return;
-    llvm::raw_string_ostream out(static_cast<CompileContext*>(self)->errors_);
-    llvm::DiagnosticPrinterRawOStream printer(out);
-    diagnostic->print(printer);
-    out << "\n";
-  }
-
-  std::string program_;
-  std::string errors_;
-  llvm::LLVMContext context_;
-};
 
 std::string module_text(const llvm::Module& module) {
   std::string text;
@@ -73,60 +52,60 @@ struct CompiledModule::State {
   std::optional<LoadedCode> kernels_code;
   std::optional<std::map<std::string, PackedKernel>> kernels;
 
-  // Emits the program again and hands it to `write`, optimised or not. Takes the session.
+  // Emits the program again and hands it to `write`. Takes the session.
   template <class Write>
-  auto text(bool is_optimized, Write write) const {
+  auto text(Write write) const {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
     CompileContext context(program.name());
     const std::unique_ptr<llvm::Module> module =
         generate(program, context.get(), session.target().codegen_options(), time_nodes);
-    if (is_optimized) session.target().optimize(*module);
     return write(session.target(), *module);
   }
 
-  std::vector<KernelText> kernel_texts() const {
-    return text(/*is_optimized=*/false, [](HostTarget& target, llvm::Module& module) {
-      return hostjit::kernel_texts(target, module);
+  // What `write` makes of the optimised code, part by part.
+  template <class Write>
+  std::string optimized_text(Write write) const {
+    return text([&](HostTarget& target, llvm::Module& module) {
+      std::string all;
+      const CodeParts parts(module);
+      for (size_t part = 0; part < parts.size(); ++part) {
+        CompileContext context(program.name());
+        const std::unique_ptr<llvm::Module> code =
+            generate(program, context.get(), target.codegen_options(), time_nodes);
+        parts.keep(*code, part);
+        target.optimize(*code);
+        all += write(target, *code);
+      }
+      return all;
     });
   }
 
-  // The object file of the program, by LLVM.
-  std::string compile_object(HostTarget& target) {
-    CompileContext context(program.name());
-    std::unique_ptr<llvm::Module> module;
-    {
-      const ScopedTimer timer(timings.emit);
-      module = generate(program, context.get(), target.codegen_options(), time_nodes);
-      context.check();
-    }
-    {
-      const ScopedTimer timer(timings.optimize);
-      target.optimize(*module);
-    }
-    const ScopedTimer timer(timings.generate);
-    const llvm::SmallVector<char, 0> object = target.emit_object(*module);
-    context.check();
-    return std::string(object.data(), object.size());
-  }
-
-  // The object file of the program, out of the cache when it has it.
-  std::string object(HostTarget& target) {
+  // The code of the program, out of the cache when it has it.
+  ObjectFiles objects(HostTarget& target) {
     std::optional<ObjectKey> key;
     const std::optional<ObjectCache> cache = ObjectCache::of_knobs();
     if (cache) {
       const ScopedTimer timer(timings.cache);
       key = object_key(program, target.description() + (time_nodes ? " node times" : ""));
       if (key) {
-        if (std::optional<std::string> found = cache->find(*key)) return *std::move(found);
+        const std::optional<std::string> found = cache->find(*key);
+        std::optional<ObjectFiles> unpacked = found ? unpack(*found) : std::nullopt;
+        if (unpacked) return *std::move(unpacked);
       }
     }
-    std::string object = compile_object(target);
+    ObjectFiles made = compile_objects(program, target, time_nodes, num_threads(), timings);
     if (key) {
       const ScopedTimer timer(timings.cache);
-      cache->store(*key, object);
+      cache->store(*key, pack(made));
     }
-    return object;
+    return made;
+  }
+
+  // A process that keeps to few threads keeps to them here.
+  static size_t num_threads() {
+    const size_t cores = std::max(std::thread::hardware_concurrency(), 1u);
+    return std::min(cores, thread_count());
   }
 };
 
@@ -140,12 +119,12 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, 
   {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
-    const std::string object = state->object(session.target());
+    const ObjectFiles objects = state->objects(session.target());
     std::vector<std::string> symbols = {interface.main_symbol};
     if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
     if (time_nodes) symbols.push_back(interface.times_symbol);
     const ScopedTimer timer(state->timings.link);
-    state->code = session.link(object, program.name(), symbols);
+    state->code = session.link(objects, program.name(), symbols);
   }
   const auto function = [&](const std::string& symbol) {
     return reinterpret_cast<MainFunction>(state->code->find(symbol));
@@ -166,7 +145,7 @@ void CompiledModule::dump_texts() const {
   const Program& program = state_->program;
   if (is_enabled(Knob::kDumpKernels)) {
     const std::string kernel_prefix = "kernel.";
-    for (const KernelText& kernel : state_->kernel_texts()) {
+    for (const KernelText& kernel : state_->text(kernel_texts)) {
       std::string stage = kernel.symbol.substr(program.name().size() + 1);
       if (stage.starts_with(kernel_prefix)) {
         stage.replace(0, kernel_prefix.size(), "kernel_");
@@ -207,8 +186,8 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
     symbols.reserve(result.symbols.size());
     for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
     const llvm::SmallVector<char, 0> object = session.target().emit_object(*result.module);
-    state.kernels_code =
-        session.link({object.data(), object.size()}, state.program.name() + ".kernels", symbols);
+    state.kernels_code = session.link({std::string(object.data(), object.size())},
+                                      state.program.name() + ".kernels", symbols);
     for (const auto& [kernel, symbol] : result.symbols) {
       kernels[kernel] = reinterpret_cast<PackedKernel>(state.kernels_code->find(symbol));
     }
@@ -217,19 +196,17 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
 }
 
 std::string CompiledModule::llvm_ir() const {
-  return state_->text(/*is_optimized=*/true,
-                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
+  return state_->optimized_text(
+      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
 }
 
 std::string CompiledModule::unoptimized_llvm_ir() const {
-  return state_->text(/*is_optimized=*/false,
-                      [](HostTarget&, const llvm::Module& module) { return module_text(module); });
+  return state_->text([](HostTarget&, const llvm::Module& module) { return module_text(module); });
 }
 
 std::string CompiledModule::assembly() const {
-  return state_->text(/*is_optimized=*/true, [](HostTarget& target, llvm::Module& module) {
-    return target.emit_assembly(module);
-  });
+  return state_->optimized_text(
+      [](HostTarget& target, llvm::Module& module) { return target.emit_assembly(module); });
 }
 
 }  // namespace hostjit

@@ -18,8 +18,6 @@ namespace hostjit {
 namespace {
 
 std::unique_ptr<llvm::TargetMachine> make_machine() {
-  llvm::InitializeNativeTarget();
-  llvm::InitializeNativeTargetAsmPrinter();
   auto builder = HOSTJIT_LLVM_CHECK(llvm::orc::JITTargetMachineBuilder::detectHost(),
                                     "finding the CPU of this machine");
   // What JITLink links: it makes stubs for functions that are far away.
@@ -77,7 +75,10 @@ std::vector<VectorIsa> vector_isas(const llvm::TargetMachine& machine) {
 
 }  // namespace
 
-HostTarget::HostTarget() : machine_(make_machine()) {
+HostTarget::HostTarget() {
+  llvm::InitializeNativeTarget();
+  llvm::InitializeNativeTargetAsmPrinter();
+  machine_ = make_machine();
   options_.triple = machine_->getTargetTriple();
   options_.data_layout = machine_->createDataLayout();
   for (const VectorIsa& isa : vector_isas(*machine_)) {
@@ -86,6 +87,8 @@ HostTarget::HostTarget() : machine_(make_machine()) {
   options_.has_pair_dots = options_.vector_bits == 512 && has_feature(*machine_, "avx512bf16");
   options_.vector_math = available_variants(vector_math_candidates(vector_isas(*machine_)));
 }
+
+HostTarget HostTarget::another() const { return {make_machine(), options_}; }
 
 std::string HostTarget::description() const {
   std::string text =

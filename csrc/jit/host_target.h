@@ -7,16 +7,19 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "codegen/codegen.h"
 
 namespace hostjit {
 
-// The machine code side of LLVM for the CPU of this process. Expensive to make: there is one. Not
+// The machine code side of LLVM for the CPU of this process. The first is expensive to make. Not
 // thread-safe.
 class HostTarget {
  public:
   HostTarget();
+  // One for another thread.
+  HostTarget another() const;
 
   // What the code generator has to know of the target and of the math in this process.
   const CodegenOptions& codegen_options() const { return options_; }
@@ -35,6 +38,8 @@ class HostTarget {
   std::string emit_assembly(llvm::Module& module);
 
  private:
+  HostTarget(std::unique_ptr<llvm::TargetMachine> machine, CodegenOptions options)
+      : machine_(std::move(machine)), options_(std::move(options)) {}
   llvm::SmallVector<char, 0> emit(llvm::Module& module, llvm::CodeGenFileType type);
 
   std::unique_ptr<llvm::TargetMachine> machine_;

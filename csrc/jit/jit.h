@@ -18,7 +18,7 @@ namespace hostjit {
 struct CompileTimings {
   double cache = 0;  // look-up and store in the object cache
   double emit = 0;   // Host IR and kernel texts to one LLVM module; 0 when the cache has the code
-  double optimize = 0;  // LLVM's O2 pipeline
+  double optimize = 0;  // LLVM's O2 pipeline; as generate, added up over threads
   double generate = 0;  // machine code
   double link = 0;      // into this process, and look-ups
 };
@@ -50,7 +50,7 @@ class CompiledModule {
   const std::map<std::string, PackedKernel>& packed_kernels() const;
 
   // Texts, made again from the program when asked for: keeping them would cost every compilation.
-  std::string llvm_ir() const;              // after optimisation
+  std::string llvm_ir() const;  // after optimisation; a module for each part of the code
   std::string unoptimized_llvm_ir() const;  // as emitted, kernels linked in
   std::string assembly() const;
 

@@ -7,26 +7,10 @@
 #include <memory>
 
 #include "codegen/kernel_linker.h"
+#include "jit/code_parts.h"
 
 namespace hostjit {
 namespace {
-
-// Constants and functions that nothing refers to any more.
-void drop_unused(llvm::Module& module) {
-  bool is_done = false;
-  while (!is_done) {
-    is_done = true;
-    std::vector<llvm::GlobalObject*> objects;
-    for (llvm::GlobalObject& object : module.global_objects()) objects.push_back(&object);
-    for (llvm::GlobalObject* object : objects) {
-      object->removeDeadConstantUsers();
-      const bool may_go = object->hasLocalLinkage() || object->isDeclaration();
-      if (!may_go || !object->use_empty()) continue;
-      object->eraseFromParent();
-      is_done = false;
-    }
-  }
-}
 
 std::unique_ptr<llvm::Module> module_of(const llvm::Function& kernel) {
   llvm::ValueToValueMapTy values;

@@ -34,6 +34,20 @@ std::vector<FunctionRange> functions_of(const llvm::object::ObjectFile& object) 
 
 }  // namespace
 
+std::set<std::string> global_functions(llvm::MemoryBufferRef object) {
+  const auto file = HOSTJIT_LLVM_CHECK(llvm::object::ObjectFile::createELFObjectFile(object),
+                                       "reading generated code");
+  std::set<std::string> names;
+  for (const llvm::object::ELFSymbolRef symbol : file->symbols()) {
+    const auto type = HOSTJIT_LLVM_CHECK(symbol.getType(), "reading a symbol");
+    const auto flags = HOSTJIT_LLVM_CHECK(symbol.getFlags(), "reading a symbol");
+    const bool is_global = flags & llvm::object::SymbolRef::SF_Global;
+    if (type != llvm::object::SymbolRef::ST_Function || !is_global) continue;
+    names.insert(HOSTJIT_LLVM_CHECK(symbol.getName(), "reading a symbol").str());
+  }
+  return names;
+}
+
 void write_perf_map(llvm::MemoryBufferRef object, const std::map<std::string, void*>& addresses) {
   const auto file = HOSTJIT_LLVM_CHECK(llvm::object::ObjectFile::createELFObjectFile(object),
                                        "reading generated code");

@@ -11,6 +11,7 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "jit/llvm_check.h"
@@ -101,26 +102,32 @@ JitSession::JitSession() : jit_(make_jit(target_.machine())) {
                      "defining the symbols of the runtime");
 }
 
-LoadedCode JitSession::link(llvm::StringRef object, const std::string& name,
+LoadedCode JitSession::link(const std::vector<std::string>& objects, const std::string& name,
                             const std::vector<std::string>& symbols) {
   llvm::orc::ExecutionSession& session = jit_->getExecutionSession();
   llvm::orc::JITDylib& library = session.createBareJITDylib(concat(name, "#", num_libraries_++));
   LoadedCode code(session, library);
   library.addToLinkOrder(*externs_);
-  const llvm::MemoryBufferRef view(object, library.getName());
-  HOSTJIT_LLVM_CHECK(
-      jit_->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(
-                                       view.getBuffer(), view.getBufferIdentifier())),
-      "adding generated code");
+  std::set<std::string> wanted(symbols.begin(), symbols.end());
+  for (const std::string& object : objects) {
+    HOSTJIT_LLVM_CHECK(jit_->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(
+                                                        object, library.getName())),
+                       "adding generated code");
+    if (is_enabled(Knob::kPerf)) wanted.merge(global_functions({object, library.getName()}));
+  }
   llvm::orc::SymbolLookupSet lookup;
-  for (const std::string& symbol : symbols) lookup.add(jit_->mangleAndIntern(symbol));
+  for (const std::string& symbol : wanted) lookup.add(jit_->mangleAndIntern(symbol));
   const llvm::orc::SymbolMap found = HOSTJIT_LLVM_CHECK(
       session.lookup(llvm::orc::makeJITDylibSearchOrder(&library), std::move(lookup)),
       "linking generated code");
-  for (const std::string& symbol : symbols) {
+  for (const std::string& symbol : wanted) {
     code.addresses_[symbol] = found.at(jit_->mangleAndIntern(symbol)).getAddress().toPtr<void*>();
   }
-  if (is_enabled(Knob::kPerf)) write_perf_map(view, code.addresses_);
+  if (is_enabled(Knob::kPerf)) {
+    for (const std::string& object : objects) {
+      write_perf_map({object, library.getName()}, code.addresses_);
+    }
+  }
   return code;
 }
 

@@ -42,8 +42,9 @@ class JitSession {
   std::mutex& mutex() { return mutex_; }
   HostTarget& target() { return target_; }
 
-  // Loads the code of an object file and finds `symbols` in it. `name` is for messages.
-  LoadedCode link(llvm::StringRef object, const std::string& name,
+  // Loads the code of object files that refer to each other and finds `symbols` in it. `name` is
+  // for messages.
+  LoadedCode link(const std::vector<std::string>& objects, const std::string& name,
                   const std::vector<std::string>& symbols);
 
  private:

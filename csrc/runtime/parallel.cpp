@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/externs.h"
+#include "runtime/thread_count.h"
 #include "runtime/torch_symbols.h"
 
 namespace hostjit {
@@ -50,6 +51,8 @@ void run_part(void* data) {
 }
 
 }  // namespace
+
+size_t thread_count() { return static_cast<size_t>(std::max(at::get_num_threads(), 1)); }
 
 extern "C" {
 
