@@ -29,7 +29,10 @@ class Inspection:
         return self._program().host_ir()
 
     def llvm_ir(self, *, optimized: bool = True) -> str:
-        """Return the LLVM IR of the program, after or before optimisation."""
+        """Return the LLVM IR of the program, after or before optimisation.
+
+        Much code is optimised in parts: then the text is that of several modules.
+        """
         return self._program().llvm_ir(optimized)
 
     def asm(self) -> str:
