@@ -6,13 +6,14 @@
 #include "codegen/product.h"
 
 // The instruction that multiplies pairs of bf16 and adds both products to an f32, with the rounding
-// of two multiply-adds: AVX512-BF16's vdpbf16ps. It takes and gives zeros for denormals, as oneDNN
-// does with the same instruction where eager computes.
+// of two multiply-adds: AVX512-BF16's vdpbf16ps. It takes and gives zeros for denormals, so it is
+// used where eager does.
 
 namespace hostjit {
 
 // The product of the same matrices whose factors are pairs: neighbours along k. nullopt where the
-// pairs of lhs are not neighbours in memory, or k is odd; those of rhs may be from two rows.
+// pairs of lhs are not neighbours in memory, k is odd, or eager computes with denormals; the pairs
+// of rhs may be from two rows.
 std::optional<Product> in_pairs(const Product& product);
 
 // `a` and `b` have a pair of bf16 in each i32, the lower half first; 16 lanes.

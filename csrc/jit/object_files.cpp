@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "jit/code_parts.h"
@@ -94,15 +96,20 @@ ObjectFiles compile_objects(const Program& program, HostTarget& target, bool tim
   }
   PartCompiler compiler(program, time_nodes, *parts);
   if (!llvm::llvm_is_multithreaded()) num_threads = 1;
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(num_threads, parts->size()); ++i) {
-    threads.emplace_back([&] {
-      HostTarget own = target.another();
-      compiler.work(own);
-    });
+  std::vector<HostTarget> targets;
+  while (targets.size() + 1 < std::min(num_threads, parts->size())) {
+    targets.push_back(target.another());
   }
-  compiler.work(target);
-  for (std::thread& thread : threads) thread.join();
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(targets.size());
+    try {
+      for (HostTarget& own : targets) threads.emplace_back([&] { compiler.work(own); });
+    } catch (const std::system_error&) {
+      // No more threads are to be had: the others do the work.
+    }
+    compiler.work(target);
+  }
   return compiler.finish(timings);
 }
 

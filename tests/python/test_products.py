@@ -93,6 +93,21 @@ def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns:
     assert_close(hostjit.compile(f)(lhs, weight), f(lhs, weight), equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(1, 64, 128), (256, 64, 1), (8, 16, 24), (16, 64, 24)]
+)
+def test_denormal_bfloat16_is_zero_where_eager_says_so(rows: int, depth: int, columns: int) -> None:
+    lhs = torch.ones(rows, depth, dtype=torch.bfloat16)
+    weight = torch.ones(columns, depth, dtype=torch.bfloat16)
+    lhs[:, 3] = 1e-39
+    weight[:, 3] = float("inf")
+
+    def f(lhs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return functional.linear(lhs, weight), torch.bmm(lhs[None], weight.t()[None])
+
+    assert_close(hostjit.compile(f)(lhs, weight), f(lhs, weight), equal_nan=True)
+
+
 def test_a_product_of_bfloat16_that_aten_does() -> None:
     lhs, rhs = (torch.randn(520, 520, dtype=torch.bfloat16) for _ in range(2))
 
