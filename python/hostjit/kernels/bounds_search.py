@@ -8,6 +8,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from hostjit.kernels.body import Body
 from hostjit.kernels.checks import Checks, makes_index, wrapped
 from hostjit.kernels.expression import (
     Apply,
@@ -19,7 +20,7 @@ from hostjit.kernels.expression import (
     PointwiseKernel,
 )
 from hostjit.kernels.operation import Emitter, Value
-from hostjit.kernels.point_writer import PointWriter
+from hostjit.kernels.point_writer import write_points
 
 __all__ = ["define_search"]
 
@@ -41,7 +42,7 @@ def define_search(kernel: PointwiseKernel, function: Any) -> Any:
         search.attributes.add(attribute)
     emitter = Emitter(function.module, ir.IRBuilder(search.append_basic_block("entry")))
     indices = _indices(kernel)
-    PointWriter(indices, search, _Search(indices, search, emitter), None).write()
+    write_points(Body(indices, search, _Search(indices, search, emitter)))
     return search
 
 
@@ -76,7 +77,7 @@ class _Search(Checks):
     """Leaves the function at the first index that is out of bounds."""
 
     def __init__(self, kernel: PointwiseKernel, function: Any, emitter: Emitter) -> None:
-        super().__init__(kernel, function, emitter, search=None)
+        super().__init__(function, emitter, search=None)
         self.errors = kernel.errors()
 
     def place(self, bounded: Bounded, found: Value) -> Value:

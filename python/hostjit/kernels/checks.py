@@ -27,9 +27,7 @@ class Checks:
     To be made before any loop is written; `finish` writes the end of the function.
     """
 
-    def __init__(
-        self, kernel: PointwiseKernel, function: Any, emitter: Emitter, search: Any | None
-    ) -> None:
+    def __init__(self, function: Any, emitter: Emitter, search: Any | None) -> None:
         self.function = function
         self.emitter = emitter
         self.search = search

@@ -7,6 +7,7 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from hostjit.kernels.body import Body
 from hostjit.kernels.bounds_search import define_search
 from hostjit.kernels.checks import Checks
 from hostjit.kernels.expression import Bounded, Load, PointwiseKernel
@@ -57,9 +58,9 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     if kernel.stores and 0 not in kernel.shape:
         items = (function.args[-2], function.args[-1]) if over_range else None
         search = define_search(kernel, function) if failure else None
-        checks = Checks(kernel, function, Emitter(module, builder), search)
+        checks = Checks(function, Emitter(module, builder), search)
         write = write_rows if kernel.has_rows else write_points
-        write(kernel, function, checks, items)
+        write(Body(kernel, function, checks, items))
     else:
         builder.ret_void()
     lines = str(module).splitlines()

@@ -7,25 +7,15 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from hostjit.kernels.checks import Checks, makes_index, moved_by
-from hostjit.kernels.conversion import cast, load, store
+from hostjit.kernels.body import Body
+from hostjit.kernels.checks import makes_index, moved_by
+from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
-from hostjit.kernels.expression import (
-    Apply,
-    Bounded,
-    Cast,
-    Constant,
-    Index,
-    Load,
-    PointwiseKernel,
-    ScalarArgument,
-    Store,
-    operands_of,
-)
+from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store, operands_of
 from hostjit.kernels.iteration import simplify, split_dimension
-from hostjit.kernels.operation import Value, apply
+from hostjit.kernels.operation import Value
 
-__all__ = ["PointWriter", "accesses", "write_points"]
+__all__ = ["accesses", "write_points"]
 
 _INDEX = ir.IntType(64)
 
@@ -35,41 +25,27 @@ def accesses(kernel: PointwiseKernel) -> list[Store | Load | Index]:
     return [*kernel.stores, *(v for v in kernel.values if isinstance(v, Load | Index))]
 
 
-def write_points(
-    kernel: PointwiseKernel, function: Any, checks: Checks, items: tuple[Any, Any] | None = None
-) -> None:
-    """Write the body of a kernel into `function`, at the place of the checks' emitter.
-
-    `items` are the bounds along the dimension that threads share, or None for all of it.
-    """
-    PointWriter(kernel, function, checks, items).write()
+def write_points(body: Body) -> None:
+    """Write the body of a kernel without reductions."""
+    _PointWriter(body).write()
 
 
-class PointWriter:
-    """Writes the loops and the body.
+class _PointWriter:
+    """Writes the loops and what a point computes.
 
-    `cursors` holds for each access the pointer (or number) of the loops entered so far. `items`
-    are the bounds along the split dimension, or None for all of it. What is an index, or makes
-    one, is computed in the outermost loop where it is known.
+    `cursors` holds for each access the pointer (or number) of the loops entered so far. What is an
+    index, or makes one, is computed in the outermost loop where it is known.
     """
 
-    def __init__(
-        self,
-        kernel: PointwiseKernel,
-        function: Any,
-        checks: Checks,
-        items: tuple[Any, Any] | None,
-    ) -> None:
-        self.kernel = kernel
-        self.function = function
-        self.checks = checks
-        self.emitter = checks.emitter
-        self.builder = self.emitter.builder
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.kernel = kernel = body.kernel
+        self.builder = body.emitter.builder
         self.accesses = accesses(kernel)
         self.shape, self.strides = simplify(kernel.shape, [a.strides for a in self.accesses])
         self.bounds = [(ir.Constant(_INDEX, 0), ir.Constant(_INDEX, n)) for n in self.shape]
-        if items and self.shape:
-            self.bounds[split_dimension(self.shape)] = items
+        if body.items and self.shape:
+            self.bounds[split_dimension(self.shape)] = body.items
         reads = (n for n, v in enumerate(kernel.values) if isinstance(v, Load | Index))
         self.place = {read: len(kernel.stores) + n for n, read in enumerate(reads)}
         self.makes_index = makes_index(kernel)
@@ -84,10 +60,10 @@ class PointWriter:
                 cursors.append(ir.Constant(_INDEX, access.offset))
             else:
                 first = num_inputs if isinstance(access, Store) else 0
-                base = self.function.args[first + access.operand]
+                base = self.body.function.args[first + access.operand]
                 cursors.append(self._advance(base, access.offset, access.dtype))
         self._loop(0, cursors)
-        self.checks.finish()
+        self.body.checks.finish()
 
     def _advance(self, pointer: Any, elements: Any, dtype: DType) -> Any:
         if isinstance(elements, int):
@@ -101,12 +77,12 @@ class PointWriter:
         """Write the loop of dimension `depth`, tested at the bottom as no range is empty."""
         cursors = self._with_indices(depth, cursors)
         if depth == len(self.shape):
-            self._body(cursors)
+            self._point(cursors)
             return
         builder = self.builder
         before = builder.block
-        loop = self.function.append_basic_block(f"loop{depth}")
-        done = self.function.append_basic_block(f"done{depth}")
+        loop = self.body.function.append_basic_block(f"loop{depth}")
+        done = self.body.function.append_basic_block(f"done{depth}")
         builder.branch(loop)
         builder.position_at_end(loop)
         counter = builder.phi(_INDEX, name=f"i{depth}")
@@ -160,7 +136,7 @@ class PointWriter:
                 self.known[number] = self._value(number, cursors)
         return cursors
 
-    def _body(self, cursors: list[Any]) -> None:
+    def _point(self, cursors: list[Any]) -> None:
         computed = dict(self.known)
         for number in range(len(self.kernel.values)):
             if number not in computed:
@@ -173,19 +149,7 @@ class PointWriter:
         value = self.kernel.values[number]
         match value:
             case Load():
-                return load(self.emitter, cursors[self.place[number]], value.dtype)
+                return load(self.body.emitter, cursors[self.place[number]], value.dtype)
             case Index():
-                return Value(self.emitter, DType.I64, cursors[self.place[number]])
-            case Constant():
-                return self.emitter.constant(value.dtype, value.number)
-            case ScalarArgument():
-                num_pointers = len(self.kernel.inputs) + len(self.kernel.outputs)
-                argument = self.function.args[num_pointers + value.position]
-                return Value(self.emitter, value.dtype, argument)
-            case Cast():
-                return cast(self.known[value.operand], value.dtype)
-            case Apply():
-                return apply(value.name, *(self.known[operand] for operand in value.operands))
-            case Bounded():
-                return self.checks.place(value, self.known[value.operand])
-        raise AssertionError("a kernel with reductions is written by rows")
+                return Value(self.body.emitter, DType.I64, cursors[self.place[number]])
+        return self.body.compute(value, self.known.__getitem__)

@@ -6,22 +6,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hostjit.kernels.body import Body
 from hostjit.kernels.cascade import cascade
-from hostjit.kernels.checks import Checks, makes_index, moved_by
-from hostjit.kernels.conversion import cast, load, store
+from hostjit.kernels.checks import makes_index, moved_by
+from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
-from hostjit.kernels.expression import (
-    Apply,
-    Bounded,
-    Cast,
-    Constant,
-    Index,
-    Load,
-    PointwiseKernel,
-    Reduce,
-    ScalarArgument,
-)
-from hostjit.kernels.operation import Value, apply
+from hostjit.kernels.expression import Constant, Index, Load, Reduce
+from hostjit.kernels.operation import Value
 from hostjit.kernels.reduction import REDUCTIONS, Reduction
 from hostjit.kernels.reduction_plan import Pass, make_plan
 from hostjit.kernels.row_loops import Cursors, RowLoops
@@ -34,14 +25,9 @@ _ROW_CASCADE = (4096, 64)
 _COLUMN_CASCADE = (32, 32)
 
 
-def write_rows(
-    kernel: PointwiseKernel, function: Any, checks: Checks, items: tuple[Any, Any] | None = None
-) -> None:
-    """Write the body of a kernel with reductions, at the place of the checks' emitter.
-
-    `items` are the bounds along the loop that threads share, or None for all of it.
-    """
-    _RowWriter(kernel, function, checks, items).write()
+def write_rows(body: Body) -> None:
+    """Write the body of a kernel with reductions."""
+    _RowWriter(body).write()
 
 
 class _RowWriter:
@@ -51,20 +37,13 @@ class _RowWriter:
     makes registers of them. `totals` are the levels that the slots of a sum cascade into.
     """
 
-    def __init__(
-        self,
-        kernel: PointwiseKernel,
-        function: Any,
-        checks: Checks,
-        items: tuple[Any, Any] | None,
-    ) -> None:
-        self.kernel = kernel
-        self.function = function
-        self.checks = checks
-        self.emitter = emitter = checks.emitter
+    def __init__(self, body: Body) -> None:
+        self.body = body
+        self.kernel = kernel = body.kernel
+        self.emitter = emitter = body.emitter
         self.builder = emitter.builder
         self.dtypes = kernel.value_dtypes()
-        self.loops = RowLoops(kernel, function, self.builder, items)
+        self.loops = RowLoops(kernel, body.function, self.builder, body.items)
         self.plan = make_plan(kernel, self.loops.space.width)
         first, step = _COLUMN_CASCADE if self.loops.space.tiled else _ROW_CASCADE
         self.chunks = cascade(self.loops.space.reduced, first, step)
@@ -94,7 +73,7 @@ class _RowWriter:
 
     def write(self) -> None:
         self.loops.each_tile(self._tile)
-        self.checks.finish()
+        self.body.checks.finish()
 
     def _tile(self, cursors: Cursors, width: int) -> None:
         self.indices = {}
@@ -256,26 +235,14 @@ class _Point:
     def computed(self, number: int) -> Value:
         """The value from its operands, without regard to where it is kept."""
         writer, emitter = self.writer, self.writer.emitter
+        if number in writer.infinities:
+            return writer.infinities[number]
         value = writer.kernel.values[number]
         match value:
-            case Load() | Index():
+            case Load():
                 cursor = self.cursors[writer.loops.find(value)]
-                if isinstance(value, Index):
-                    return Value(emitter, DType.I64, cursor)
                 terms = [(self.value(index), stride) for index, stride in value.terms]
                 return load(emitter, moved_by(cursor, value.dtype, terms), value.dtype)
-            case Bounded():
-                return writer.checks.place(value, self.value(value.operand))
-            case Constant():
-                known = writer.infinities.get(number)
-                return known or emitter.constant(value.dtype, value.number)
-            case ScalarArgument():
-                kernel = writer.kernel
-                first = len(kernel.inputs) + len(kernel.outputs)
-                argument = writer.function.args[first + value.position]
-                return Value(emitter, value.dtype, argument)
-            case Cast():
-                return cast(self.value(value.operand), value.dtype)
-            case Apply():
-                return apply(value.name, *(self.value(operand) for operand in value.operands))
-        raise AssertionError("a reduction is read from its slot")
+            case Index():
+                return Value(emitter, DType.I64, self.cursors[writer.loops.find(value)])
+        return writer.body.compute(value, self.value)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The function of a kernel while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hostjit.kernels.checks import Checks
+from hostjit.kernels.conversion import cast
+from hostjit.kernels.expression import (
+    Apply,
+    Bounded,
+    Cast,
+    Constant,
+    Expression,
+    PointwiseKernel,
+    ScalarArgument,
+)
+from hostjit.kernels.operation import Emitter, Value, apply
+
+__all__ = ["Body"]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function, its kernel and its checks, written at the place of the checks' emitter.
+
+    `items` are the bounds along the loop that threads share, or None for all of it.
+    """
+
+    kernel: PointwiseKernel
+    function: Any
+    checks: Checks
+    items: tuple[Any, Any] | None = None
+
+    @property
+    def emitter(self) -> Emitter:
+        """Where instructions go."""
+        return self.checks.emitter
+
+    def compute(self, value: Expression, operand: Callable[[int], Value]) -> Value:
+        """A value that is read from no memory, from those of its operands."""
+        match value:
+            case Constant():
+                return self.emitter.constant(value.dtype, value.number)
+            case ScalarArgument():
+                num_pointers = len(self.kernel.inputs) + len(self.kernel.outputs)
+                argument = self.function.args[num_pointers + value.position]
+                return Value(self.emitter, value.dtype, argument)
+            case Cast():
+                return cast(operand(value.operand), value.dtype)
+            case Apply():
+                return apply(value.name, *(operand(number) for number in value.operands))
+            case Bounded():
+                return self.checks.place(value, operand(value.operand))
+        raise AssertionError(f"a {type(value).__name__} is read from memory")
