@@ -11,9 +11,9 @@ from hostjit.kernels.body import Body
 from hostjit.kernels.bounds_search import define_search
 from hostjit.kernels.checks import Checks
 from hostjit.kernels.expression import Bounded, Load, PointwiseKernel
-from hostjit.kernels.iteration import extent, simplify, split_dimension
+from hostjit.kernels.iteration import extent, split_dimension
 from hostjit.kernels.operation import Emitter
-from hostjit.kernels.point_writer import accesses, write_points
+from hostjit.kernels.point_writer import loops, write_points
 from hostjit.kernels.row_space import row_space
 from hostjit.kernels.row_writer import write_rows
 
@@ -31,7 +31,7 @@ def num_items(kernel: PointwiseKernel) -> int:
     if kernel.has_rows:
         space = row_space(kernel)
         return 1 if space.split is None else space.outer[space.split]
-    shape, _ = simplify(kernel.shape, [access.strides for access in accesses(kernel)])
+    shape, _ = loops(kernel)
     return shape[split_dimension(shape)] if shape else 1
 
 

@@ -12,10 +12,10 @@ from hostjit.kernels.checks import makes_index, moved_by
 from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store, operands_of
-from hostjit.kernels.iteration import simplify, split_dimension
+from hostjit.kernels.iteration import Strides, simplify, split_dimension, tile
 from hostjit.kernels.operation import Value
 
-__all__ = ["accesses", "write_points"]
+__all__ = ["loops", "write_points"]
 
 _INDEX = ir.IntType(64)
 
@@ -23,6 +23,11 @@ _INDEX = ir.IntType(64)
 def accesses(kernel: PointwiseKernel) -> list[Store | Load | Index]:
     """What moves with the point: the stores, then the loads and index values in order."""
     return [*kernel.stores, *(v for v in kernel.values if isinstance(v, Load | Index))]
+
+
+def loops(kernel: PointwiseKernel) -> tuple[Strides, list[Strides]]:
+    """The loops over a kernel's points, and for each access its stride in each."""
+    return tile(*simplify(kernel.shape, [access.strides for access in accesses(kernel)]))
 
 
 def write_points(body: Body) -> None:
@@ -42,7 +47,7 @@ class _PointWriter:
         self.kernel = kernel = body.kernel
         self.builder = body.emitter.builder
         self.accesses = accesses(kernel)
-        self.shape, self.strides = simplify(kernel.shape, [a.strides for a in self.accesses])
+        self.shape, self.strides = loops(kernel)
         self.bounds = [(ir.Constant(_INDEX, 0), ir.Constant(_INDEX, n)) for n in self.shape]
         if body.items and self.shape:
             self.bounds[split_dimension(self.shape)] = body.items

@@ -8,7 +8,7 @@ import torch
 from mcjit import CompiledKernel, host_features, optimised
 
 from hostjit.kernels import DType, KernelBuilder, llvm_ir
-from hostjit.kernels.iteration import simplify
+from hostjit.kernels.iteration import simplify, tile
 
 F32 = DType.F32
 
@@ -125,6 +125,31 @@ def test_simplify() -> None:
     assert simplify((4, 8), [(8, 1), (1, 4)]) == ((4, 8), [(8, 1), (1, 4)])
     assert simplify((2, 3, 4), [(12, 4, 1), (0, 4, 1)]) == ((2, 12), [(12, 1), (0, 1)])
     assert simplify((1, 1), [(1, 1)]) == ((), [()])
+
+
+def test_tile() -> None:
+    near = ((32, 512), [(512, 1), (1, 32)])
+    assert tile(*near) == near
+    shape, (written, read) = tile((512, 32), [(32, 1), (1, 512)])
+    assert shape == (64, 4, 8, 8)
+    assert (written, read) == ((256, 8, 32, 1), (8, 4096, 1, 512))
+    # Other dimensions stay outside; sides divide the sizes; a whole side is one loop.
+    shape, (written, read) = tile((6, 5, 300), [(1500, 300, 1), (1, 6, 1800)])
+    assert shape == (5, 50, 6, 6)
+    assert (written, read) == ((300, 6, 1500, 1), (6, 10800, 1, 1800))
+    no_side = ((512, 31), [(31, 1), (1, 512)])
+    assert tile(*no_side) == no_side
+    assert tile((), [()]) == ((), [()])
+
+
+@pytest.mark.parametrize("shape", [(256, 512), (300, 262), (8, 1000), (260, 31)])
+def test_transposes(shape: tuple[int, int]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    add(x.t(), torch.randn(shape[::-1]), torch.empty(shape[::-1]))
+    add(x.t(), torch.randn(shape[0]), torch.empty(shape[::-1]))
+    wide = torch.randn(3, *shape)
+    add(wide.permute(2, 0, 1), wide.permute(2, 0, 1) + 1, torch.empty(shape[1], 3, shape[0]))
 
 
 @pytest.mark.parametrize(
