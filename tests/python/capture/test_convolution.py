@@ -105,6 +105,20 @@ def test_large_convolutions_are_left_to_the_library() -> None:
         assert "aten::convolution" in fast.host_ir()
 
 
+@pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_very_large_convolutions_have_the_strides_of_eager(
+    weight_format: torch.memory_format, stride: int
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Conv2d(4, 20, 3, stride, padding=1).eval().to(memory_format=weight_format)
+    x = torch.randn(4, 4, 240 * stride, 239 * stride)
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), check_stride=True)
+    assert ("clone" in fast.host_ir()) == (weight_format is torch.contiguous_format)
+
+
 def test_a_window_larger_than_the_input_raises_what_eager_raises() -> None:
     model = nn.Conv1d(1, 1, 5).eval()
     with torch.no_grad(), pytest.raises(RuntimeError, match="Kernel size can't be greater"):
