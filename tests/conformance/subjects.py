@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Through what the operators are called: each subject makes a callable of a callable."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import hostjit
+
+__all__ = ["SUBJECTS", "Subject", "subject_named"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A way to compile, and the ways to run what came out.
+
+    Attributes:
+        compile: makes the callable that is compared with its argument.
+        runs: pairs of a name and a context; the callable is called once in each, in this order.
+    """
+
+    compile: Callable[[Callable[..., Any]], Callable[..., Any]]
+    runs: tuple[tuple[str, Callable[[], Any]], ...]
+
+
+# The second run of the JIT finds the specialization that the first made.
+_RUNTIMES = (
+    ("first call", lambda: hostjit.runtime("jit")),
+    ("second call", lambda: hostjit.runtime("jit")),
+    ("evaluator", lambda: hostjit.runtime("evaluator")),
+)
+
+SUBJECTS = {
+    "hostjit.compile": Subject(hostjit.compile, _RUNTIMES),
+    # Whatever fails here is a fault of the harness.
+    "eager": Subject(lambda function: function, (("eager", contextlib.nullcontext),)),
+}
+
+
+def subject_named(name: str) -> Subject:
+    """Return a subject of the table, or the one at "module:attribute"."""
+    if name in SUBJECTS:
+        return SUBJECTS[name]
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise SystemExit(f"unknown subject '{name}', expected one of {', '.join(SUBJECTS)}")
+    found = getattr(importlib.import_module(module), attribute)
+    assert isinstance(found, Subject)
+    return found
