@@ -1,75 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python tests/conformance`: run the suite, all of it or a part; `--help` tells the options."""
+"""`python tests/conformance`: see `--help`."""
 
-from __future__ import annotations
-
-import argparse
-import os
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1])]
-
-from conformance.cases import Case, cases, sample_cases
-from conformance.runner import Outcome, run_cases
-from conformance.summary import suggested_lines, summarise
-from conformance.verdict import KNOWN_FAILURES, judge, read_known
-
-
-def main() -> int:
-    """Run what the command line asks for; the exit status tells whether all is as listed."""
-    options = _parser().parse_args()
-    chosen = _chosen(options)
-    done = 0
-
-    def report(outcome: Outcome) -> None:
-        nonlocal done
-        done += 1
-        firsts = {kind: message for _, kind, message in reversed(outcome.failures)} or {"ok": ""}
-        for kind, message in firsts.items():
-            print(f"[{done}/{len(chosen)}] {outcome.case} {kind} {message}", flush=True)
-
-    outcomes = run_cases(
-        chosen,
-        through=options.through,
-        limit=options.calls or None,
-        jobs=options.jobs,
-        seconds=options.seconds,
-        report=report,
-    )
-    known = read_known(KNOWN_FAILURES.read_text())
-    wrong = judge(outcomes, known, complete=not options.calls)
-    for line in wrong:
-        print(line)
-    if options.suggest:
-        Path(options.suggest).write_text("".join(f"{x}\n" for x in suggested_lines(outcomes)))
-    print(summarise(outcomes))
-    print(f"{len(wrong)} not as listed" if wrong else "all as listed")
-    return 1 if wrong else 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python tests/conformance", description=__doc__)
-    parser.add_argument("--through", default="hostjit.compile", help="the subject to judge")
-    parser.add_argument("--sample", action="store_true", help="one case of each entry")
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="every Nth entry, from the Ith")
-    parser.add_argument("--calls", type=int, default=0, help="calls of a case at most; 0 for all")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=120, help="time limit of one call")
-    parser.add_argument("--suggest", metavar="FILE", help="write the failures as lines of the list")
-    parser.add_argument("only", nargs="*", help="entries (add) or cases (add/float32)")
-    return parser
-
-
-def _chosen(options: argparse.Namespace) -> list[Case]:
-    found = sample_cases() if options.sample else cases()
-    if options.only:
-        found = [case for case in found if {case.entry, str(case)} & set(options.only)]
-    index, _, count = options.shard.partition("/")
-    entries = list(dict.fromkeys(case.entry for case in found))
-    mine = set(entries[int(index) - 1 :: int(count)])
-    return [case for case in found if case.entry in mine]
-
-
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from conformance.command_line import main
+
     sys.exit(main())

@@ -127,7 +127,7 @@ def seed_everything() -> None:
     """Begin the random numbers anew, of every generator that the database draws from."""
     torch.manual_seed(0)
     random.seed(0)
-    numpy.random.seed(0)  # noqa: NPY002  # the generator that the database uses
+    numpy.random.seed(0)  # the generator that the database uses
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 import hostjit
 from conformance.cases import Call, seed_everything
@@ -82,8 +82,7 @@ def _plain_function(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _effects(function: Callable[..., Any], call: Call) -> _Effects:
-    # A deep copy keeps strides, offsets, and which arguments share memory.
-    args, kwargs = arguments = copy.deepcopy((call.args, call.kwargs))
+    args, kwargs = arguments = _copied((call.args, call.kwargs))
     seed_everything()
     with torch.no_grad():
         try:
@@ -91,6 +90,14 @@ def _effects(function: Callable[..., Any], call: Call) -> _Effects:
         except Exception as error:
             return _Effects(None, arguments, error)
     return _Effects(result, arguments, None)
+
+
+def _copied(arguments: Any) -> Any:
+    """Copy arguments with their strides, offsets, and what memory they share."""
+    try:
+        return copy.deepcopy(arguments)
+    except NotImplementedError:  # compressed sparse tensors
+        return tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, arguments)
 
 
 def _difference(found: _Effects, expected: _Effects, call: Call) -> tuple[str, str]:

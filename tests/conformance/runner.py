@@ -132,7 +132,15 @@ class _Worker:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "conformance.worker", through, str(limit or 0)],
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "conformance.worker",
+                through,
+                str(limit or 0),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -27,8 +27,9 @@ def summarise(outcomes: Sequence[Outcome]) -> str:
         bad = sum(bool(outcome.failures) for outcome in part)
         calls = sum(outcome.calls for outcome in part)
         eagerly = sum(outcome.eagerly for outcome in part)
+        share = 100 * passed / len(entries)
         lines.append(
-            f"{name}: {passed} of {len(entries)} entries pass ({100 * passed / len(entries):.1f}%), "
+            f"{name}: {passed} of {len(entries)} entries pass ({share:.1f}%), "
             f"{len(part) - bad} of {len(part)} cases; {calls} calls, {eagerly} of them eagerly"
         )
         kinds = collections.Counter(kind for outcome in part for _, kind, _ in outcome.failures)

@@ -39,9 +39,7 @@ class Known:
         return case.dtype in self.dtypes or (self.dtypes == ("*",) and case.dtype != "errors")
 
     def __str__(self) -> str:
-        return " | ".join(
-            [self.entry, ",".join(self.dtypes), self.calls, self.kind, self.reason]
-        )
+        return " | ".join([self.entry, ",".join(self.dtypes), self.calls, self.kind, self.reason])
 
 
 def read_known(text: str) -> list[Known]:
