@@ -18,6 +18,12 @@ from hostjit.inspection import Inspection
 __all__ = ["Compilation", "ProgramCompilation"]
 
 _capture_lock = threading.RLock()
+# What eager alone can do, and does as fast as anything: said, but not refused.
+_RUNS_EAGERLY = (
+    CaptureFailure.NEEDS_AUTOGRAD,
+    CaptureFailure.UNSUPPORTED_INPUT,
+    CaptureFailure.LAZY_RESULT,
+)
 
 
 class Compilation(Inspection):
@@ -84,7 +90,7 @@ class Compilation(Inspection):
                 self._say("overlap", f"runs eagerly: {error}")
                 self._overlapping.add(_memory_pattern(args, kwargs))
                 return None
-            if error.failure in (CaptureFailure.NEEDS_AUTOGRAD, CaptureFailure.UNSUPPORTED_INPUT):
+            if error.failure in _RUNS_EAGERLY:
                 reason = f"runs eagerly: {error}"
                 return self._run_eagerly(args, kwargs, str(error.failure), reason)
             if not self.fallback:

@@ -67,7 +67,7 @@ def capture(
 def _capture(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
     traced = run_dynamo(target, args, kwargs)
-    _refuse_autograd(traced)
+    _check_results(traced)
     graph = _trace(traced)
     inputs = _bind_inputs(traced, graph, leaves)
     guards = Guards(traced, args, kwargs)
@@ -127,22 +127,34 @@ def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
             ) from error
 
 
-def _refuse_autograd(traced: DynamoCapture) -> None:
-    """Results that need a gradient can appear even under no_grad, through enable_grad inside."""
+def _check_results(traced: DynamoCapture) -> None:
+    """Refuse results that carry work for later: a gradient, a conjugation, a negation.
+
+    Results that need a gradient can appear even under no_grad, through enable_grad inside.
+    """
     if traced.graph_module is None:
         return
     results = traced.graph_module.graph.output_node().args[0]
     assert isinstance(results, (tuple, list))
     for node in results:
-        if not isinstance(node, torch.fx.Node):
+        if not isinstance(node, torch.fx.Node) or node.op == "placeholder":
             continue
         value = node.meta.get("example_value")
-        if isinstance(value, torch.Tensor) and value.requires_grad and node.op != "placeholder":
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.requires_grad:
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs a gradient",
                 where=source_location(node),
                 hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        if value.is_conj() or value.is_neg():
+            raise CaptureError(
+                CaptureFailure.LAZY_RESULT,
+                "a result is conjugated or negated lazily",
+                where=source_location(node),
+                hint="return its resolve_conj().resolve_neg()",
             )
 
 

@@ -15,6 +15,7 @@ class CaptureFailure(enum.Enum):
     GRAPH_BREAK = "graph break"
     DATA_DEPENDENT = "data-dependent"
     NEEDS_AUTOGRAD = "needs autograd"
+    LAZY_RESULT = "lazy result"
     USER_EXCEPTION = "user exception"
     OVERLAPPING_INPUTS = "overlapping inputs"
     UNSUPPORTED_PROGRAM = "unsupported program"

@@ -36,7 +36,11 @@ def translate_failure(error: Exception) -> CaptureError:
 def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     text = str(error)
     eagerly = "or run this function eagerly"
-    if "Observed exception" in text or isinstance(error, exc.TorchRuntimeError):
+    if (
+        "Observed exception" in text
+        or "TypeError when making fake tensor call" in text
+        or isinstance(error, (exc.TorchRuntimeError, IndexError))
+    ):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, f"use a plain strided tensor, {eagerly}"

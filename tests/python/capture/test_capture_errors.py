@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import hostjit
 from hostjit.capture import CaptureError, CaptureFailure, capture
 
 
@@ -195,3 +196,25 @@ def test_the_message_says_what_where_and_what_to_do() -> None:
     assert message.startswith("cannot capture (graph break): ")
     assert f"\n  at {__file__}:" in message
     assert "\n  to do: " in message
+
+
+def test_lazy_results_are_left_to_eager() -> None:
+    x = torch.randn(3, dtype=torch.complex64)
+    for function in (torch.conj, lambda x: x.conj().imag):
+        assert refused(function, x).failure is CaptureFailure.LAZY_RESULT
+        with pytest.warns(UserWarning, match="conjugated or negated lazily"):
+            found = hostjit.compile(function)(x)
+        assert found.is_conj() == function(x).is_conj()
+        assert found.is_neg() == function(x).is_neg()
+        assert found.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(lambda x: torch.atan2(x, 2), TypeError), (lambda x: torch.max(x, 2), IndexError)],
+)
+def test_errors_of_the_call_are_those_of_eager(
+    function: Callable[..., Any], expected: type[Exception]
+) -> None:
+    with pytest.raises(expected):
+        hostjit.compile(function)(torch.randn(3))
