@@ -196,6 +196,25 @@ def _lstm(
     return output, torch.stack(last_h), torch.stack(last_c)
 
 
+def _dropout(x: Tensor, p: float, train: bool) -> Any:
+    """Eager returns its operand where there is nothing to drop; PyTorch's decomposition a copy."""
+    if p == 0 or not train or x.numel() == 0:
+        return x
+    return aten.native_dropout.default(x, p, train)[0]
+
+
+def _resample(func: torch._ops.OpOverload) -> Callable[..., Any]:
+    """Interpolation; PyTorch's decomposition rounds steps to half types that eager does not."""
+
+    def resample(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.dtype in (torch.bfloat16, torch.float16):
+            composite = torch._C.DispatchKey.CompositeImplicitAutograd
+            return func._op_dk(composite, x, *args, **kwargs)
+        return func.decompose(x, *args, **kwargs)
+
+    return resample
+
+
 def _vector_norm(
     x: Tensor,
     ord: float = 2,  # noqa: A002
@@ -216,10 +235,15 @@ def _vector_norm(
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
+    aten.dropout.default: _dropout,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
+    aten.upsample_bicubic2d.vec: _resample(aten.upsample_bicubic2d.vec),
+    aten.upsample_bilinear2d.vec: _resample(aten.upsample_bilinear2d.vec),
+    aten.upsample_linear1d.vec: _resample(aten.upsample_linear1d.vec),
+    aten.upsample_trilinear3d.vec: _resample(aten.upsample_trilinear3d.vec),
 }
 # Those whose fake tensors have other strides than eager's, which their decompositions have.
 _MISJUDGED = {aten.log_sigmoid_forward.default}

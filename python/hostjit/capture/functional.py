@@ -21,6 +21,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.recorder import record
+from hostjit.capture.result_types import correct_result_types
 from hostjit.capture.traced_graph import (
     attribute_of,
     check_aliasing,
@@ -80,6 +81,7 @@ def trace_functional(
         traced = record(recipe, fakes, fake_mode)
     live.extend(lift_constants(traced))
     rename_placeholders(traced, module)
+    correct_result_types(traced.graph)
     check_targets(traced)
     check_aliasing(traced, recipe.output_storages)
     remove_dead_nodes(traced.graph)

@@ -89,7 +89,15 @@ def divide_with_mode(context: PointwiseContext) -> int:
     mode = context.argument("rounding_mode")
     if mode is None:
         return divide(context)
+    divisor, dtype = context.operand("other"), context.result_dtype()
+    if mode == "trunc" and dtype.register is not dtype and _has_many(divisor):
+        # Eager rounds the quotient to the half type first, unless the divisor is one number.
+        return context.apply("trunc", context.builder.cast(divide(context), dtype))
     return _divide(context, f"div_{mode}")
+
+
+def _has_many(operand: Operand) -> bool:
+    return isinstance(operand, Node) and operand.meta["val"].numel() != 1
 
 
 @pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")

@@ -41,6 +41,8 @@ def lower_view(context: LoweringContext, node: Node) -> bool:
     result, base = node.meta["val"], source.meta["val"]
     if result.dtype != base.dtype or not _shares_memory(result, base):
         return False
+    if result.storage_offset() < base.storage_offset():
+        return False  # only the tensor itself knows the memory before its first element
     context.view(node, source)
     return True
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from strict_comparison import RUNTIMES, check
 from torch import nn
 from torch.nn import functional
+
+import hostjit
 
 # The last row is padded throughout: eager answers NaN.
 PADDING = torch.tensor([[False, False, False, True, True], [True] * 5])
@@ -140,3 +143,52 @@ def test_log_sigmoid(dtype: torch.dtype, runtime: str) -> None:
         check(torch.ops.aten.log_sigmoid_forward, operand, runtime=runtime)
         text = check(lambda x: functional.logsigmoid(x) * 2, operand, runtime=runtime)
         assert "aten_call" not in text
+
+
+@pytest.mark.parametrize("options", [{"p": 0.0}, {"training": False}, {"p": 0.0, "inplace": True}])
+def test_dropout_of_nothing_returns_its_operand(options: dict[str, Any]) -> None:
+    x = torch.randn(2, 3)
+    assert hostjit.compile(lambda x: functional.dropout(x, **options))(x) is x
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["linear", "bilinear", "bicubic", "trilinear"])
+def test_interpolation_in_half_precision(mode: str, dtype: torch.dtype, runtime: str) -> None:
+    torch.manual_seed(0)
+    dims = {"linear": 1, "trilinear": 3}.get(mode, 2)
+    x = torch.randn(2, 3, *(5, 4, 6)[:dims]).to(dtype)
+    fast = hostjit.compile(
+        lambda x: functional.interpolate(x, scale_factor=1.7, mode=mode), runtime=runtime
+    )
+    assert torch.equal(fast(x), functional.interpolate(x, scale_factor=1.7, mode=mode))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_running_statistics_in_half_precision(runtime: str) -> None:
+    torch.manual_seed(0)
+    model = nn.BatchNorm1d(3).bfloat16()
+    copied = copy.deepcopy(model)
+    x = torch.randn(4, 3).bfloat16()
+    with torch.no_grad():
+        torch.testing.assert_close(hostjit.compile(copied, runtime=runtime)(x), model(x))
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(copied.state_dict()[name], value)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_truncated_quotients_of_half_precision(runtime: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 250).bfloat16() * 9
+    for divisor in (torch.randn(4, 250).bfloat16(), torch.tensor(0.3).bfloat16(), 0.3):
+        fast = hostjit.compile(lambda x, y: torch.div(x, y, rounding_mode="trunc"), runtime=runtime)
+        assert torch.equal(fast(x, divisor), torch.div(x, divisor, rounding_mode="trunc"))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_as_strided_before_the_first_element_of_an_input(runtime: str) -> None:
+    memory = torch.arange(12.0)
+    fast = hostjit.compile(lambda x: x.as_strided((2, 2), (3, 1), 1), runtime=runtime)
+    found = fast(memory[5:])
+    assert torch.equal(found, memory.as_strided((2, 2), (3, 1), 1))
+    assert found.data_ptr() == memory[1:].data_ptr()
