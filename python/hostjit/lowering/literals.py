@@ -38,7 +38,7 @@ class CallArguments:
             elif argument.name in node.kwargs:
                 found = node.kwargs[argument.name]
             elif argument.has_default_value():
-                found = argument.default_value
+                found = _default(argument)
             else:
                 found = None
             self._note_effects(argument.alias_info, found)
@@ -78,3 +78,13 @@ class CallArguments:
         if isinstance(found, torch.memory_format):
             return _C.Symbol("memory_format", str(found).removeprefix("torch."))
         return found
+
+
+# Schemas give the defaults of these types as numbers of C++ enums; there are no others.
+_ENUMS = {("ScalarType", 4): torch.int64, ("MemoryFormat", 0): torch.contiguous_format}
+
+
+def _default(argument: Any) -> Any:
+    value = argument.default_value
+    kind = str(argument.real_type).removeprefix("Optional[").removesuffix("]")
+    return _ENUMS.get((kind, value), value) if type(value) is int else value

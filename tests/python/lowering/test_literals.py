@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of ATen calls that a program leaves out have the schema's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import hostjit
+
+RUNTIMES = ["jit", "evaluator"]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: torch.randint(10, (3,)),
+        lambda: torch.randint(2, 10, (3,)),
+        lambda: torch.randperm(4),
+        lambda: torch.tril_indices(3, 3),
+        lambda: torch.triu_indices(3, 3),
+    ],
+)
+def test_default_dtypes(function: Callable[[], torch.Tensor], runtime: str) -> None:
+    fast = hostjit.compile(function, runtime=runtime)
+    torch.manual_seed(0)
+    expected = function()
+    torch.manual_seed(0)
+    found = fast()
+    assert found.dtype == expected.dtype
+    assert torch.equal(found, expected)
