@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from hostjit.capture.attention import native_attention
@@ -45,7 +45,11 @@ class Decompositions(TorchDispatchMode):
             # What a composite operator is made of may be in the table too.
             result = (decomposition or func.decompose)(*args, **kwargs)
         if result is NotImplemented:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if func is aten.view.default and 1 in result.shape:
+                with self:
+                    return _view_as_eager(args[0], result)
+            return result
         if decomposition is None or func in _MISJUDGED:
             return result
         with disable_proxy_modes_tracing():
@@ -66,6 +70,16 @@ def _with_strides(x: Tensor, model: Tensor) -> Tensor:
     order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
     dense = x.permute(order).contiguous()
     return dense.permute([order.index(dim) for dim in range(x.dim())])
+
+
+def _view_as_eager(x: Tensor, view: Tensor) -> Tensor:
+    """A view with eager's strides of dimensions of one element; fake tensors have others."""
+    with _disable_current_modes():
+        model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+        strides = model.view(view.shape).stride()
+    if view.stride() == strides:
+        return view
+    return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
 
 
 def _log_sigmoid(x: Tensor) -> Any:
