@@ -54,8 +54,8 @@ def suggested_lines(outcomes: Sequence[Outcome]) -> list[Known]:
     for (entry, kind), dtypes in found.items():
         for name, wanted in (("all", True), ("some", False)):
             chosen = [dtype for dtype, every in dtypes.items() if every is wanted]
-            if ran[entry] - {ERRORS} == set(chosen):
-                chosen = ["*"]
+            if ran[entry] - {ERRORS} and ran[entry] - {ERRORS} <= set(chosen):
+                chosen = ["*", *({ERRORS} & set(chosen))]
             if chosen:
                 lines.append(Known(entry, tuple(chosen), name, kind, reasons[entry, kind]))
     return lines

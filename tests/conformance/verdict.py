@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from conformance.cases import Case
+from conformance.cases import ERRORS, Case
 from conformance.runner import Outcome
 
 __all__ = ["KNOWN_FAILURES", "Known", "judge", "read_known"]
@@ -21,7 +21,7 @@ class Known:
 
     Attributes:
         entry: an entry of the database.
-        dtypes: which of its cases: names of dtypes, "errors", or "*" for all but the errors.
+        dtypes: which of its cases: names of dtypes, "*" for all of them, "errors".
         calls: "all" when every call of such a case fails so, "some" when there are others.
         kind: how they fail.
         reason: why, and what would change it.
@@ -36,7 +36,7 @@ class Known:
     def covers(self, case: Case) -> bool:
         if case.entry != self.entry:
             return False
-        return case.dtype in self.dtypes or (self.dtypes == ("*",) and case.dtype != "errors")
+        return case.dtype in self.dtypes or ("*" in self.dtypes and case.dtype != ERRORS)
 
     def __str__(self) -> str:
         return " | ".join([self.entry, ",".join(self.dtypes), self.calls, self.kind, self.reason])

@@ -46,9 +46,9 @@ class Decompositions(TorchDispatchMode):
             result = (decomposition or func.decompose)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
-            if func is aten.view.default and 1 in result.shape:
+            if func in _STRIDED_OTHERWISE and 1 in result.shape:
                 with self:
-                    return _view_as_eager(args[0], result)
+                    return _view_as_eager(func, args, kwargs, result)
             return result
         if decomposition is None or func in _MISJUDGED:
             return result
@@ -72,11 +72,12 @@ def _with_strides(x: Tensor, model: Tensor) -> Tensor:
     return dense.permute([order.index(dim) for dim in range(x.dim())])
 
 
-def _view_as_eager(x: Tensor, view: Tensor) -> Tensor:
+def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Tensor:
     """A view with eager's strides of dimensions of one element; fake tensors have others."""
+    x = args[0]
     with _disable_current_modes():
         model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-        strides = model.view(view.shape).stride()
+        strides = func(model, *args[1:], **kwargs).stride()
     if view.stride() == strides:
         return view
     return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
@@ -261,3 +262,5 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
 }
 # Those whose fake tensors have other strides than eager's, which their decompositions have.
 _MISJUDGED = {aten.log_sigmoid_forward.default}
+# Views whose fake tensors have other strides than eager's for dimensions of one element.
+_STRIDED_OTHERWISE = {aten.view.default, aten.expand.default}

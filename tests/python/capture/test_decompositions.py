@@ -197,4 +197,6 @@ def test_as_strided_before_the_first_element_of_an_input(runtime: str) -> None:
 def test_strides_of_single_elements_in_views() -> None:
     x = torch.randn(2, 1, 1, 4)
     check(lambda x: x.permute(2, 0, 3, 1).view(1, 2, 4), x)
+    check(lambda x: x.expand(1, 1, 1, 1), torch.randn(1, 1))
+    check(lambda x: x.expand(3, 1, -1), torch.randn(1, 1))
     check(lambda x: torch.einsum("aij,ajk->aik", x, x + 1), torch.randn(1, 3, 3))
