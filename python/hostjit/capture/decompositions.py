@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map
@@ -46,10 +47,11 @@ class Decompositions(TorchDispatchMode):
             result = (decomposition or func.decompose)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
-            if func in _STRIDED_OTHERWISE and 1 in result.shape:
-                with self:
-                    return _view_as_eager(func, args, kwargs, result)
-            return result
+            correct = _STRIDED_OTHERWISE.get(func)
+            if correct is None:
+                return result
+            with self:
+                return correct(func, args, kwargs, result)
         if decomposition is None or func in _MISJUDGED:
             return result
         with disable_proxy_modes_tracing():
@@ -72,8 +74,10 @@ def _with_strides(x: Tensor, model: Tensor) -> Tensor:
     return dense.permute([order.index(dim) for dim in range(x.dim())])
 
 
-def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Tensor:
-    """A view with eager's strides of dimensions of one element; fake tensors have others."""
+def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
+    """A view with eager's strides of dimensions of one element."""
+    if 1 not in view.shape:
+        return view
     x = args[0]
     with _disable_current_modes():
         model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
@@ -81,6 +85,10 @@ def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) ->
     if view.stride() == strides:
         return view
     return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
+
+
+def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    return result.contiguous(memory_format=suggest_memory_format(args[0]))
 
 
 def _log_sigmoid(x: Tensor) -> Any:
@@ -262,5 +270,9 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
 }
 # Those whose fake tensors have other strides than eager's, which their decompositions have.
 _MISJUDGED = {aten.log_sigmoid_forward.default}
-# Views whose fake tensors have other strides than eager's for dimensions of one element.
-_STRIDED_OTHERWISE = {aten.view.default, aten.expand.default}
+# Operators whose fake tensors have other strides than eager's results, and what gives them those.
+_STRIDED_OTHERWISE: dict[Any, Callable[[Any, Sequence[Any], Any, Tensor], Any]] = {
+    aten.expand.default: _view_as_eager,
+    aten.max_unpool2d.default: _in_format_of_operand,
+    aten.view.default: _view_as_eager,
+}

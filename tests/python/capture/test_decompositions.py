@@ -200,3 +200,9 @@ def test_strides_of_single_elements_in_views() -> None:
     check(lambda x: x.expand(1, 1, 1, 1), torch.randn(1, 1))
     check(lambda x: x.expand(3, 1, -1), torch.randn(1, 1))
     check(lambda x: torch.einsum("aij,ajk->aik", x, x + 1), torch.randn(1, 3, 3))
+
+
+def test_max_unpool_keeps_channels_last() -> None:
+    x = torch.randn(1, 2, 4, 6).to(memory_format=torch.channels_last)
+    small, places = functional.max_pool2d(x, 2, return_indices=True)
+    check(lambda x, places: functional.max_unpool2d(x, places, 2), small, places)
