@@ -15,6 +15,7 @@ import torch as _torch  # noqa: F401  # loads the libraries that the core links 
 from hostjit.import_pause import collection_paused as _collection_paused
 
 with _collection_paused():
+    from hostjit import backend as _backend
     from hostjit import cache, ir
     from hostjit.compile import compile
     from hostjit.errors import CaptureError, Error, InternalError
@@ -22,6 +23,8 @@ with _collection_paused():
     from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
 
 __version__ = _version("hostjit")
+
+_backend.register()
 
 __all__ = [
     "CaptureError",

@@ -109,7 +109,7 @@ class Compilation(Inspection):
             )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
-        program = _C.CompiledProgram(lower(captured))
+        program = _C.CompiledProgram(lower(captured.graph, captured.name))
         self._count += 1
         self._latest = program
         return make_specialization(
@@ -137,8 +137,10 @@ class Compilation(Inspection):
     def _say(self, key: str, message: str) -> None:
         if key not in self._said:
             self._said.add(key)
-            name = getattr(self.target, "__qualname__", type(self.target).__qualname__)
-            warnings.warn(f"hostjit: '{name}' {message}", stacklevel=5)
+            warnings.warn(f"hostjit: '{self._target_name()}' {message}", stacklevel=5)
+
+    def _target_name(self) -> str:
+        return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
 
 
 class ProgramCompilation(Inspection):

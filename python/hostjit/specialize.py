@@ -11,9 +11,9 @@ import torch
 from hostjit import _C
 from hostjit.capture import outputs as capture_outputs
 from hostjit.capture import watches
-from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram
+from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram, InputBinding
 
-__all__ = ["make_specialization"]
+__all__ = ["describe_inputs", "describe_output", "make_specialization"]
 
 
 def make_specialization(
@@ -34,16 +34,16 @@ def make_specialization(
         route = captured.bytecode.bind(_flat_callable(captured, program, runtime))
     else:
         assert captured.output_spec is not None
-        output = _describe(captured.output_spec)
+        output = describe_output(captured.output_spec)
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
         program=program,
-        bindings=_bindings(captured),
+        bindings=describe_inputs(captured.inputs),
         output=output,
         watches=_watches(captured),
         revalidate=lambda *call: (
-            (_watches(captured), _bindings(captured)) if captured.revalidate(*call) else None
+            (_watches(captured), describe_inputs(captured.inputs)) if captured.revalidate(*call) else None
         ),
         always_revalidate=captured.guards.check_every_call,
         mutated=list(captured.mutated_inputs),
@@ -53,10 +53,11 @@ def make_specialization(
     )
 
 
-def _bindings(captured: CapturedProgram) -> list[int | torch.Tensor]:
+def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor]:
+    """Return the list that `_C.Specialization` takes."""
     return [
         binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor
-        for binding in captured.inputs
+        for binding in inputs
     ]
 
 
@@ -108,8 +109,8 @@ def _new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
     return tuple.__new__(kind, items)
 
 
-def _describe(output: capture_outputs.Output) -> tuple[Any, ...]:
-    """The nested tuples that `_C.Specialization` takes."""
+def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
+    """Return the nested tuples that `_C.Specialization` takes."""
     match output:
         case capture_outputs.GraphOutput(index):
             return ("output", index)
@@ -120,14 +121,14 @@ def _describe(output: capture_outputs.Output) -> tuple[Any, ...]:
         case capture_outputs.ConstantOutput():
             return ("object", output.value)
         case capture_outputs.TupleOutput(items):
-            return ("tuple", [_describe(item) for item in items])
+            return ("tuple", [describe_output(item) for item in items])
         case capture_outputs.ListOutput(items):
-            return ("list", [_describe(item) for item in items])
+            return ("list", [describe_output(item) for item in items])
         case capture_outputs.DictOutput(kind, keys, items):
-            description = ("dict", keys, [_describe(item) for item in items])
+            description = ("dict", keys, [describe_output(item) for item in items])
             return description if kind is dict else ("call", kind, [description])
         case capture_outputs.NamedTupleOutput(kind, items, struct_sequence):
-            children = [("tuple", [_describe(item) for item in items])]
+            children = [("tuple", [describe_output(item) for item in items])]
             if struct_sequence:
                 return ("call", kind, children)
             return ("call", lambda values: _new_namedtuple(kind, values), children)
@@ -138,5 +139,5 @@ def _describe(output: capture_outputs.Output) -> tuple[Any, ...]:
                 instance.__dict__.update(zip(names, values, strict=True))
                 return instance
 
-            return ("call", make, [_describe(item) for item in items])
+            return ("call", make, [describe_output(item) for item in items])
     raise AssertionError(f"unknown output {output!r}")

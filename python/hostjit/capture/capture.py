@@ -16,13 +16,7 @@ from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.guards import Guards
 from hostjit.capture.output_inference import CannotRebuildError
-from hostjit.capture.outputs import (
-    ArgumentOutput,
-    BoundOutput,
-    GraphOutput,
-    Output,
-    map_outputs,
-)
+from hostjit.capture.outputs import Output
 from hostjit.capture.program import (
     ArgumentLeaf,
     BoundTensor,
@@ -32,6 +26,7 @@ from hostjit.capture.program import (
 )
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.traced_graph import source_location
+from hostjit.capture.unused import drop_unused
 
 __all__ = ["capture"]
 
@@ -185,34 +180,13 @@ def _with_bound_leaves(
 
 def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
     """Drop inputs and outputs that the direct route does not need, and renumber."""
-    graph = program.graph_module.graph
-    output_node = graph.output_node()
-    results = list(output_node.args[0])  # type: ignore[arg-type]
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    positions = {node: index for index, node in enumerate(placeholders)}
-    kept: dict[int, int] = {}
-
-    def replace(output: GraphOutput) -> Output:
-        node = results[output.index]
-        if node in positions:
-            binding = program.inputs[positions[node]]
-            if isinstance(binding, ArgumentLeaf):
-                return ArgumentOutput(binding.index)
-            return BoundOutput(binding.tensor)
-        return GraphOutput(kept.setdefault(output.index, len(kept)))
-
-    program.output_spec = map_outputs(output_spec, replace)
-    output_node.args = (tuple(results[index] for index in kept),)
-    used = [node for node in placeholders if node.users]
-    for node in placeholders:
-        if not node.users:
-            graph.erase_node(node)
-    renumbered = {positions[node]: index for index, node in enumerate(used)}
-    program.inputs = tuple(program.inputs[positions[node]] for node in used)
-    program.mutated_inputs = tuple(renumbered[index] for index in program.mutated_inputs)
-    program.dynamo_input_count = sum(positions[node] < program.dynamo_input_count for node in used)
-    program._dynamo_positions = tuple(positions[node] for node in used)
-    program.graph_module.recompile()
+    needed = drop_unused(program.graph_module, program.inputs, program.mutated_inputs, output_spec)
+    count = program.dynamo_input_count
+    program.output_spec = needed.output_spec
+    program.inputs = needed.inputs
+    program.mutated_inputs = needed.mutated
+    program.dynamo_input_count = sum(position < count for position in needed.positions)
+    program._dynamo_positions = needed.positions
 
 
 def _depends_on_storage_offset(traced: DynamoCapture) -> bool:

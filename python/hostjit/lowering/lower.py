@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from hostjit import _C
 from hostjit.capture import source_location
-from hostjit.capture.program import CapturedProgram
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
@@ -19,14 +18,17 @@ from hostjit.lowering.registry import lowers
 __all__ = ["lower"]
 
 
-def lower(captured: CapturedProgram) -> _C.Program:
-    """Lower a captured call to Host IR.
+def lower(graph: Graph, name: str) -> _C.Program:
+    """Lower a captured functional ATen graph to Host IR.
 
     Groups of pointwise operators become kernels; operators with a rule become their nodes; any
-    other becomes an ATen call, so that no captured program is refused.
+    other becomes an ATen call, so that no captured graph is refused.
+
+    Args:
+        graph: placeholders become the inputs of the program, results its outputs, all tensors.
+        name: of what was captured, for the program's name.
     """
-    graph = captured.graph
-    context = LoweringContext(_identifier(captured.name))
+    context = LoweringContext(_identifier(name))
     for node in graph.nodes:
         if node.op == "placeholder":
             context.add_input(node)

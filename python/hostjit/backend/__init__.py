@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hostjit as a backend of `torch.compile`.
+
+Light to import: it is, by `import hostjit` and by Dynamo, which finds it as an entry point of the
+group `torch_dynamo_backends`. What compiles is imported with the first graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends import registry
+
+__all__ = ["NAME", "compile_graph", "register"]
+
+NAME = "hostjit"
+
+
+def compile_graph(
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile one graph of Dynamo's: the backend, as Dynamo calls it.
+
+    Args:
+        module: the graph; inputs that need gradients are compiled with their backward.
+        inputs: examples of its inputs, tensors and numbers.
+        mode: any that PyTorch knows; they make no difference.
+        options: "runtime", "fallback" and "reuse_outputs", as of `hostjit.compile`; the second
+            is on by default.
+
+    Returns:
+        A callable that takes the inputs and returns the tuple of the graph's outputs.
+
+    Raises:
+        hostjit.Error: an unknown mode or option.
+
+    Example:
+        fast = torch.compile(model, backend="hostjit", options={"runtime": "evaluator"})
+    """
+    from hostjit.backend.dynamo_graph import compile_dynamo_graph
+    from hostjit.backend.options import read_options
+
+    return compile_dynamo_graph(module, inputs, read_options(mode, options))
+
+
+def register() -> None:
+    """Tell Dynamo the backend's name; nothing to do where it has found the entry point itself.
+
+    Dynamo loads an entry point, this package with it, when the name is first used, and registers
+    it then: to register it here too would be an error.
+    """
+    known: Mapping[str, Any] = getattr(registry, "_BACKENDS", {})
+    if NAME not in known:
+        registry.register_backend(compile_graph, name=NAME)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses how a graph of Dynamo's is compiled: as it is, or through AOTAutograd."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from hostjit.backend.graph_compilation import compile_graph
+from hostjit.backend.options import Options
+
+__all__ = ["compile_dynamo_graph"]
+
+_graph_numbers = itertools.count()
+
+
+def compile_dynamo_graph(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options
+) -> Callable[..., Any]:
+    """Return a callable that answers as `module` does, gradients included."""
+    name = f"graph_{next(_graph_numbers)}"
+    if _needs_aot_autograd(module, inputs):
+        from hostjit.backend.training import compile_with_backward
+
+        return compile_with_backward(module, inputs, name, options)
+    return compile_graph(module, name, options)
+
+
+def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+    """Tell whether the graph needs a gradient, or something else that AOTAutograd takes apart.
+
+    That is tensors made of other tensors (subclasses), and numbers that Dynamo passes as tensors.
+    """
+    nodes = module.graph.nodes
+    values = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if any(is_traceable_wrapper_subclass(value) for value in values):
+        return True
+    if any(_is_number_in_a_tensor(node) for node in nodes):
+        return True
+    made = [node.meta.get("example_value") for node in nodes if node.op != "placeholder"]
+    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in made):
+        return True
+    if torch.is_grad_enabled() or any(_sets_grad_mode(node) for node in nodes):
+        return any(tensor.requires_grad for tensor in (*values, *module.parameters()))
+    return False
+
+
+def _is_number_in_a_tensor(node: torch.fx.Node) -> bool:
+    return node.op == "placeholder" and bool(
+        getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    )
+
+
+def _sets_grad_mode(node: torch.fx.Node) -> bool:
+    return node.target is torch._C._set_grad_enabled

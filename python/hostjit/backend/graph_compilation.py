@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specializes a graph that Dynamo or AOTAutograd made: its inputs are its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hostjit import _C
+from hostjit.backend.options import Options
+from hostjit.capture.failures import translate_failure
+from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
+from hostjit.capture.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.unused import drop_unused
+from hostjit.compilation import Compilation
+from hostjit.lowering.lower import lower
+from hostjit.specialize import describe_inputs, describe_output
+
+__all__ = ["GraphCompilation", "compile_graph"]
+
+
+def compile_graph(module: torch.fx.GraphModule, name: str, options: Options) -> _C.CompiledFunction:
+    """Return a callable that takes the graph's inputs and returns the tuple of its outputs."""
+    compilation = GraphCompilation(module, name, options)
+    return _C.CompiledFunction(compilation.target, compilation)
+
+
+class GraphCompilation(Compilation):
+    """Specializes one graph on the tensors and the numbers that it is called with.
+
+    What surrounds the graph (Python objects, global state, identity of parameters) is guarded by
+    whoever made it. A specialization checks again what its program assumes about its inputs: that
+    is how one graph with symbolic sizes gets a program for each.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
+        # Dynamo would see the frames of an eager run, and compile them once more.
+        eager = torch._dynamo.disable(module.forward)
+        super().__init__(eager, options.runtime, options.fallback, options.reuse_outputs)
+        self.module = module
+        # Dynamo asks what a backend returned for its name at every call.
+        self.__name__ = name
+
+    def _target_name(self) -> str:
+        return self.__name__
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        for index, tensor in enumerate(tensors):
+            check_tensor(tensor, f"input {index}")
+        try:
+            graph = trace_functional(_with_numbers(self.module, args), tensors, FakeTensorMode())
+        except Exception as error:
+            raise translate_failure(error) from error
+        needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
+        if _C.capture_dump_enabled():
+            _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
+        program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
+        self._count += 1
+        self._latest = program
+        return _C.Specialization(
+            args=args,
+            kwargs=kwargs,
+            program=program,
+            bindings=describe_inputs(needed.inputs),
+            output=describe_output(needed.output_spec),
+            mutated=list(needed.mutated),
+            runtime=self.runtime,
+            reuse_outputs=self.reuse_outputs,
+        )
+
+
+def _with_numbers(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.GraphModule:
+    """Return the module with the inputs that are no tensors in `args` replaced by their values."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    numbers: dict[torch.fx.Node, Any] = {
+        node: value
+        for node, value in zip(placeholders, args, strict=True)
+        if not isinstance(value, torch.Tensor)
+    }
+    if not numbers:
+        return module
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, numbers))
+    return torch.fx.GraphModule(module, graph)
+
+
+def _bind(graph: FunctionalGraph) -> list[InputBinding]:
+    return [
+        ArgumentLeaf(position)
+        if position < graph.dynamo_input_count
+        else BoundTensor(tensor, TensorFacts.of(tensor), is_constant=True)
+        for position, tensor in enumerate(graph.inputs)
+    ]
+
+
+def _result(graph: FunctionalGraph) -> Output:
+    results = graph.graph_module.graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    return TupleOutput(
+        tuple(
+            GraphOutput(index) if isinstance(value, torch.fx.Node) else ConstantOutput(value)
+            for index, value in enumerate(results)
+        )
+    )

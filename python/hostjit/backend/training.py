@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles a graph that needs gradients: AOTAutograd splits it, both halves are compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TorchDynamoException
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from hostjit.backend.graph_compilation import compile_graph
+from hostjit.backend.options import Options
+
+__all__ = ["compile_with_backward"]
+
+
+def compile_with_backward(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
+) -> Callable[..., Any]:
+    """Return a callable that answers as `module` does, and whose results have their gradients.
+
+    Results are new tensors at every call, whatever the options say: a backward pass reads what the
+    forward pass returned, and there may be other calls in between.
+    """
+    options = dataclasses.replace(options, reuse_outputs=False)
+    split = aot_autograd(
+        fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
+        bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options),
+        inference_compiler=functools.partial(_compile_boxed, name, options),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    try:
+        compiled: Callable[..., Any] = split(module, inputs)
+    except TorchDynamoException:
+        raise  # Dynamo is to look at the function again
+    except Exception as error:
+        if not options.fallback:
+            raise
+        warnings.warn(f"hostjit: '{name}' runs eagerly: {error}", stacklevel=2)
+        return module.forward
+    return compiled
+
+
+def _compile_boxed(
+    name: str, options: Options, module: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """AOTAutograd calls with one list, which it owns."""
+    boxed: Callable[[list[Any]], Sequence[Any]] = make_boxed_func(
+        compile_graph(module, name, options)
+    )
+    return boxed
