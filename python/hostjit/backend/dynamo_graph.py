@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.options import Options
+from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
 
@@ -44,9 +45,26 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> 
     made = [node.meta.get("example_value") for node in nodes if node.op != "placeholder"]
     if any(isinstance(value, torch.Tensor) and value.requires_grad for value in made):
         return True
-    if torch.is_grad_enabled() or any(_sets_grad_mode(node) for node in nodes):
-        return any(tensor.requires_grad for tensor in (*values, *module.parameters()))
-    return False
+    if not torch.is_grad_enabled() and not any(_sets_grad_mode(node) for node in nodes):
+        return False
+    if any(tensor.requires_grad for tensor in (*values, *module.parameters())):
+        return True
+    return _has_views(module.graph)
+
+
+def _has_views(graph: torch.fx.Graph) -> bool:
+    """Tell whether a result shares memory with another one or with an input.
+
+    One may later be given a gradient in place. Autograd then follows it to the others, which it
+    knows only of views that it made itself.
+    """
+    results = graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    nodes = {node for node in (*placeholders, *results) if isinstance(node, torch.fx.Node)}
+    storages = [storage_of(node.meta.get("example_value")) for node in nodes]
+    found = [storage for storage in storages if storage is not None]
+    return len(found) != len(set(found))
 
 
 def _is_number_in_a_tensor(node: torch.fx.Node) -> bool:

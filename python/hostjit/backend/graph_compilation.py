@@ -56,12 +56,13 @@ class GraphCompilation(Compilation):
             check_tensor(tensor, f"input {index}")
         try:
             graph = trace_functional(_with_numbers(self.module, args), tensors, FakeTensorMode())
+            needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
+            if _C.capture_dump_enabled():
+                _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
+            program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
         except Exception as error:
+            # Any: the graph may come from a program whose author knows nothing of hostjit.
             raise translate_failure(error) from error
-        needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
-        if _C.capture_dump_enabled():
-            _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
-        program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
         self._count += 1
         self._latest = program
         return _C.Specialization(

@@ -13,6 +13,8 @@ from torch.fx import Node
 from torch.fx.node import _side_effectful_functions
 
 from hostjit import _C
+from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.traced_graph import source_location
 from hostjit.lowering.literals import CallArguments
 from hostjit.lowering.types import tensor_type
 
@@ -101,7 +103,7 @@ class LoweringContext:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload), f"{node.format_node()}"
         arguments = CallArguments(node, self.value)
-        results = _tensor_results(node.meta.get("val"))
+        results = _tensor_results(node)
         made = self.create(
             "aten_call",
             {
@@ -122,12 +124,25 @@ class LoweringContext:
             self._tuples[node] = values
 
 
-def _tensor_results(value: Any) -> list[torch.Tensor]:
+def _tensor_results(node: Node) -> list[torch.Tensor]:
+    """Return the results as fake tensors, those in lists after one another."""
+    value = node.meta.get("val")
     if isinstance(value, torch.Tensor):
         return [value]
     if value is None:
         return []
-    return [result for item in value for result in _tensor_results(item)]
+    results: list[torch.Tensor] = []
+    for item in value:
+        items = item if isinstance(item, (list, tuple)) else [item]
+        if not all(isinstance(found, torch.Tensor) for found in items):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"{node.target} gives results of which some are no tensors",
+                where=source_location(node),
+                hint="run this function eagerly",
+            )
+        results.extend(items)
+    return results
 
 
 def _schema_name(target: torch._ops.OpOverload) -> str:
