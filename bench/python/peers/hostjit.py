@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hostjit, with each of its two runtimes."""
+"""hostjit, with each of its two runtimes, and as a backend of torch.compile."""
 
 import importlib
 from typing import Any, ClassVar
 
+import torch
 from workloads import Workload
 
 from peers.peer import Peer, Prepared
+from peers.torch_compile import with_own_code
 
 
 class HostJit(Peer):
@@ -24,3 +26,14 @@ class HostJitEvaluator(HostJit):
     name = "hostjit_evaluator"
     description = "hostjit.compile(module, runtime='evaluator')(*tensors)"
     arguments: ClassVar[dict[str, Any]] = {"runtime": "evaluator"}
+
+
+class TorchCompileHostJit(Peer):
+    name = "compile_hostjit"
+    description = "torch.compile(module, backend='hostjit')(*tensors)"
+    requires = ("hostjit",)
+
+    def prepare(self, workload: Workload, threads: int) -> Prepared:
+        importlib.import_module("hostjit")  # the name, where its entry point is not installed
+        module = with_own_code(workload.module())
+        return Prepared(torch.compile(module, dynamic=False, backend="hostjit"))

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(backend="hostjit") without gradients: results, aliases, writes, numbers, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from beside_eager import check
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def views_and_constants(x: Tensor) -> tuple[Any, ...]:
+    return x.t(), x, x.view(-1), x[1:], None, 3, x.shape[0], "text"
+
+
+def twice_the_same(x: Tensor) -> list[Any]:
+    y = x + 1
+    return [y, y, {"first": y[0]}, (y,)]
+
+
+def nothing(x: Tensor) -> None:
+    return None
+
+
+def writes_and_returns_nothing(x: Tensor) -> None:
+    x.mul_(2)
+
+
+def writes_through_a_view(x: Tensor) -> tuple[Tensor, Tensor]:
+    row = x[0]
+    row.add_(1)
+    return row, x
+
+
+def writes_and_uses(x: Tensor) -> Tensor:
+    x.add_(1)
+    return x * 2
+
+
+def writes_out(x: Tensor, out: Tensor) -> Tensor:
+    torch.add(x, 1, out=out)
+    return out
+
+
+def draws_random_numbers(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.5) + torch.rand_like(x) + torch.randn(3).sum()
+
+
+def autocasts(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ x.t()
+
+
+def transforms(x: Tensor) -> Tensor:
+    return torch.func.vmap(torch.func.grad(lambda row: (row.sin() * 2).sum()))(x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        views_and_constants,
+        twice_the_same,
+        nothing,
+        writes_and_returns_nothing,
+        writes_through_a_view,
+        writes_and_uses,
+        draws_random_numbers,
+        autocasts,
+        transforms,
+    ],
+)
+def test_function_of_one_tensor(function: Callable[..., Any], runtime: str) -> None:
+    check(function, (torch.randn(3, 4),), runtime=runtime, fullgraph=True)
+
+
+def test_a_result_written_into_a_given_tensor(runtime: str) -> None:
+    check(writes_out, (torch.randn(3), torch.randn(3)), runtime=runtime)
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Conv2d(3, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.norm(self.features(x))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_module_and_its_buffers(training: bool, runtime: str) -> None:
+    module = Classifier().train(training)
+    call = (module, torch.randn(2, 3, 8, 8))
+    check(lambda module, x: module(x), call, runtime=runtime)
+
+
+def test_a_parameter_that_changed_is_seen() -> None:
+    module = nn.Linear(4, 2)
+    compiled = torch.compile(module, backend="hostjit")
+    x = torch.randn(3, 4)
+    compiled(x)
+    module.weight.mul_(2)
+    torch.testing.assert_close(compiled(x), module(x))
+    module.weight = nn.Parameter(torch.randn(2, 4))
+    torch.testing.assert_close(compiled(x), module(x))
+    module.load_state_dict({"weight": torch.ones(2, 4), "bias": torch.ones(2)})
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+def test_sizes_that_change(dynamic: bool | None, runtime: str) -> None:
+    def function(x: Tensor) -> tuple[Any, ...]:
+        rows = x.shape[0]
+        return x + rows, rows * 2, x.reshape(-1, rows), x.sum() / rows
+
+    calls = [(torch.randn(rows, 4),) for rows in (3, 5, 6, 5, 3, 1, 0)]
+    check(function, *calls, runtime=runtime, dynamic=dynamic)
+
+
+def test_numbers_and_dtypes_that_change(runtime: str) -> None:
+    def function(x: Tensor, number: float) -> Tensor:
+        return x * number + number
+
+    x = torch.randn(3)
+    calls = [(x, number) for number in (0.5, 0.6, 0.7, 1e-8, 3, 4, 5, True)]
+    check(function, *calls, (x.double(), 0.5), (torch.arange(3), 2), runtime=runtime)
+
+
+def test_graph_break(runtime: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x + 1
+        if y.sum() > 0:
+            return y * 2
+        return y - 1
+
+    check(function, (torch.ones(3),), (-torch.ones(3) * 5,), (torch.ones(4),), runtime=runtime)
+    compiled = torch.compile(function, backend="hostjit", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(torch.ones(3))
+
+
+def test_inference_mode(runtime: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x * 2
+
+    compiled = torch.compile(function, backend="hostjit", options={"runtime": runtime})
+    x = torch.randn(3)
+    assert not compiled(x).is_inference()
+    with torch.inference_mode():
+        assert compiled(x).is_inference()
+        torch.testing.assert_close(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert not compiled(x).is_inference()
+
+
+def test_compiled_inside_of_compiled(runtime: str) -> None:
+    inner = torch.compile(torch.sin, backend="hostjit", options={"runtime": runtime})
+    check(lambda x: inner(x) * 2, (torch.randn(3),), runtime=runtime)
+
+
+def test_errors_are_those_of_eager() -> None:
+    compiled = torch.compile(lambda x, i: x[i] + 1, backend="hostjit")
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(torch.randn(3), torch.tensor([5]))
+
+
+def test_inputs_that_share_memory_run_eagerly_once_one_is_written(runtime: str) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+    base = torch.randn(8)
+    apart = (torch.randn(4), torch.randn(4))
+    overlapping = (base[:4], base[2:6])
+    check(function, apart, overlapping, apart, runtime=runtime, may_fall_back=True)
