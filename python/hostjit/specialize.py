@@ -43,7 +43,9 @@ def make_specialization(
         output=output,
         watches=_watches(captured),
         revalidate=lambda *call: (
-            (_watches(captured), describe_inputs(captured.inputs)) if captured.revalidate(*call) else None
+            (_watches(captured), describe_inputs(captured.inputs))
+            if captured.revalidate(*call)
+            else None
         ),
         always_revalidate=captured.guards.check_every_call,
         mutated=list(captured.mutated_inputs),
@@ -56,8 +58,7 @@ def make_specialization(
 def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor]:
     """Return the list that `_C.Specialization` takes."""
     return [
-        binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor
-        for binding in inputs
+        binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor for binding in inputs
     ]
 
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.graph_compilation import compile_graph
+from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.options import Options
 from hostjit.capture.traced_graph import storage_of
 
@@ -23,6 +24,7 @@ def compile_dynamo_graph(
     module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options
 ) -> Callable[..., Any]:
     """Return a callable that answers as `module` does, gradients included."""
+    leave_out_profiler_events()
     name = f"graph_{next(_graph_numbers)}"
     if _needs_aot_autograd(module, inputs):
         from hostjit.backend.training import compile_with_backward

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(backend="hostjit") where gradients are needed: forward, backward, their writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from beside_eager import check
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def leaf(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, requires_grad=True)
+
+
+def views(x: Tensor) -> tuple[Tensor, ...]:
+    return x.t(), x, x * 2, x[1:], x.detach()
+
+
+def partly_without_gradients(x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        y = x * 2
+    return y, x * y
+
+
+def drops_out(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.5) * x
+
+
+def checkpoints(x: Tensor) -> Tensor:
+    function = torch.utils.checkpoint.checkpoint
+    result: Tensor = function(lambda y: y.sin().tanh(), x, use_reentrant=False)
+    return result
+
+
+def hooks(x: Tensor) -> Tensor:
+    y = x * 3
+    y.register_hook(lambda gradient: gradient * 2)
+    return y.sin()
+
+
+@pytest.mark.parametrize(
+    "function", [views, partly_without_gradients, drops_out, checkpoints, hooks]
+)
+def test_function_of_one_tensor(function: Callable[..., Any], runtime: str) -> None:
+    check(function, (leaf(3, 4),), runtime=runtime)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_that_change(dynamic: bool | None, runtime: str) -> None:
+    def function(x: Tensor, weight: Tensor) -> tuple[Tensor, int]:
+        return torch.tanh(x @ weight).sum(0), x.shape[0]
+
+    calls = [(leaf(rows, 4), leaf(4, 5)) for rows in (3, 6, 7, 6)]
+    check(function, *calls, runtime=runtime, dynamic=dynamic)
+
+
+def test_writes_of_inputs_and_intermediates(runtime: str) -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        y.add_(x.detach())
+        z = x * y
+        z.mul_(2)
+        return z
+
+    check(function, (leaf(3, 4), torch.randn(3, 4)), runtime=runtime)
+
+
+def test_numbers_that_change(runtime: str) -> None:
+    calls = [(leaf(3), number) for number in (0.5, 0.6, 1e-8)]
+    check(lambda x, number: x * number + number, *calls, runtime=runtime)
+
+
+def test_gradients_switched_inside(runtime: str) -> None:
+    def enables(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return x * 2
+
+    def disables(x: Tensor) -> Tensor:
+        torch.set_grad_enabled(False)
+        y = x * 2
+        torch.set_grad_enabled(True)
+        return y
+
+    check(disables, (leaf(3),), runtime=runtime)
+    with torch.no_grad():
+        check(enables, (leaf(3),), runtime=runtime)
+
+
+def test_the_same_function_with_and_without_gradients(runtime: str) -> None:
+    module = nn.Linear(4, 2)
+    compiled = torch.compile(module, backend="hostjit", options={"runtime": runtime})
+    x = torch.randn(3, 4)
+    for _ in range(2):
+        assert compiled(x).requires_grad
+        with torch.no_grad():
+            assert not compiled(x).requires_grad
+        torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_an_encoder_layer_with_dropout(runtime: str) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    check(lambda layer, x: layer(x), (layer, leaf(2, 3, 8)), runtime=runtime)
+
+
+def test_a_convolution_runs_its_backward_eagerly(runtime: str) -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    call = (module, torch.randn(2, 3, 8, 8))
+    with pytest.warns(UserWarning, match="_backward' runs eagerly: .*convolution_backward"):
+        check(lambda module, x: module(x), call, runtime=runtime, may_fall_back=True)
+
+
+def test_training_steps(runtime: str) -> None:
+    def steps(backend: str | None) -> list[Tensor]:
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+        options = {"runtime": runtime}
+        run = torch.compile(module, backend=backend, options=options) if backend else module
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.mse_loss(run(torch.randn(5, 8)), torch.randn(5, 4)).backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in module.parameters()]
+
+    torch.testing.assert_close(steps("hostjit"), steps(None))
+
+
+def test_a_view_may_get_a_gradient_in_place() -> None:
+    factor = leaf(4)
+    row_of_input = torch.compile(lambda x: x[0], backend="hostjit")
+    x = torch.randn(3, 4)
+    row_of_input(x).mul_(factor)
+    assert x.requires_grad
+    # PyTorch refuses what eager allows where both are results of one graph; it may not be ignored.
+    both = torch.compile(lambda x: (lambda y: (y, y[0]))(x + 1), backend="hostjit")
+    _, row = both(torch.randn(3, 4))
+    with pytest.raises(RuntimeError, match="created in no_grad mode"):
+        row.mul_(factor)
+
+
+def test_results_with_gradients_are_not_reused() -> None:
+    compiled = torch.compile(torch.tanh, backend="hostjit", options={"reuse_outputs": True})
+    x, y = leaf(3), leaf(3)
+    first, second = compiled(x), compiled(y)
+    assert first is not second
+    (first * second).sum().backward()
+    torch.testing.assert_close(x.grad, (1 - x.tanh() ** 2) * y.tanh())
+
+
+def test_second_derivatives_are_refused_as_by_pytorch() -> None:
+    compiled = torch.compile(torch.tanh, backend="hostjit")
+    x = leaf(3)
+    (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(gradient.sum(), x)
