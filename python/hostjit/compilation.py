@@ -29,6 +29,9 @@ _RUNS_EAGERLY = (
 class Compilation(Inspection):
     """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
 
+    # Of warnings: from `_say` to the frame that called the compiled function.
+    _frames_to_caller = 5
+
     def __init__(
         self,
         target: Callable[..., Any],
@@ -137,7 +140,7 @@ class Compilation(Inspection):
     def _say(self, key: str, message: str) -> None:
         if key not in self._said:
             self._said.add(key)
-            warnings.warn(f"hostjit: '{self._target_name()}' {message}", stacklevel=5)
+            warnings.warn(f"hostjit: '{self._target_name()}' {message}", stacklevel=self._frames_to_caller)
 
     def _target_name(self) -> str:
         return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))

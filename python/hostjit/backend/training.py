@@ -45,7 +45,7 @@ def compile_with_backward(
     except Exception as error:
         if not options.fallback:
             raise
-        warnings.warn(f"hostjit: '{name}' runs eagerly: {error}", stacklevel=2)
+        warnings.warn(f"hostjit: '{name}' runs eagerly: {error!r}", stacklevel=2)
         return module.forward
     return compiled
 

@@ -80,8 +80,18 @@ def test_what_cannot_be_lowered_runs_eagerly_with_one_warning() -> None:
         warnings.simplefilter("always")
         for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
             torch.testing.assert_close(compiled(x), decides(x))
-    ours = [str(entry.message) for entry in caught if "hostjit" in str(entry.message)]
-    assert len(ours) == 1 and "runs eagerly" in ours[0]
+    ours = [entry for entry in caught if "hostjit" in str(entry.message)]
+    assert len(ours) == 1 and "runs eagerly" in str(ours[0].message)
+    assert ours[0].filename == __file__
+
+
+def test_what_autograd_cannot_split_runs_eagerly() -> None:
+    x = torch.randn(3, requires_grad=True)
+    broken = mock.patch("torch._dynamo.backends.common.aot_module_simplified", side_effect=KeyError)
+    compiled = torch.compile(torch.sin, backend="hostjit")
+    with broken, pytest.warns(UserWarning, match="runs eagerly: KeyError"):
+        compiled(x).sum().backward()
+    torch.testing.assert_close(x.grad, x.detach().cos())
 
 
 def test_without_fallback_it_is_an_error() -> None:
