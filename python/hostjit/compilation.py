@@ -140,7 +140,9 @@ class Compilation(Inspection):
     def _say(self, key: str, message: str) -> None:
         if key not in self._said:
             self._said.add(key)
-            warnings.warn(f"hostjit: '{self._target_name()}' {message}", stacklevel=self._frames_to_caller)
+            warnings.warn(
+                f"hostjit: '{self._target_name()}' {message}", stacklevel=self._frames_to_caller
+            )
 
     def _target_name(self) -> str:
         return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
