@@ -58,7 +58,7 @@ struct CopyLoops {
 llvm::Function* copy_function(llvm::Module& module, const CopyLoops& loops) {
   std::string name = concat(module.getName().str(), ".copy.", size_in_bytes(loops.dtype));
   for (const auto* numbers : {&loops.sizes, &loops.source_strides, &loops.out_strides}) {
-    name += ".";
+    name += '.';
     for (const int64_t number : *numbers) name += concat(number, "_");
   }
   if (llvm::Function* function = module.getFunction(name)) return function;

@@ -25,7 +25,7 @@ from hostjit.capture.program import (
     InputBinding,
 )
 from hostjit.capture.tensors import TensorFacts, check_tensor
-from hostjit.capture.traced_graph import source_location
+from hostjit.capture.traced_graph import source_location, storage_of
 from hostjit.capture.unused import drop_unused
 
 __all__ = ["capture"]
@@ -151,6 +151,34 @@ def _check_results(traced: DynamoCapture) -> None:
                 where=source_location(node),
                 hint="return its resolve_conj().resolve_neg()",
             )
+    if torch.is_grad_enabled():
+        _check_shared_results(traced.graph_module.graph)
+
+
+def _check_shared_results(graph: torch.fx.Graph) -> None:
+    """Refuse results that share memory which is not an input's.
+
+    One may later be given a gradient in place. Autograd then follows it to the others, but knows
+    only of views that it made itself.
+    """
+    of_inputs = {
+        storage_of(node.meta.get("example_value"))
+        for node in graph.nodes
+        if node.op == "placeholder"
+    }
+    seen: set[int] = set()
+    for node in graph.output_node().all_input_nodes:
+        storage = storage_of(node.meta.get("example_value"))
+        if storage is None or storage in of_inputs:
+            continue
+        if storage in seen:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "results share memory, and gradients may be wanted of them",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        seen.add(storage)
 
 
 def _bind_inputs(

@@ -154,6 +154,24 @@ def test_a_result_that_needs_a_gradient() -> None:
     assert refused(function, torch.randn(3)).failure is CaptureFailure.NEEDS_AUTOGRAD
 
 
+def test_results_that_share_memory_run_eagerly_while_gradients_are_enabled() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        return y, y[0]
+
+    fast = hostjit.compile(function)
+    weight = torch.full((3,), 3.0, requires_grad=True)
+    with pytest.warns(UserWarning, match="results share memory"):
+        whole, row = fast(torch.ones(2, 3))
+    row.mul_(weight)
+    whole.sum().backward()
+    assert torch.equal(weight.grad, torch.full((3,), 2.0))
+    with torch.no_grad():
+        whole, row = fast(torch.ones(2, 3))
+    assert row.data_ptr() == whole.data_ptr()
+    assert "launch_kernel" in fast.host_ir()
+
+
 def test_overlapping_inputs_that_are_written() -> None:
     base = torch.randn(4)
 
