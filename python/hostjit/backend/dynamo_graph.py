@@ -44,14 +44,17 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> 
         return True
     if any(_is_number_in_a_tensor(node) for node in nodes):
         return True
-    made = [node.meta.get("example_value") for node in nodes if node.op != "placeholder"]
-    if any(isinstance(value, torch.Tensor) and value.requires_grad for value in made):
-        return True
-    if not torch.is_grad_enabled() and not any(_sets_grad_mode(node) for node in nodes):
-        return False
-    if any(tensor.requires_grad for tensor in (*values, *module.parameters())):
-        return True
-    return _has_views(module.graph)
+    if torch.is_grad_enabled() or any(_sets_grad_mode(node) for node in nodes):
+        if any(tensor.requires_grad for tensor in (*values, *module.parameters())):
+            return True
+        return any(_requires_grad(node) for node in nodes) or _has_views(module.graph)
+    results = module.graph.output_node().all_input_nodes
+    return any(_requires_grad(node) for node in results)
+
+
+def _requires_grad(node: torch.fx.Node) -> bool:
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and value.requires_grad and node.op != "placeholder"
 
 
 def _has_views(graph: torch.fx.Graph) -> bool:
@@ -60,10 +63,8 @@ def _has_views(graph: torch.fx.Graph) -> bool:
     One may later be given a gradient in place. Autograd then follows it to the others, which it
     knows only of views that it made itself.
     """
-    results = graph.output_node().args[0]
-    assert isinstance(results, (tuple, list))
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    nodes = {node for node in (*placeholders, *results) if isinstance(node, torch.fx.Node)}
+    nodes = {*placeholders, *graph.output_node().all_input_nodes}
     storages = [storage_of(node.meta.get("example_value")) for node in nodes]
     found = [storage for storage in storages if storage is not None]
     return len(found) != len(set(found))

@@ -41,7 +41,7 @@ class Decompositions(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        decomposition = _TABLE.get(func)
+        decomposition = _TABLE.get(func) or _OF_DYNAMO.get(func.name())
         with self:
             # What a composite operator is made of may be in the table too.
             result = (decomposition or func.decompose)(*args, **kwargs)
@@ -89,6 +89,10 @@ def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) ->
 
 def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
     return result.contiguous(memory_format=suggest_memory_format(args[0]))
+
+
+def _multiply_add(a: Tensor, b: Tensor | float, c: Tensor) -> Tensor:
+    return a * b + c
 
 
 def _log_sigmoid(x: Tensor) -> Any:
@@ -276,3 +280,6 @@ _STRIDED_OTHERWISE: dict[Any, Callable[[Any, Sequence[Any], Any, Tensor], Any]] 
     aten.max_unpool2d.default: _in_format_of_operand,
     aten.view.default: _view_as_eager,
 }
+# Operators that Dynamo itself puts into graphs, by name: they exist once it has. The schema of
+# this one says that a number is a tensor.
+_OF_DYNAMO: dict[str, Callable[..., Any]] = {"prims::fma": _multiply_add}

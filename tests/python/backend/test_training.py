@@ -129,6 +129,21 @@ def test_training_steps(runtime: str) -> None:
     torch.testing.assert_close(steps("hostjit"), steps(None))
 
 
+@pytest.mark.parametrize("arguments", [{}, {"foreach": False}, {"amsgrad": True}])
+def test_optimizer_steps(arguments: dict[str, Any], runtime: str) -> None:
+    modules = [nn.Linear(4, 3), nn.Linear(4, 3)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=0.1, **arguments) for m in modules]
+    step = torch.compile(optimizers[0].step, backend="hostjit", options={"runtime": runtime})
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        for module, update in zip(modules, (step, optimizers[1].step), strict=True):
+            module.zero_grad()
+            module(x).pow(2).sum().backward()
+            update()
+    torch.testing.assert_close(modules[0].state_dict(), modules[1].state_dict())
+
+
 def test_a_view_may_get_a_gradient_in_place() -> None:
     factor = leaf(4)
     row_of_input = torch.compile(lambda x: x[0], backend="hostjit")

@@ -206,3 +206,13 @@ def test_max_unpool_keeps_channels_last() -> None:
     x = torch.randn(1, 2, 4, 6).to(memory_format=torch.channels_last)
     small, places = functional.max_pool2d(x, 2, return_indices=True)
     check(lambda x, places: functional.max_unpool2d(x, places, 2), small, places)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_scaled_multiply_add(runtime: str) -> None:
+    """Dynamo makes it of an operator whose schema takes no numbers, and gives it one."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.addcmul_(y, y, value=0.5)
+
+    check(function, torch.randn(3, 4), torch.randn(3, 4), runtime=runtime)
