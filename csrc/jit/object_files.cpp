@@ -105,7 +105,7 @@ ObjectFiles compile_objects(const Program& program, HostTarget& target, bool tim
     threads.reserve(targets.size());
     try {
       for (HostTarget& own : targets) threads.emplace_back([&] { compiler.work(own); });
-    } catch (const std::system_error&) {
+    } catch (const std::system_error&) {  // NOLINT(bugprone-empty-catch)
       // No more threads are to be had: the others do the work.
     }
     compiler.work(target);
