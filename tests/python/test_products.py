@@ -28,6 +28,19 @@ def assert_same_sums(found: Tensor, expected: Tensor, depth: int) -> None:
     assert found.stride() == expected.stride()
 
 
+def products(*operands: Tensor) -> list[Tensor]:
+    """Products, layers and sums of each four operands: lhs, rhs, weight, bias."""
+    results = []
+    for i in range(0, len(operands), 4):
+        lhs, rhs, weight, bias = operands[i : i + 4]
+        results += [
+            lhs @ rhs,
+            functional.linear(lhs, weight, bias),
+            torch.addmm(bias, lhs, rhs, alpha=-0.5, beta=2),
+        ]
+    return results
+
+
 @pytest.fixture(autouse=True)
 def _threads_and_seed() -> Iterator[None]:
     torch.manual_seed(0)
@@ -54,24 +67,13 @@ def test_half_floats_are_rounded_once(dtype: torch.dtype) -> None:
         operands += [random_matrix(*shape, dtype, choice) for shape in shapes]
         operands.append(torch.randn(n, dtype=dtype) * 8)
 
-    def f(*operands: Tensor) -> list[Tensor]:
-        results = []
-        for i in range(0, len(operands), 4):
-            lhs, rhs, weight, bias = operands[i : i + 4]
-            results += [
-                lhs @ rhs,
-                functional.linear(lhs, weight, bias),
-                torch.addmm(bias, lhs, rhs, alpha=-0.5, beta=2),
-            ]
-        return results
-
-    exact = f(*(operand.double() for operand in operands))
-    fast = hostjit.compile(f)
+    exact = products(*(operand.double() for operand in operands))
+    fast = hostjit.compile(products)
     for count in (1, 4):
         torch.set_num_threads(count)
         for i, found in enumerate(fast(*operands)):
             assert_rounded_sums(found, exact[i], dtype, operands[i // 3 * 4].shape[1])
-        assert_close(fast(*operands), f(*operands))
+        assert_close(fast(*operands), products(*operands))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -130,21 +132,12 @@ def test_random_shapes_and_layouts(dtype: torch.dtype) -> None:
             torch.randn(n, dtype=dtype),
         ]
 
-    def f(*operands: Tensor) -> list[Tensor]:
-        results = []
-        for i in range(0, len(operands), 4):
-            lhs, rhs, weight, bias = operands[i : i + 4]
-            results += [
-                lhs @ rhs,
-                functional.linear(lhs, weight, bias),
-                torch.addmm(bias, lhs, rhs, alpha=-0.5, beta=2),
-            ]
-        return results
-
-    fast = hostjit.compile(f)
+    fast = hostjit.compile(products)
     for count in (1, 4):
         torch.set_num_threads(count)
-        for i, (found, expected) in enumerate(zip(fast(*operands), f(*operands), strict=True)):
+        for i, (found, expected) in enumerate(
+            zip(fast(*operands), products(*operands), strict=True)
+        ):
             assert_same_sums(found, expected, operands[i // 3 * 4].shape[1])
 
 
