@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capture import CapturedProgram, capture
 
-__all__ = ["assert_same", "check", "clone_tree"]
+__all__ = ["assert_same", "check", "clone_tree", "operators"]
 
 
 def clone_tree(value: Any) -> Any:
@@ -48,3 +48,8 @@ def check(target: Any, *args: Any, **kwargs: Any) -> CapturedProgram:
     assert_same(found, expected)
     assert_same(ours, eager)
     return program
+
+
+def operators(program: CapturedProgram) -> list[str]:
+    """The targets of a captured graph's calls, in order."""
+    return [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
