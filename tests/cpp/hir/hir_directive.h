@@ -14,7 +14,7 @@ namespace hostjit {
 //                 test must be what is printed, comment lines left out
 //   error         parsing fails with the message of EXPECT-ERROR
 //   pass=a,b      runs passes, then CHECK lines
-//   execute       both runtimes agree
+//   execute       both runtimes agree; with execute=error, on an error
 using HirDirective = std::function<void(const HirCase& test, const std::string& argument)>;
 
 // The directives by name. A file adds one by a static RegisterHirDirective.
