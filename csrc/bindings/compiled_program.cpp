@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ir/effects.h"
+#include "ir/visitor.h"
 #include "passes/pipeline.h"
 #include "support/check.h"
 
@@ -17,10 +19,11 @@ constexpr int64_t kLongCopy = 1 << 16;
 constexpr int64_t kLongProduct = 1 << 20;
 
 bool any_op(const Program& program, bool (*holds)(const Op&)) {
-  const auto in = [&](const Region& region) {
-    return std::ranges::any_of(region, [&](const auto& op) { return holds(*op); });
-  };
-  return in(program.init()) || in(program.body());
+  bool result = false;
+  for (const Region* region : {&program.init(), &program.body()}) {
+    for_each_op(*region, [&](const Op& op) { result = result || holds(op); });
+  }
+  return result;
 }
 
 bool may_warn(const Op& op) {
@@ -44,7 +47,7 @@ bool is_long_product(const Value* lhs, const Value* out) {
 }
 
 bool takes_long(const Op& op) {
-  if (op.get_if<AtenCall>() != nullptr) return true;
+  if (op.get_if<AtenCall>() != nullptr || has_regions(op)) return true;
   if (const auto* launch = op.get_if<LaunchKernel>()) return !launch->grid.empty();
   if (const auto* copy = op.get_if<Copy>()) return num_elements(copy->out) >= kLongCopy;
   if (const auto* product = op.get_if<Matmul>()) return is_long_product(product->lhs, product->out);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "bindings/literal_casters.h"
+#include "ir/printer.h"
 #include "ir/visitor.h"
 
 namespace py = pybind11;
@@ -49,6 +50,7 @@ class FieldsFromPython {
   void results(std::string_view, std::vector<Value*>& values, ResultKind) {
     while (next_type_ < result_types_.size()) values.push_back(next_result());
   }
+  void region(std::string_view, const NestedRegion&) {}
 
   void finish() const {
     HOSTJIT_CHECK(next_type_ == result_types_.size(), op_, ": ", result_types_.size(),
@@ -130,6 +132,9 @@ struct FieldsToPython {
   void results(std::string_view name, const std::vector<Value*>& values, ResultKind) {
     set(name, wrap(values));
   }
+  void region(std::string_view name, const NestedRegion& region) {
+    set(name, ops_to_python(program, *region));
+  }
   void attribute(std::string_view name, const Literal& value, const auto&) {
     set(name, literal_to_python(value));
   }
@@ -164,10 +169,14 @@ OpVariant op_from_python(const std::shared_ptr<Program>& program, const std::str
   throw_error(concat("unknown op '", name, "', expected one of: ", valid));
 }
 
-py::dict op_to_python(const std::shared_ptr<Program>& program, const Op& op) {
-  FieldsToPython visitor{program, {}};
-  visit_fields(op, visitor);
-  return visitor.fields;
+py::list ops_to_python(const std::shared_ptr<Program>& program, const Region& region) {
+  py::list ops;
+  for (const auto& op : region) {
+    FieldsToPython visitor{program, {}};
+    visit_fields(*op, visitor);
+    ops.append(PyOp{std::string(op->name()), op->location, to_string(*op), visitor.fields});
+  }
+  return ops;
 }
 
 Type type_from_python(const py::handle& type) {

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
 
 #include "bindings/program_bindings.h"
 #include "ir/op.h"
@@ -16,8 +17,16 @@ namespace hostjit {
 OpVariant op_from_python(const std::shared_ptr<Program>& program, const std::string& name,
                          const pybind11::dict& fields, const pybind11::sequence& result_types);
 
-// Every declared field by its name: values, lists of values, attributes.
-pybind11::dict op_to_python(const std::shared_ptr<Program>& program, const Op& op);
+// What a Python user sees of an op: a copy, so that passes cannot leave it dangling.
+struct PyOp {
+  std::string name;
+  std::string location;
+  std::string text;
+  // Every declared field by its name: values, lists of values, attributes, lists of ops.
+  pybind11::dict fields;
+};
+
+pybind11::list ops_to_python(const std::shared_ptr<Program>& program, const Region& region);
 
 Type type_from_python(const pybind11::handle& type);
 pybind11::object type_to_python(const Type& type);

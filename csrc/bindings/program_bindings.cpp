@@ -18,16 +18,11 @@ namespace py = pybind11;
 namespace hostjit {
 namespace {
 
-// What a Python user sees of an op: a copy, so that passes cannot leave it dangling.
-struct PyOp {
-  std::string name;
-  std::string location;
-  std::string text;
-  py::dict fields;
-};
-
+// Appends to a region of a program: the body, or one of an op that another builder made.
 struct PyBuilder {
   std::shared_ptr<Program> program;
+  Region* region;
+  Op* last = nullptr;
 };
 
 std::vector<Dim> dims_from_python(const py::sequence& items) {
@@ -59,24 +54,25 @@ std::vector<PyValue> wrap(const std::shared_ptr<Program>& program,
   return wrapped;
 }
 
-py::list ops_of(const std::shared_ptr<Program>& program, const Region& region) {
-  py::list ops;
-  for (const auto& op : region) {
-    ops.append(
-        PyOp{std::string(op->name()), op->location, to_string(*op), op_to_python(program, *op)});
-  }
-  return ops;
-}
-
 py::object create(PyBuilder& self, const std::string& name, const py::dict& fields,
                   const py::sequence& result_types, const std::string& location) {
-  Builder builder(*self.program);
+  Builder builder(*self.program, *self.region);
   builder.set_location(location);
   Op& op = builder.create(op_from_python(self.program, name, fields, result_types));
+  self.last = &op;
   const std::vector<PyValue> results = wrap(self.program, results_of(op));
   if (results.empty()) return py::none();
   if (results.size() == 1 && result_types.size() == 1) return py::cast(results[0]);
   return py::cast(results);
+}
+
+py::dict regions(const PyBuilder& self) {
+  HOSTJIT_CHECK(self.last != nullptr, "builder: no op was created yet");
+  py::dict builders;
+  for_each_region(*self.last, [&](std::string_view name, NestedRegion& region) {
+    builders[py::str(std::string(name))] = PyBuilder{self.program, &*region};
+  });
+  return builders;
 }
 
 void bind_types(py::module_& module) {
@@ -138,10 +134,10 @@ void bind_program(py::module_& module) {
                              [](const std::shared_ptr<Program>& p) { return wrap(p, p->inputs()); })
       .def_property_readonly(
           "outputs", [](const std::shared_ptr<Program>& p) { return wrap(p, p->outputs()); })
-      .def_property_readonly("ops",
-                             [](const std::shared_ptr<Program>& p) { return ops_of(p, p->body()); })
-      .def_property_readonly("init_ops",
-                             [](const std::shared_ptr<Program>& p) { return ops_of(p, p->init()); })
+      .def_property_readonly(
+          "ops", [](const std::shared_ptr<Program>& p) { return ops_to_python(p, p->body()); })
+      .def_property_readonly(
+          "init_ops", [](const std::shared_ptr<Program>& p) { return ops_to_python(p, p->init()); })
       .def_property_readonly("kernels",
                              [](const Program& p) {
                                py::dict kernels;
@@ -181,11 +177,16 @@ void bind_program(py::module_& module) {
       .def("clone", [](const Program& p) { return std::make_shared<Program>(p.clone()); })
       .def("__eq__", [](const Program& a, const Program& b) { return structurally_equal(a, b); })
       .def("__str__", [](const Program& p) { return to_string(p); });
-  py::class_<PyBuilder>(module, "Builder", "Appends verified ops to the body of a program.")
-      .def(py::init<std::shared_ptr<Program>>(), py::arg("program"))
+  py::class_<PyBuilder>(module, "Builder",
+                        "Appends verified ops to the body of a program, or to a region.")
+      .def(py::init([](const std::shared_ptr<Program>& program) {
+             return PyBuilder{program, &program->body()};
+           }),
+           py::arg("program"))
       .def("create", &create, py::arg("op"), py::arg("fields"),
            py::arg("result_types") = py::tuple(), py::arg("location") = "",
-           "Appends one op; returns its result, a list of results, or None.");
+           "Appends one op; returns its result, a list of results, or None.")
+      .def("regions", &regions, "Builders of the regions of the op created last, by their names.");
   module.def(
       "parse",
       [](const std::string& text) { return std::make_shared<Program>(parse_program(text)); },

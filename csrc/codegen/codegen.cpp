@@ -7,6 +7,7 @@
 
 #include "codegen/dispatcher.h"
 #include "codegen/kernel_linker.h"
+#include "ir/visitor.h"
 
 namespace hostjit {
 namespace {
@@ -83,14 +84,14 @@ PackedKernelsResult generate_packed_kernels(const Program& program, llvm::LLVMCo
   result.module = make_module(program.name() + ".kernels", context, options);
   KernelLinker kernels(program, *result.module);
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      const auto* launch = op->get_if<LaunchKernel>();
-      if (!launch) continue;
+    for_each_op(*region, [&](const Op& op) {
+      const auto* launch = op.get_if<LaunchKernel>();
+      if (!launch) return;
       llvm::Function* kernel = kernels.get(*launch);
-      if (result.symbols.contains(launch->kernel)) continue;
+      if (result.symbols.contains(launch->kernel)) return;
       result.symbols[launch->kernel] =
           emit_packed(*result.module, program.name() + "." + launch->kernel + ".packed", kernel);
-    }
+    });
   }
   finish_module(*result.module, options);
   return result;

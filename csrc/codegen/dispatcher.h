@@ -58,6 +58,10 @@ class Dispatcher {
   void emit(const Addmm& op);
   // aten.cpp
   void emit(const AtenCall& op);
+  // control.cpp
+  void emit(const For& op);
+  void emit(const While& op);
+  void emit(const If& op);
   // profiling.cpp
   void emit(const RangePush& op);
   void emit(const RangePop& op);
@@ -122,6 +126,12 @@ class Dispatcher {
   llvm::Value* make_failure_record();
   void check_failure_record(const LaunchKernel& op, llvm::Value* record);
   llvm::Value* scalar_in_memory(const Value* value);  // aten.cpp
+
+  // control.cpp
+  // What a region made and still holds is released at its end.
+  void emit_nested(const Region& region);
+  llvm::Value* load_bool(llvm::Value* address);
+  llvm::BasicBlock* make_block(const char* name);
 
   // parallel.cpp: calls `kernel` with `arguments` and then a range of [0, num_items), from as many
   // threads as get at least `grain` items.

@@ -71,6 +71,9 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     void operator()(const IndexConstant&) {}
     void operator()(const IndexBinary&) {}
     void operator()(const LaunchKernel&) {}
+    void operator()(const For&) {}
+    void operator()(const While&) {}
+    void operator()(const If&) {}
     void operator()(const RangePush&) {}
     void operator()(const RangePop&) {}
   };
@@ -95,11 +98,11 @@ StoragePlan::StoragePlan(const Program& program) {
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      for_each_operand(*op, [&](const Value* value, Access access) {
+    for_each_op(*region, [&](const Op& op) {
+      for_each_operand(op, [&](const Value* value, Access access) {
         num_uses_[value] += access != Access::kFree;
       });
-    }
+    });
   }
   for (const Value* output : program.outputs()) ++num_uses_[output];
 
@@ -148,6 +151,8 @@ void StoragePlan::place_region(const Region& region, bool is_init) {
     if (const auto* constant = op->get_if<Constant>()) place(*constant);
     if (const auto* view = op->get_if<View>()) place(*view);
     if (const auto* call = op->get_if<AtenCall>()) place(*call, is_init);
+    for_each_region(
+        *op, [&](std::string_view, const NestedRegion& nested) { place_region(*nested, is_init); });
   }
 }
 
@@ -204,10 +209,10 @@ void StoragePlan::place(const AtenCall& op, bool is_init) {
 }
 
 void StoragePlan::add_headers(const Region& region) {
-  for (const auto& op : region) {
-    for (const Value* value : header_operands(*op, *this)) require_header(value);
-    if (const auto* call = op->get_if<AtenCall>()) add_aten_call(*call);
-  }
+  for_each_op(region, [&](const Op& op) {
+    for (const Value* value : header_operands(op, *this)) require_header(value);
+    if (const auto* call = op.get_if<AtenCall>()) add_aten_call(*call);
+  });
 }
 
 void StoragePlan::add_aten_call(const AtenCall& op) {

@@ -11,11 +11,11 @@ namespace {
 std::unordered_set<const Value*> used_values(const Program& program) {
   std::unordered_set<const Value*> used(program.outputs().begin(), program.outputs().end());
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      for_each_operand(*op, [&](const Value* value, Access access) {
+    for_each_op(*region, [&](const Op& op) {
+      for_each_operand(op, [&](const Value* value, Access access) {
         if (access != Access::kFree) used.insert(value);
       });
-    }
+    });
   }
   return used;
 }
@@ -25,9 +25,9 @@ std::unordered_set<const Value*> used_values(const Program& program) {
 AtenCallTable::AtenCallTable(const Program& program) {
   const auto used = used_values(program);
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      const auto* call = op->get_if<AtenCall>();
-      if (call == nullptr) continue;
+    for_each_op(*region, [&](const Op& op) {
+      const auto* call = op.get_if<AtenCall>();
+      if (call == nullptr) return;
       Entry& entry = entries_[call];
       AtenCallSpec spec;
       spec.target = call->target;
@@ -50,7 +50,7 @@ AtenCallTable::AtenCallTable(const Program& program) {
         entry.results.push_back(result);
       }
       entry.site = std::make_unique<AtenCallSite>(spec, entry.slots);
-    }
+    });
   }
 }
 

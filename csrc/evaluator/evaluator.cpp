@@ -66,10 +66,10 @@ Evaluator::Evaluator(const Program& program, std::map<std::string, PackedKernel>
   state_ = std::make_unique<State>(std::move(clone), std::move(kernels), std::move(aten_calls));
   for (const Value* input : state_->program.inputs()) state_->numbering.add(input);
   for (const Region* region : {&state_->program.init(), &state_->program.body()}) {
-    for (const auto& op : *region) {
-      for_each_result(*op, [&](const Value* value, ResultKind) { state_->numbering.add(value); });
-      if (const auto* launch = op->get_if<LaunchKernel>()) check_kernel(*launch, state_->kernels);
-    }
+    for_each_op(*region, [&](const Op& op) {
+      for_each_result(op, [&](const Value* value, ResultKind) { state_->numbering.add(value); });
+      if (const auto* launch = op.get_if<LaunchKernel>()) check_kernel(*launch, state_->kernels);
+    });
   }
 }
 

@@ -12,6 +12,7 @@
 #include <array>
 #include <optional>
 
+#include "ir/effects.h"
 #include "ir/visitor.h"
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
@@ -137,6 +138,37 @@ void OpEvaluator::evaluate(const Addmm& op) {
 }
 
 void OpEvaluator::evaluate(const AtenCall& op) { aten_calls_.call(op, values_); }
+
+void OpEvaluator::evaluate(const For& op) {
+  const int64_t node = frame_->node;
+  int64_t index = values_.index(op.begin);
+  for (uint64_t left = op.num_iterations(index, values_.index(op.end)); left > 0; --left) {
+    values_.set(op.index, index);
+    run(*op.body, node + 1);
+    index += left > 1 ? op.step : 0;
+  }
+  frame_->node = node + num_nodes(*op.body);
+}
+
+void OpEvaluator::evaluate(const While& op) {
+  const int64_t node = frame_->node;
+  while (tensor(op.condition).item<bool>()) {
+    run(*op.body, node + 1);
+    frame_->node = node;
+  }
+  frame_->node = node + num_nodes(*op.body);
+}
+
+void OpEvaluator::evaluate(const If& op) {
+  const int64_t node = frame_->node;
+  const int64_t first_of_else = node + 1 + num_nodes(*op.then);
+  if (tensor(op.condition).item<bool>()) {
+    run(*op.then, node + 1);
+  } else {
+    run(*op.otherwise, first_of_else);
+  }
+  frame_->node = first_of_else - 1 + num_nodes(*op.otherwise);
+}
 
 void OpEvaluator::evaluate(const RangePush& op) {
   if (hostjit_profiling_enabled()) hostjit_range_push(frame_, op.label.c_str());

@@ -47,10 +47,26 @@ std::vector<InPlacePair> in_place_pairs(const Op& op) {
   return pairs;
 }
 
+bool has_regions(const Op& op) {
+  bool result = false;
+  for_each_region(op, [&](std::string_view, const NestedRegion&) { result = true; });
+  return result;
+}
+
+int64_t num_nodes(const Region& region) {
+  int64_t count = 0;
+  for_each_op(region, [&](const Op&) { ++count; });
+  return count;
+}
+
 bool is_removable(const Op& op) {
   if (op.info().has_side_effect) return false;
   if (const auto* call = op.get_if<AtenCall>()) return call->pure;
-  return true;
+  bool result = true;
+  for_each_region(op, [&](std::string_view, const NestedRegion& region) {
+    for_each_op(*region, [&](const Op& nested) { result = result && is_removable(nested); });
+  });
+  return result;
 }
 
 }  // namespace hostjit

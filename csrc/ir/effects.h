@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "ir/op.h"
@@ -27,6 +28,11 @@ struct InPlacePair {
   Value* written;
 };
 std::vector<InPlacePair> in_place_pairs(const Op& op);
+
+bool has_regions(const Op& op);
+
+// Its ops and those of the regions inside. Ops are numbered in the order of the text.
+int64_t num_nodes(const Region& region);
 
 // True when the op may go if nobody uses its results and the memory it writes.
 bool is_removable(const Op& op);

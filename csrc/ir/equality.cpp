@@ -17,6 +17,7 @@ struct FlatFields {
   std::vector<size_t> lengths;
   std::vector<const Value*> operand_values;
   std::vector<const Value*> result_values;
+  std::vector<const Region*> regions;
 
   void operand(std::string_view, Value* value, Access) { operand_values.push_back(value); }
   void optional_operand(std::string_view, Value* value, Access) { operand_values.push_back(value); }
@@ -30,6 +31,7 @@ struct FlatFields {
     lengths.push_back(values.size());
     result_values.insert(result_values.end(), values.begin(), values.end());
   }
+  void region(std::string_view, const NestedRegion& region) { regions.push_back(&*region); }
 };
 
 template <class T>
@@ -54,7 +56,10 @@ struct AttributesEqual {
   }
   void result(std::string_view, Value*, ResultKind) {}
   void results(std::string_view, const std::vector<Value*>&, ResultKind) {}
+  void region(std::string_view, const NestedRegion&) {}
 };
+
+bool regions_equal(const Region& a, const Region& b, ValueMap& map);
 
 bool ops_equal(const Op& a, const Op& b, ValueMap& map) {
   if (a.payload.index() != b.payload.index() || a.location != b.location) return false;
@@ -72,6 +77,9 @@ bool ops_equal(const Op& a, const Op& b, ValueMap& map) {
   for (size_t i = 0; i < fields_a.result_values.size(); ++i) {
     if (fields_a.result_values[i]->type() != fields_b.result_values[i]->type()) return false;
     map[fields_a.result_values[i]] = fields_b.result_values[i];
+  }
+  for (size_t i = 0; i < fields_a.regions.size(); ++i) {
+    if (!regions_equal(*fields_a.regions[i], *fields_b.regions[i], map)) return false;
   }
   return true;
 }

@@ -70,6 +70,7 @@ struct FieldReader {
   }
   void result(std::string_view, Value*, ResultKind) {}
   void results(std::string_view, const std::vector<Value*>&, ResultKind) {}
+  void region(std::string_view, const NestedRegion&) {}
 };
 
 // Throws at a field that has no default and was not given.
@@ -91,6 +92,7 @@ struct MissingFields {
   }
   void result(std::string_view, Value*, ResultKind) const {}
   void results(std::string_view, const std::vector<Value*>&, ResultKind) const {}
+  void region(std::string_view, const NestedRegion&) const {}
 };
 
 // Hands out `values` to the results.
@@ -113,6 +115,7 @@ struct ResultSetter {
     list = values;
     any_number = true;
   }
+  void region(std::string_view, const NestedRegion&) {}
 };
 
 }  // namespace

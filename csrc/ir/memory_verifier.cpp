@@ -19,6 +19,7 @@ struct Memory {
   const Op* producer = nullptr;  // null for an input
   ResultKind kind = ResultKind::kOwned;
   bool in_init = false;
+  size_t depth = 0;   // of regions around its producer
   int64_t first = 0;  // positions of ops, those of init first
   int64_t last = 0;
   int64_t first_use = kForever;  // by an op, through any alias; freeing is none
@@ -60,6 +61,27 @@ class MemoryVerifier {
       std::vector<size_t>& roots = roots_[value];
       roots.insert(roots.end(), aliased.begin(), aliased.end());
     });
+    for_each_region(op, [&](std::string_view, const NestedRegion& region) { visit(op, *region); });
+  }
+
+  // What a region and the op around it use of the memory outside is in use as long as the region
+  // runs: over and over, in a loop.
+  void visit(const Op& around, const Region& region) {
+    const size_t first_inside = memories_.size();
+    std::vector<size_t>& inside = used_inside_.emplace_back();
+    for_each_operand(around, [&](const Value* value, Access) {
+      inside.insert(inside.end(), roots_[value].begin(), roots_[value].end());
+    });
+    for (const auto& op : region) verify_about(*op, [&] { visit(*op); });
+    ++position_;
+    const std::vector<size_t> used = std::move(used_inside_.back());
+    used_inside_.pop_back();
+    for (const size_t root : used) {
+      Memory& memory = memories_[root];
+      if (root >= first_inside) continue;
+      if (memory.last != kForever) memory.last = memory.last_use = position_;
+      if (!used_inside_.empty()) used_inside_.back().push_back(root);
+    }
   }
 
   void add_memory(const Value* value, const Op* producer, ResultKind kind) {
@@ -68,6 +90,7 @@ class MemoryVerifier {
                          .producer = producer,
                          .kind = kind,
                          .in_init = in_init_,
+                         .depth = used_inside_.size(),
                          .first = position_,
                          .last = position_});
   }
@@ -89,6 +112,7 @@ class MemoryVerifier {
       // What init made serves the calls that follow, so the body only reads it.
       const bool is_of_init = memory.in_init && !in_init_;
       memory.last = is_of_init ? kForever : position_;
+      if (!used_inside_.empty()) used_inside_.back().push_back(root);
       if (access != Access::kFree) {
         memory.first_use = std::min(memory.first_use, position_);
         memory.last_use = memory.last;
@@ -112,7 +136,12 @@ class MemoryVerifier {
              }) == 1;
     };
     if (!is_apart(read) || !is_apart(written)) return;
-    handovers_.emplace(std::pair(roots_[read].front(), roots_[written].front()), position_);
+    const size_t before = roots_[read].front();
+    const size_t after = roots_[written].front();
+    // Memory of an outer region is in use as long as this one runs.
+    const size_t depth = used_inside_.size();
+    if (memories_[before].depth != depth || memories_[after].depth != depth) return;
+    handovers_.emplace(std::pair(before, after), position_);
   }
 
   // True when an op ends the use of one and begins that of the other, in place.
@@ -131,6 +160,9 @@ class MemoryVerifier {
     HOSTJIT_CHECK(is_root && memories_[roots.front()].producer, describe(op), ": '", name, "' is %",
                   value->name(), is_root ? ", an input" : ", a view",
                   ", expected memory that an op allocated");
+    HOSTJIT_CHECK(memories_[roots.front()].depth == used_inside_.size(), describe(op), ": '", name,
+                  "' is %", value->name(), ", made outside of this region, ",
+                  "expected memory that this region made");
     memories_[roots.front()].freed = true;
   }
 
@@ -207,6 +239,8 @@ class MemoryVerifier {
   bool in_init_ = false;
   int64_t position_ = 0;
   std::vector<Memory> memories_;  // in the order of position
+  // Per region under way, memories used in it: positions in memories_.
+  std::vector<std::vector<size_t>> used_inside_;
   // Positions in memories_ of what a value may share; its own memory, if it has any, comes first.
   std::unordered_map<const Value*, std::vector<size_t>> roots_;
   std::map<std::pair<size_t, size_t>, int64_t> handovers_;  // memories to position

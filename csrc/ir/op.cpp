@@ -18,6 +18,7 @@ struct FirstText {
   }
   void result(std::string_view, Value*, ResultKind) {}
   void results(std::string_view, const std::vector<Value*>&, ResultKind) {}
+  void region(std::string_view, const NestedRegion&) {}
 };
 
 }  // namespace

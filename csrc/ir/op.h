@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "ir/aten_ops.h"
+#include "ir/control_ops.h"
 #include "ir/launch_ops.h"
 #include "ir/math_ops.h"
 #include "ir/memory_ops.h"

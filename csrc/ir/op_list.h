@@ -29,6 +29,10 @@
   X(Addmm)                     \
   /* ATen */                   \
   X(AtenCall)                  \
+  /* control */                \
+  X(For)                       \
+  X(While)                     \
+  X(If)                        \
   /* profiling */              \
   X(RangePush)                 \
   X(RangePop)

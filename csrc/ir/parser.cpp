@@ -104,10 +104,19 @@ class Parser {
     parse_fields(tokens_, payload, [&](const Token& token) { return find(token); }, name.position);
     set_results(payload, parse_results(names, name), name.position);
     auto op = std::make_unique<Op>(Op{std::move(payload), parse_location()});
+    for_each_region(*op, [&](std::string_view region_name, NestedRegion& nested) {
+      parse_nested(region_name, *nested);
+    });
     with_position(name.position, [&] { verify_op(*op); });
     for_each_result(*op, [&](Value* value, ResultKind) { value->set_producer(op.get()); });
     positions_[op.get()] = name.position;
     region.push_back(std::move(op));
+  }
+
+  void parse_nested(std::string_view name, Region& region) {
+    tokens_.expect_word(name);
+    tokens_.expect('{');
+    while (!tokens_.take_if('}')) parse_op(region, "an op or '}'");
   }
 
   // Reads ": type, ..." and makes one value per name.

@@ -22,6 +22,7 @@ std::string values_text(const std::vector<Value*>& values) {
 struct FieldPrinter {
   std::string text;
   std::vector<const Value*> values;
+  std::vector<std::pair<std::string_view, const Region*>> regions;
 
   void add(std::string_view name, const std::string& value) {
     text += concat(text.empty() ? "" : ", ", name, "=", value);
@@ -39,6 +40,9 @@ struct FieldPrinter {
   void result(std::string_view, const Value* value, ResultKind) { values.push_back(value); }
   void results(std::string_view, const std::vector<Value*>& list, ResultKind) {
     values.insert(values.end(), list.begin(), list.end());
+  }
+  void region(std::string_view name, const NestedRegion& region) {
+    regions.emplace_back(name, &*region);
   }
 };
 
@@ -65,7 +69,10 @@ std::string inputs_text(const std::vector<Value*>& inputs, std::string_view sepa
   return text;
 }
 
-std::string op_text(const Op& op, bool with_location) {
+std::string region_text(const Region& region, bool with_locations, const std::string& indent);
+
+// The lines after the first, of the regions, begin with `indent`.
+std::string op_text(const Op& op, bool with_location, const std::string& indent) {
   FieldPrinter fields;
   visit_fields(op, fields);
   std::string names;
@@ -79,6 +86,17 @@ std::string op_text(const Op& op, bool with_location) {
   text += concat(op.name(), "(", fields.text, ")");
   if (!types.empty()) text += " : " + types;
   if (with_location && !op.location.empty()) text += concat(" loc(", quoted(op.location), ")");
+  for (const auto& [name, region] : fields.regions) {
+    text += concat(" ", name, " {\n");
+    text += region_text(*region, with_location, indent + "  ");
+    text += concat(indent, "}");
+  }
+  return text;
+}
+
+std::string region_text(const Region& region, bool with_locations, const std::string& indent) {
+  std::string text;
+  for (const auto& op : region) text += concat(indent, op_text(*op, with_locations, indent), "\n");
   return text;
 }
 
@@ -93,11 +111,10 @@ std::string program_text(const Program& program, bool with_locations) {
   }
   if (!program.init().empty()) {
     text += "  init {\n";
-    for (const auto& op : program.init())
-      text += concat("    ", op_text(*op, with_locations), "\n");
+    text += region_text(program.init(), with_locations, "    ");
     text += "  }\n";
   }
-  for (const auto& op : program.body()) text += concat("  ", op_text(*op, with_locations), "\n");
+  text += region_text(program.body(), with_locations, "  ");
   text += program.outputs().empty() ? "  return\n"
                                     : concat("  return ", values_text(program.outputs()), "\n");
   text += "}\n";
@@ -109,7 +126,7 @@ std::string program_text(const Program& program, bool with_locations) {
 
 }  // namespace
 
-std::string to_string(const Op& op) { return op_text(op, /*with_location=*/true); }
+std::string to_string(const Op& op) { return op_text(op, /*with_location=*/true, ""); }
 
 std::string to_string(const Program& program) {
   return program_text(program, /*with_locations=*/true);

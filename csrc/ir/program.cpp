@@ -19,6 +19,11 @@ void clone_region(const Region& source, Region& target, Program& program, ValueM
       map[value] = result;
       value = result;
     });
+    for_each_region(*copy, [&](std::string_view, NestedRegion& region) {
+      const NestedRegion original = region;
+      region.renew();
+      clone_region(*original, *region, program, map);
+    });
     target.push_back(std::move(copy));
   }
 }
@@ -60,9 +65,9 @@ void Program::replace_uses(const std::unordered_map<Value*, Value*>& replacement
     }
   };
   for (Region* region : {&init_, &body_}) {
-    for (const auto& op : *region) {
-      for_each_operand(*op, [&](Value*& value, Access) { rewrite(value); });
-    }
+    for_each_op(*region, [&](Op& op) {
+      for_each_operand(op, [&](Value*& value, Access) { rewrite(value); });
+    });
   }
   for (Value*& output : outputs_) rewrite(output);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,9 +12,6 @@
 #include "ir/op.h"
 
 namespace hostjit {
-
-// Straight-line ops in execution order. A list: passes insert and erase, pointers stay valid.
-using Region = std::list<std::unique_ptr<Op>>;
 
 // A CPU kernel: LLVM IR text that defines `void @<name>(ptr..., scalars...)`.
 struct Kernel {

@@ -75,6 +75,7 @@ struct FieldRows {
   void results(std::string_view name, const std::vector<Value*>&, ResultKind kind) {
     add(name, "any number of results", text_of(kind), "");
   }
+  void region(std::string_view name, const NestedRegion&) { add(name, "region", "", ""); }
 };
 
 }  // namespace

@@ -23,6 +23,8 @@ template <class F>
 void verify_about(const Op& op, F f) {
   try {
     f();
+  } catch (const VerificationError&) {
+    throw;  // about an op inside this one
   } catch (const Error& error) {
     throw VerificationError(error.what(), op);
   }

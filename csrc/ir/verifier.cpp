@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/effects.h"
 #include "ir/memory_verifier.h"
@@ -31,6 +32,7 @@ struct ResultChecker {
   void results(std::string_view name, const std::vector<Value*>& values, ResultKind kind) {
     for (size_t i = 0; i < values.size(); ++i) result(concat(name, "[", i, "]"), values[i], kind);
   }
+  void region(std::string_view, const NestedRegion&) {}
 };
 
 // Requires that memory which the op writes is named once: inputs are never the outputs.
@@ -97,6 +99,8 @@ class ProgramVerifier {
   void verify_init_op(const Op& op) {
     HOSTJIT_CHECK(is_removable(op), describe(op),
                   ": has effects of its own, expected in init only ops without");
+    HOSTJIT_CHECK(!has_regions(op), describe(op),
+                  ": has regions, expected in init only ops without");
     for_each_named_operand(op, [&](const std::string& name, const Value* value, Access) {
       if (!inputs_.contains(value)) return;
       verifier_of(op).fail(name, concat("is %", value->name(), ", an input"),
@@ -130,6 +134,23 @@ class ProgramVerifier {
     open_ranges_ += op.is<RangePush>();
     open_ranges_ -= op.is<RangePop>();
     HOSTJIT_CHECK(open_ranges_ >= 0, describe(op), ": no range is open here");
+    for_each_region(op, [&](std::string_view name, const NestedRegion& region) {
+      verify_nested(op, name, *region);
+    });
+    // What a region's op defines for it, the index of a loop, is not seen behind it.
+    if (!has_regions(op)) return;
+    for (const Value* result : results_of(op)) defined_.erase(result);
+  }
+
+  void verify_nested(const Op& op, std::string_view name, const Region& region) {
+    const int64_t open_outside = std::exchange(open_ranges_, 0);
+    for (const auto& nested : region) verify_about(*nested, [&] { verify_next_op(*nested); });
+    HOSTJIT_CHECK(open_ranges_ == 0, describe(op), ": '", name, "' has ", open_ranges_,
+                  " range_push without a range_pop, expected one for each");
+    open_ranges_ = open_outside;
+    for (const auto& nested : region) {
+      for (const Value* result : results_of(*nested)) defined_.erase(result);
+    }
   }
 
   void verify_symbols(const Op& op, const Value& result, const TensorType& type) const {

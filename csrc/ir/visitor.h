@@ -33,6 +33,7 @@ decltype(auto) visit_op(OpRef& op, Visitor&& visitor) {
 //   attribute(name, value, default)          compile-time data; `default` may be Required
 //   result(name, value, kind)                one result
 //   results(name, values, kind)              any number
+//   region(name, region)                     ops inside; a NestedRegion
 template <class OpRef, class Visitor>
 void visit_fields(OpRef& op, Visitor& visitor) {
   visit_op(
@@ -57,6 +58,7 @@ struct OperandFields {
   void attribute(std::string_view, auto&, const auto&) {}
   void result(std::string_view, auto&, ResultKind) {}
   void results(std::string_view, auto&, ResultKind) {}
+  void region(std::string_view, auto&) {}
 };
 
 // A field visitor that sees operands with their names: calls `f(name, value, access)`, where an
@@ -76,6 +78,7 @@ struct NamedOperandFields {
   void attribute(std::string_view, auto&, const auto&) {}
   void result(std::string_view, auto&, ResultKind) {}
   void results(std::string_view, auto&, ResultKind) {}
+  void region(std::string_view, auto&) {}
 };
 
 // A field visitor that sees results only: calls `f(Value*&, ResultKind)`.
@@ -94,6 +97,20 @@ struct ResultFields {
       if (value) f(value, kind);
     }
   }
+  void region(std::string_view, auto&) {}
+};
+
+// A field visitor that sees regions only: calls `f(name, NestedRegion&)`.
+template <class F>
+struct RegionFields {
+  F f;
+  void operand(std::string_view, auto&, Access) {}
+  void optional_operand(std::string_view, auto&, Access) {}
+  void operands(std::string_view, auto&, Access) {}
+  void attribute(std::string_view, auto&, const auto&) {}
+  void result(std::string_view, auto&, ResultKind) {}
+  void results(std::string_view, auto&, ResultKind) {}
+  void region(std::string_view name, auto& region) { f(name, region); }
 };
 
 template <class OpRef, class F>
@@ -112,6 +129,21 @@ template <class OpRef, class F>
 void for_each_result(OpRef& op, F f) {
   ResultFields<F> fields{std::move(f)};
   visit_fields(op, fields);
+}
+
+template <class OpRef, class F>
+void for_each_region(OpRef& op, F f) {
+  RegionFields<F> fields{std::move(f)};
+  visit_fields(op, fields);
+}
+
+// Calls `f(Op&)` for the ops of a region and of the regions inside it, an op before those in it.
+template <class RegionRef, class F>
+void for_each_op(RegionRef& region, const F& f) {
+  for (auto& op : region) {
+    f(*op);
+    for_each_region(*op, [&](std::string_view, auto& nested) { for_each_op(*nested, f); });
+  }
 }
 
 }  // namespace hostjit

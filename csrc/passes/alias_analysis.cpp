@@ -14,7 +14,7 @@ AliasAnalysis::AliasAnalysis(const Program& program) {
     if (input->is_tensor()) roots_[input] = {input};
   }
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) add_results(*op);
+    for_each_op(*region, [&](const Op& op) { add_results(op); });
   }
   for (const Value* output : program.outputs()) {
     const std::vector<Value*>& reached = roots(output);

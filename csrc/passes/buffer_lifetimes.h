@@ -10,7 +10,8 @@
 namespace hostjit {
 
 // The life of the memory of one Allocate of static type. Instants: 0 is init, 1 the first op of
-// the body; the last is the return.
+// the body, and so on through its regions, each op with regions taking another one at its end; the
+// last is the return.
 struct BufferLifetime {
   Value* buffer = nullptr;  // result of the Allocate
   // From the Allocate up to its Deallocate, or to the end when there is none; at least past the

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/effects.h"
+#include "ir/visitor.h"
 #include "passes/alias_analysis.h"
 
 namespace hostjit {
@@ -19,8 +20,8 @@ std::unordered_set<const Value*> written_under_two_names(const Program& program)
   const AliasAnalysis aliases(program);
   std::unordered_set<const Value*> values;
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      const std::vector<OperandUse> uses = operand_uses(*op);
+    for_each_op(*region, [&](const Op& op) {
+      const std::vector<OperandUse> uses = operand_uses(op);
       for (size_t i = 0; i < uses.size(); ++i) {
         for (size_t j = 0; j < i; ++j) {
           if (!writes(uses[i].access) && !writes(uses[j].access)) continue;
@@ -28,7 +29,7 @@ std::unordered_set<const Value*> written_under_two_names(const Program& program)
           values.insert({uses[i].value, uses[j].value});
         }
       }
-    }
+    });
   }
   return values;
 }
@@ -42,16 +43,24 @@ class ViewCanonicaliser {
         outputs_(program.outputs().begin(), program.outputs().end()) {}
 
   void run() {
-    for (Region* region : {&program_.init(), &program_.body()}) {
-      std::erase_if(*region, [&](const auto& op) {
-        View* view = op->template get_if<View>();
-        return view && canonicalise(*view);
-      });
-    }
+    visit(program_.init());
+    visit(program_.body());
     program_.replace_uses(replacement_);
   }
 
  private:
+  void visit(Region& region) {
+    std::erase_if(region, [&](const auto& op) {
+      for_each_region(*op, [&](std::string_view, NestedRegion& nested) {
+        const auto outside = views_;  // those made inside are not defined behind it
+        visit(*nested);
+        views_ = outside;
+      });
+      View* view = op->template get_if<View>();
+      return view && canonicalise(*view);
+    });
+  }
+
   // Rewrites the source of `view`. True when another value replaces the result.
   bool canonicalise(View& view) {
     if (const auto found = replacement_.find(view.source); found != replacement_.end()) {

@@ -35,7 +35,7 @@ class HoistableOps {
     for (const auto& op : program.body()) {
       if (op->is<Deallocate>()) continue;
       add_uses(*op, position++);
-      if (is_removable(*op)) hoistable_.insert(op.get());
+      if (is_removable(*op) && !has_regions(*op)) hoistable_.insert(op.get());
     }
     while (strike_out(program.body())) {
     }
@@ -64,13 +64,19 @@ class HoistableOps {
     std::vector<Use> writes;
   };
 
+  // What the ops of its regions use, `op` uses.
   void add_uses(const Op& op, int64_t position) {
-    for_each_operand(op, [&](const Value* value, Access access) {
-      for (const Value* root : aliases_.roots(value)) {
-        if (reads(access)) uses_[root].reads.push_back({&op, position});
-        if (writes(access)) uses_[root].writes.push_back({&op, position});
-      }
-    });
+    const auto add = [&](const Op& user) {
+      for_each_operand(user, [&](const Value* value, Access access) {
+        for (const Value* root : aliases_.roots(value)) {
+          if (reads(access)) uses_[root].reads.push_back({&op, position});
+          if (writes(access)) uses_[root].writes.push_back({&op, position});
+        }
+      });
+    };
+    add(op);
+    for_each_region(
+        op, [&](std::string_view, const NestedRegion& region) { for_each_op(*region, add); });
   }
 
   // True when some op left the set.

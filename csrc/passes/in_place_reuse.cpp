@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "ir/effects.h"
+#include "ir/visitor.h"
 
 namespace hostjit {
 namespace {
@@ -24,30 +26,60 @@ bool meet(const BufferLifetime& before, const BufferLifetime& after, int64_t ins
          before.live.bytes > 0;
 }
 
+class HandoverFinder {
+ public:
+  HandoverFinder(const AliasAnalysis& aliases, std::span<const BufferLifetime> lifetimes)
+      : aliases_(aliases),
+        lifetimes_(lifetimes),
+        gives_(lifetimes.size(), false),
+        takes_(lifetimes.size(), false) {
+    for (size_t i = 0; i < lifetimes.size(); ++i) positions_[lifetimes[i].buffer] = i;
+  }
+
+  // Instants are counted as buffer_lifetimes does. The memory of an outer region is in use during
+  // all of an inner one, so that none of its ops hands it over.
+  void visit(const Region& region) {
+    for (const auto& op : region) {
+      ++instant_;
+      add_handovers(*op);
+      if (!has_regions(*op)) continue;
+      for_each_region(*op, [&](std::string_view, const NestedRegion& nested) { visit(*nested); });
+      ++instant_;
+    }
+  }
+
+  std::vector<Handover> take() { return std::move(handovers_); }
+
+ private:
+  void add_handovers(const Op& op) {
+    for (const auto& [read, written] : in_place_pairs(op)) {
+      const auto before = positions_.find(read);
+      const auto after = positions_.find(written);
+      if (before == positions_.end() || after == positions_.end()) continue;
+      if (gives_[before->second] || takes_[after->second]) continue;
+      if (!meet(lifetimes_[before->second], lifetimes_[after->second], instant_)) continue;
+      if (num_uses(op, read, aliases_) > 1 || num_uses(op, written, aliases_) > 1) continue;
+      gives_[before->second] = takes_[after->second] = true;
+      handovers_.push_back({before->second, after->second});
+    }
+  }
+
+  const AliasAnalysis& aliases_;
+  std::span<const BufferLifetime> lifetimes_;
+  std::unordered_map<const Value*, size_t> positions_;
+  std::vector<Handover> handovers_;
+  std::vector<bool> gives_;
+  std::vector<bool> takes_;
+  int64_t instant_ = 0;
+};
+
 }  // namespace
 
 std::vector<Handover> find_handovers(const Program& program, const AliasAnalysis& aliases,
                                      std::span<const BufferLifetime> lifetimes) {
-  std::unordered_map<const Value*, size_t> positions;
-  for (size_t i = 0; i < lifetimes.size(); ++i) positions[lifetimes[i].buffer] = i;
-  std::vector<Handover> handovers;
-  std::vector<bool> gives(lifetimes.size(), false);
-  std::vector<bool> takes(lifetimes.size(), false);
-  int64_t instant = 0;
-  for (const auto& op : program.body()) {
-    ++instant;
-    for (const auto& [read, written] : in_place_pairs(*op)) {
-      const auto before = positions.find(read);
-      const auto after = positions.find(written);
-      if (before == positions.end() || after == positions.end()) continue;
-      if (gives[before->second] || takes[after->second]) continue;
-      if (!meet(lifetimes[before->second], lifetimes[after->second], instant)) continue;
-      if (num_uses(*op, read, aliases) > 1 || num_uses(*op, written, aliases) > 1) continue;
-      gives[before->second] = takes[after->second] = true;
-      handovers.push_back({before->second, after->second});
-    }
-  }
-  return handovers;
+  HandoverFinder finder(aliases, lifetimes);
+  finder.visit(program.body());
+  return finder.take();
 }
 
 }  // namespace hostjit

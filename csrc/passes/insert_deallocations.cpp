@@ -17,18 +17,20 @@ bool is_owned_by_program(ResultKind kind) {
   return kind == ResultKind::kAllocated || kind == ResultKind::kOwned;
 }
 
-}  // namespace
-
-void insert_deallocations(Program& program) {
-  Region& body = program.body();
-  std::erase_if(body, [](const auto& op) { return op->template is<Deallocate>(); });
-
-  const AliasAnalysis aliases(program);
+// Ends the life of what the ops of one region made, and of what those of its regions made.
+void insert_in(Region& body, const AliasAnalysis& aliases) {
   std::vector<Value*> buffers;
   std::unordered_map<const Value*, Op*> last_use;
   for (const auto& op : body) {
-    for_each_operand(*op, [&](Value* value, Access) {
-      for (const Value* root : aliases.roots(value)) last_use[root] = op.get();
+    const auto use = [&](const Op& user) {
+      for_each_operand(user, [&](Value* value, Access) {
+        for (const Value* root : aliases.roots(value)) last_use[root] = op.get();
+      });
+    };
+    use(*op);
+    for_each_region(*op, [&](std::string_view, NestedRegion& region) {
+      for_each_op(*region, use);
+      insert_in(*region, aliases);
     });
     for_each_result(*op, [&](Value* result, ResultKind kind) {
       if (!is_owned_by_program(kind) || aliases.escapes(result)) return;
@@ -49,6 +51,21 @@ void insert_deallocations(Program& program) {
       position = body.insert(std::next(position), std::move(op));
     }
   }
+}
+
+void erase_deallocations(Region& region) {
+  std::erase_if(region, [](const auto& op) { return op->template is<Deallocate>(); });
+  for (const auto& op : region) {
+    for_each_region(*op,
+                    [](std::string_view, NestedRegion& nested) { erase_deallocations(*nested); });
+  }
+}
+
+}  // namespace
+
+void insert_deallocations(Program& program) {
+  erase_deallocations(program.body());
+  insert_in(program.body(), AliasAnalysis(program));
 }
 
 }  // namespace hostjit

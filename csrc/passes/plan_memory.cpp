@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "ir/visitor.h"
 #include "passes/in_place_reuse.h"
 
 namespace hostjit {
@@ -46,9 +47,9 @@ SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
 
 void plan_memory(Program& program) {
   for (Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      if (auto* allocate = op->get_if<Allocate>()) allocate->offset = -1;
-    }
+    for_each_op(*region, [](Op& op) {
+      if (auto* allocate = op.get_if<Allocate>()) allocate->offset = -1;
+    });
   }
   const AliasAnalysis aliases(program);
   std::vector<BufferLifetime> lifetimes = buffer_lifetimes(program, aliases);

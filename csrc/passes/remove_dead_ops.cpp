@@ -19,7 +19,8 @@ class LiveOps {
  public:
   explicit LiveOps(const Program& program) : aliases_(program) {
     for (const Region* region : {&program.init(), &program.body()}) {
-      for (const auto& op : *region) add_writes(*op);
+      for_each_op(*region, [&](const Op& op) { add_writes(op); });
+      add_inner_ops(*region, nullptr);
     }
     for (const Value* input : program.inputs()) observe_memory(input);
     for (const Value* output : program.outputs()) {
@@ -27,9 +28,9 @@ class LiveOps {
       keep_producer(output);
     }
     for (const Region* region : {&program.init(), &program.body()}) {
-      for (const auto& op : *region) {
-        if (!is_removable(*op)) keep(op.get());
-      }
+      for_each_op(*region, [&](const Op& op) {
+        if (!is_removable(op)) keep(&op);
+      });
     }
     propagate();
   }
@@ -43,6 +44,15 @@ class LiveOps {
   }
 
  private:
+  void add_inner_ops(const Region& region, const Op* around) {
+    for (const auto& op : region) {
+      if (around) around_[op.get()] = around;
+      for_each_region(*op, [&](std::string_view, const NestedRegion& nested) {
+        add_inner_ops(*nested, op.get());
+      });
+    }
+  }
+
   void add_writes(const Op& op) {
     for_each_operand(op, [&](const Value* value, Access access) {
       if (!writes(access)) return;
@@ -68,6 +78,7 @@ class LiveOps {
     while (!work_.empty()) {
       const Op* op = work_.back();
       work_.pop_back();
+      if (const auto found = around_.find(op); found != around_.end()) keep(found->second);
       for_each_operand(*op, [&](const Value* value, Access access) {
         keep_producer(value);
         if (reads(access)) observe_memory(value);
@@ -76,6 +87,7 @@ class LiveOps {
   }
 
   AliasAnalysis aliases_;
+  std::unordered_map<const Op*, const Op*> around_;  // by op of a region, the op that has it
   std::unordered_map<const Value*, std::vector<const Op*>> writers_;  // by root
   std::unordered_set<const Value*> observed_;                         // roots
   std::unordered_set<const Op*> live_;
@@ -85,9 +97,9 @@ class LiveOps {
 void remove_unused_kernels(Program& program) {
   std::unordered_set<std::string> used;
   for (const Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      if (const auto* launch = op->get_if<LaunchKernel>()) used.insert(launch->kernel);
-    }
+    for_each_op(*region, [&](const Op& op) {
+      if (const auto* launch = op.get_if<LaunchKernel>()) used.insert(launch->kernel);
+    });
   }
   std::vector<std::string> unused;
   for (const auto& [name, kernel] : program.kernels()) {
@@ -96,19 +108,25 @@ void remove_unused_kernels(Program& program) {
   for (const std::string& name : unused) program.remove_kernel(name);
 }
 
+void remove_from(Region& region, const LiveOps& live) {
+  std::erase_if(region, [&](const auto& op) { return !live.contains(*op); });
+  for (const auto& op : region) {
+    for_each_region(*op,
+                    [&](std::string_view, NestedRegion& nested) { remove_from(*nested, live); });
+  }
+}
+
 }  // namespace
 
 void remove_dead_ops(Program& program) {
   const LiveOps live(program);
   std::vector<Value*> dead_results;
   for (Region* region : {&program.init(), &program.body()}) {
-    for (const auto& op : *region) {
-      if (!live.contains(*op)) std::ranges::copy(results_of(*op), std::back_inserter(dead_results));
-    }
+    for_each_op(*region, [&](const Op& op) {
+      if (!live.contains(op)) std::ranges::copy(results_of(op), std::back_inserter(dead_results));
+    });
   }
-  for (Region* region : {&program.body(), &program.init()}) {
-    std::erase_if(*region, [&](const auto& op) { return !live.contains(*op); });
-  }
+  for (Region* region : {&program.body(), &program.init()}) remove_from(*region, live);
   for (Value* result : dead_results) result->set_producer(nullptr);
   remove_unused_kernels(program);
 }

@@ -145,3 +145,33 @@ program @indices(%n: index, %x: tensor<f32, [4, 6], cpu>) {
             compiled.run([0, torch.ones(4, 6)], runtime)
         assert compiled.run([2, torch.ones(4, 6)], runtime) == [8, 4]
     assert hostjit.compile(program)(3, torch.ones(4, 6)) == (9, 3)
+
+
+def test_builders_of_regions_append_to_them() -> None:
+    program = ir.Program("power")
+    x = program.add_input("x", ir.TensorType("f32", [2]))
+    builder = ir.Builder(program)
+    begin, end = (
+        builder.create("index_constant", {"value": number}, ["index"]) for number in (0, 3)
+    )
+    y = builder.create("allocate", {}, [ir.TensorType("f32", [2])])
+    builder.create("copy", {"source": x, "out": y})
+    builder.create("for", {"begin": begin, "end": end}, ["index"])
+    body = builder.regions()["body"]
+    call = {"target": "aten::mul_.Tensor", "inputs": [x], "mutated": [y]}
+    body.create(
+        "aten_call",
+        {**call, "arguments": [ir.Operand(1), ir.Operand(0)], "aliases": [1]},
+        [ir.TensorType("f32", [2])],
+    )
+    program.set_outputs([y])
+    program.verify()
+    loop = program.ops[-1]
+    assert [op.name for op in loop.body] == ["aten_call"]
+    result = hostjit.compile(program)(torch.tensor([2.0, 3.0]))
+    assert result.tolist() == [16.0, 81.0]
+
+
+def test_a_builder_without_ops_has_no_regions() -> None:
+    with pytest.raises(hostjit.Error, match="no op was created yet"):
+        ir.Builder(ir.Program("empty")).regions()

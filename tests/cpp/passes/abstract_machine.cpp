@@ -54,6 +54,11 @@ void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
     }
     return;
   }
+  if (const auto* constant = op.get_if<IndexConstant>()) {
+    integers_[constant->result] = constant->value;
+    return;
+  }
+  if (has_regions(op)) return run_regions(op, memory);
   uint64_t seed = hash_of(op.location);
   if (!is_removable(op)) seed = mix(seed, ++num_effects_);
   const std::vector<OperandUse> uses = operand_uses(op);
@@ -65,6 +70,21 @@ void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
     if (writes(use.access)) write(use.value, seed = mix(seed, 1));
   }
   for (const Value* result : results_of(op)) make_result(op, result, seed, memory);
+}
+
+void AbstractMachine::run_regions(const Op& op, std::deque<Bytes>& memory) {
+  const auto run_all = [&](const Region& region) {
+    for (const auto& nested : region) run(*nested, memory);
+  };
+  const auto holds = [&](const Value* condition) { return read(condition).front() % 2 == 1; };
+  if (const auto* loop = op.get_if<For>()) {
+    const int64_t end = integers_.at(loop->end);
+    for (int64_t i = integers_.at(loop->begin); i < end; i += loop->step) run_all(*loop->body);
+  } else if (const auto* branch = op.get_if<If>()) {
+    run_all(holds(branch->condition) ? *branch->then : *branch->otherwise);
+  } else if (const auto* loop = op.get_if<While>()) {
+    for (int i = 0; i < 4 && holds(loop->condition); ++i) run_all(*loop->body);
+  }
 }
 
 uint8_t* AbstractMachine::new_memory(const Value* value, std::deque<Bytes>& memory) {

@@ -31,6 +31,8 @@ class AbstractMachine {
 
  private:
   void run(const Op& op, std::deque<Bytes>& memory);
+  // A condition holds if its byte is odd; a while ends after 4 iterations at the latest.
+  void run_regions(const Op& op, std::deque<Bytes>& memory);
   uint8_t* new_memory(const Value* value, std::deque<Bytes>& memory);
   void make_result(const Op& op, const Value* result, uint64_t seed, std::deque<Bytes>& memory);
   // Address of each element, row-major.
@@ -42,6 +44,7 @@ class AbstractMachine {
   Bytes arena_;
   std::deque<Bytes> frame_memory_;
   std::unordered_map<const Value*, uint8_t*> addresses_;
+  std::unordered_map<const Value*, int64_t> integers_;
   std::unordered_set<const Value*> live_;  // buffers of the body with bytes in the arena
   uint64_t num_effects_ = 0;
 };

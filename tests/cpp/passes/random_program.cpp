@@ -22,7 +22,7 @@ struct Tensor {
 class RandomProgram {
  public:
   explicit RandomProgram(uint32_t seed)
-      : random_(seed), program_(concat("random", seed)), builder_(program_) {}
+      : random_(seed), program_(concat("random", seed)), builder_{Builder(program_)} {}
 
   Program make(int num_steps) {
     program_.add_kernel({"k", "define void @k()"});
@@ -30,6 +30,8 @@ class RandomProgram {
     for (int i = 0; i < 3; ++i) {
       tensors_.push_back({program_.add_input(random_type(), concat("x", i)), true, false});
     }
+    flag_ = program_.add_input(TensorType::make(DType::kBool, {}), "flag");
+    tensors_.push_back({flag_, true, false});
     for (int i = 0; i < num_steps; ++i) add_step();
     while (open_ranges_ > 0) close_range();
     std::vector<Value*> outputs;
@@ -64,8 +66,8 @@ class RandomProgram {
 
   template <class Payload>
   void emit(Payload payload) {
-    builder_.set_location(concat("op", num_ops_++));
-    builder_.create(std::move(payload));
+    builder_.back().set_location(concat("op", num_ops_++));
+    builder_.back().create(std::move(payload));
   }
 
   void launch(std::vector<Value*> inputs, std::vector<Value*> in_out, std::vector<Value*> outputs) {
@@ -95,7 +97,7 @@ class RandomProgram {
   }
 
   void add_step() {
-    switch (below(16)) {
+    switch (below(18)) {
       case 0:
       case 1:
       case 2: return allocate_and(/*use_inputs=*/true);
@@ -112,6 +114,8 @@ class RandomProgram {
       case 13:
       case 14: return add_chain();
       case 15: return open_ranges_ > 0 && below(2) ? close_range() : open_range();
+      case 16:
+      case 17: return add_regions();
     }
   }
 
@@ -214,7 +218,47 @@ class RandomProgram {
 
   void fill_some() {
     const Tensor target = any_tensor();
-    if (target.is_writable) emit(Fill{.value = {below(9)}, .out = target.value});
+    if (target.is_writable) emit(Fill{.value = literal_for(target.value), .out = target.value});
+  }
+
+  void add_regions() {
+    if (builder_.size() > 3) return;
+    switch (below(3)) {
+      case 0: {
+        Value* begin = builder_.back().index_constant(0);
+        Value* end = builder_.back().index_constant(below(4));
+        For loop{.begin = begin, .end = end, .index = program_.add_value(IndexType{})};
+        emit(loop);
+        return fill_region(*loop.body);
+      }
+      case 1: {
+        While loop{.condition = flag_};
+        emit(loop);
+        return fill_region(*loop.body);
+      }
+      case 2: {
+        If branch{.condition = flag_};
+        emit(branch);
+        fill_region(*branch.then);
+        return fill_region(*branch.otherwise);
+      }
+    }
+  }
+
+  void fill_region(Region& region) {
+    const size_t num_outside = tensors_.size();
+    const int open_outside = std::exchange(open_ranges_, 0);
+    builder_.emplace_back(program_, region);
+    for (int64_t i = below(6); i > 0; --i) add_step();
+    while (open_ranges_ > 0) close_range();
+    builder_.pop_back();
+    open_ranges_ = open_outside;
+    tensors_.resize(num_outside);
+  }
+
+  Literal literal_for(const Value* value) {
+    if (value->tensor_type().dtype == DType::kBool) return {below(2) == 1};
+    return {below(9)};
   }
 
   void open_range() {
@@ -229,7 +273,8 @@ class RandomProgram {
 
   std::mt19937 random_;
   Program program_;
-  Builder builder_;
+  Value* flag_ = nullptr;
+  std::vector<Builder> builder_;  // of the regions around what is added
   std::vector<Tensor> tensors_;
   int num_ops_ = 0;
   int open_ranges_ = 0;
