@@ -16,8 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.recorder import record
@@ -72,28 +75,57 @@ def trace_functional(
     live = [*inputs, *attributes.values()]
     _refuse_overlap(module, inputs)
     fakes = [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in live]
-    recipe = _Recipe(module, len(inputs), list(attributes))
+    recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
     with (
         _kept_whole(KEPT_OPERATORS),
         torch.no_grad(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
-    live.extend(lift_constants(traced))
+    live.extend(_finish(traced, recipe))
     rename_placeholders(traced, module)
+    traced.recompile()
+    return FunctionalGraph(traced, live, len(inputs), tuple(recipe.mutated))
+
+
+def _finish(traced: torch.fx.GraphModule, recipe: _Recipe) -> list[torch.Tensor]:
+    """Check and tidy a fresh trace; return what its last placeholders are for, its constants."""
+    constants = lift_constants(traced)
     correct_result_types(traced.graph)
     check_targets(traced)
     check_aliasing(traced, recipe.output_storages)
     remove_dead_nodes(traced.graph)
-    traced.recompile()
-    return FunctionalGraph(traced, live, len(inputs), tuple(recipe.mutated))
+    return constants
+
+
+def _trace_region(
+    module: torch.fx.GraphModule, operands: Sequence[torch.Tensor], fake_mode: Any
+) -> Region:
+    """Trace a region of a higher-order operator, while the graph around it is being traced."""
+    attributes = _tensor_attributes(module)
+    recipe = _Recipe(module, len(operands), list(attributes), fake_mode)
+    with _disable_current_modes():
+        with fake_mode:
+            fakes = [fake_mode.from_tensor(tensor) for tensor in attributes.values()]
+        traced = record(recipe, [*operands, *fakes], fake_mode)
+    if recipe.mutated:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            "a region of a higher-order operator changes what it is given",
+            hint="change a clone, and return it",
+        )
+    constants = [*attributes.values(), *_finish(traced, recipe)]
+    return Region(traced, constants)
 
 
 class _Recipe:
     """The function that is traced: interpret on functional tensors, then give back plain ones."""
 
-    def __init__(self, module: torch.fx.GraphModule, count: int, attributes: list[str]) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, count: int, attributes: list[str], fake_mode: Any
+    ) -> None:
         self._module = module
+        self._fake_mode = fake_mode
         self._count = count
         self._attributes = attributes
         self.mutated: list[int] = []
@@ -103,9 +135,11 @@ class _Recipe:
         with FunctionalTensorMode():
             wrapped: list[Any] = [FunctionalTensor.to_functional(arg) for arg in args]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=True))
-            interpreter = _Interpreter(self._module, attributes)
+            interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             with Decompositions():  # type: ignore[no-untyped-call]
                 results = interpreter.run(*wrapped[: self._count])
+            if isinstance(results, torch.Tensor):  # of a region with one
+                results = [results]
             outputs = [self._unwrap(result) for result in results]
             self.output_storages = [storage_of(result) for result in results]
             self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
@@ -162,14 +196,26 @@ class _Recipe:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    def __init__(self, module: torch.fx.GraphModule, attributes: dict[str, Any]) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, attributes: dict[str, Any], fake_mode: Any
+    ) -> None:
         super().__init__(module)
         self._tensor_attributes = attributes
+        self._fake_mode = fake_mode
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target in self._tensor_attributes:
             return self._tensor_attributes[target]
         return super().get_attr(target, args, kwargs)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if not isinstance(target, HigherOrderOperator):
+            return super().call_function(target, args, kwargs)
+
+        def trace(module: torch.fx.GraphModule, operands: Sequence[torch.Tensor]) -> Region:
+            return _trace_region(module, operands, self._fake_mode)
+
+        return trace_higher_order(target, args, trace, self._fake_mode)
 
 
 @contextlib.contextmanager

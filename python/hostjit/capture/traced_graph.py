@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from hostjit.capture.control_flow import CONTROL_OPERATORS
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import is_library_file
 
@@ -85,9 +87,10 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
                 hint="keep it in a tensor, or run this function eagerly",
             )
         target = node.target
-        if isinstance(target, torch._ops.OpOverload) or getattr(target, "__name__", "") == (
-            "getitem"
-        ):
+        # What is left of attributes are the regions of control operators.
+        if node.op == "get_attr" or target in CONTROL_OPERATORS or target is operator.getitem:
+            continue
+        if isinstance(target, torch._ops.OpOverload):
             continue
         raise CaptureError(
             CaptureFailure.UNSUPPORTED_PROGRAM,
@@ -138,6 +141,8 @@ def remove_dead_nodes(graph: torch.fx.Graph) -> None:
                 continue
             if not schema.returns:
                 continue
+        if node.target in CONTROL_OPERATORS:
+            continue  # what is inside may draw random numbers
         graph.erase_node(node)
 
 

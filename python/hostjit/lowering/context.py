@@ -31,6 +31,7 @@ class LoweringContext:
         program: the Host IR program.
         location: "file:line" of the ops created from now on, or "".
         kernels: names of the kernels added so far.
+        buffers: what was allocated so far, in this region.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,6 +41,18 @@ class LoweringContext:
         self._values: dict[Node, _C.Value] = {}
         self._tuples: dict[Node, list[_C.Value]] = {}
         self.kernels: set[str] = set()
+        self.buffers: set[_C.Value] = set()
+
+    def regions(self) -> dict[str, LoweringContext]:
+        """Return contexts that write the regions of the op created last, by their names."""
+        return {name: self._inside(builder) for name, builder in self._builder.regions().items()}
+
+    def _inside(self, builder: _C.Builder) -> LoweringContext:
+        inner = LoweringContext.__new__(LoweringContext)
+        inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
+        inner._builder = builder
+        inner._values, inner._tuples, inner.buffers = {}, {}, set()
+        return inner
 
     def add_input(self, node: Node) -> None:
         """Make the placeholder an input of the program."""
@@ -54,7 +67,7 @@ class LoweringContext:
         return next(candidate for candidate in candidates if candidate not in taken)
 
     def create(
-        self, op: str, fields: dict[str, Any], result_types: Sequence[_C.TensorType] = ()
+        self, op: str, fields: dict[str, Any], result_types: Sequence[_C.TensorType | str] = ()
     ) -> Any:
         """Append one op; returns its result, a list of results, or None."""
         return self._builder.create(op, fields, list(result_types), self.location)
@@ -75,9 +88,19 @@ class LoweringContext:
 
     def allocate(self, node: Node) -> _C.Value:
         """Reserve memory for the result of `node` and bind it."""
-        value: _C.Value = self.create("allocate", {}, [tensor_type(node.meta["val"])])
+        value = self.new_buffer(node.meta["val"])
         self.bind(node, value)
         return value
+
+    def new_buffer(self, shape: torch.Tensor) -> _C.Value:
+        """Reserve memory for a tensor like `shape`."""
+        value: _C.Value = self.create("allocate", {}, [tensor_type(shape)])
+        self.buffers.add(value)
+        return value
+
+    def bind_all(self, node: Node, values: Sequence[_C.Value]) -> None:
+        """Make `values` the values of `node`, whose value is a tuple."""
+        self._tuples[node] = list(values)
 
     def view(self, node: Node, source: Node) -> None:
         """Bind `node` to a view of the memory of `source`, as their strides and offsets say."""

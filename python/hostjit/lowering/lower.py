@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch.fx import Graph, Node
 
 from hostjit import _C
@@ -11,6 +13,7 @@ from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # register
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.control_rules import CONTROL_RULES
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
@@ -32,6 +35,13 @@ def lower(graph: Graph, name: str) -> _C.Program:
     for node in graph.nodes:
         if node.op == "placeholder":
             context.add_input(node)
+    lower_nodes(context, graph)
+    context.program.set_outputs([context.value(result) for result in results_of(graph)])
+    return context.program
+
+
+def lower_nodes(context: LoweringContext, graph: Graph) -> None:
+    """Lower a graph whose placeholders have values."""
     profile = _C.profile_ranges()
     for item in schedule(graph):
         if profile:
@@ -42,17 +52,35 @@ def lower(graph: Graph, name: str) -> _C.Program:
             _lower_node(context, item)
         if profile:
             context.create("range_pop", {})
+
+
+def results_of(graph: Graph) -> Sequence[Node]:
+    """Return the results of a graph, all tensors."""
     results = graph.output_node().args[0]
     assert isinstance(results, (tuple, list))
-    context.program.set_outputs([context.value(result) for result in results])
-    return context.program
+    return results  # type: ignore[return-value]
 
 
 def _lower_node(context: LoweringContext, node: Node) -> None:
     context.location = source_location(node) or ""
+    control = CONTROL_RULES.get(node.target)
+    if control is not None:
+        control(context, node, _lower_region)
+        return
     rule = lowers.find(node.target)
     if rule is None or not rule(context, node):
         context.aten_call(node)
+
+
+def _lower_region(
+    context: LoweringContext, graph: Graph, operands: Sequence[_C.Value]
+) -> list[_C.Value]:
+    """Lower the graph of a region on `operands`, and return the values of its results."""
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, operand in zip(placeholders, operands, strict=True):
+        context.bind(node, operand)
+    lower_nodes(context, graph)
+    return [context.value(result) for result in results_of(graph)]
 
 
 def _label(item: PointwiseGroup | Node) -> str:

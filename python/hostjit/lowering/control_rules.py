@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Higher-order operators that control the flow, as ops with regions.
+
+What a region makes is gone at its end: its results are copied to buffers of the region outside,
+which hold the results, or the state that a loop carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from hostjit import _C
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.types import tensor_type
+
+__all__ = ["CONTROL_RULES"]
+
+# Lowers a graph on values for its placeholders; returns the values of its results.
+LowerRegion = Callable[[LoweringContext, Graph, Sequence[_C.Value]], list[_C.Value]]
+
+
+def lower_cond(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
+    """cond(predicate, true_graph, false_graph, operands) -> if."""
+    predicate, *branches, operands = node.args
+    values = _values(context, operands)
+    buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
+    context.create("if", {"condition": context.value(predicate)})
+    regions = context.regions()
+    for name, branch in zip(("then", "else"), branches, strict=True):
+        _copy_all(regions[name], lower(regions[name], _graph(branch), values), buffers)
+    context.bind_all(node, buffers)
+
+
+def lower_while_loop(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
+    """while_loop(condition_graph, body_graph, carried, additional) -> while."""
+    condition, body, carried, additional = node.args
+    assert isinstance(condition, Node)
+    buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
+    _copy_all(context, _values(context, carried), buffers)
+    operands = [*buffers, *_values(context, additional)]
+    goes_on = context.create("allocate", {}, [_C.TensorType("bool", [])])
+    _copy_all(context, lower(context, _graph(condition), operands), [goes_on])
+    context.create("while", {"condition": goes_on})
+    inside = context.regions()["body"]
+    _copy_all(inside, _apart(inside, lower(inside, _graph(body), operands), node), buffers)
+    _copy_all(inside, lower(inside, _graph(condition), operands), [goes_on])
+    context.bind_all(node, buffers)
+
+
+def lower_map(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
+    """map_impl(graph, walked, operands) -> for."""
+    graph, walked, operands = node.args
+    _lower_walk(context, node, _graph(graph), (), walked, operands, lower)
+
+
+def lower_scan(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
+    """scan(graph, carried, walked, additional) -> for."""
+    graph, carried, walked, operands = node.args
+    _lower_walk(context, node, _graph(graph), carried, walked, operands, lower)
+
+
+CONTROL_RULES: dict[Any, Callable[[LoweringContext, Node, LowerRegion], None]] = {
+    torch.ops.higher_order.cond: lower_cond,
+    torch.ops.higher_order.while_loop: lower_while_loop,
+    torch.ops.higher_order.map_impl: lower_map,
+    torch.ops.higher_order.scan: lower_scan,
+}
+
+
+def _lower_walk(
+    context: LoweringContext,
+    node: Node,
+    graph: Graph,
+    carried: Any,
+    walked: Any,
+    operands: Any,
+    lower: LowerRegion,
+) -> None:
+    """Run a graph on the slices of `walked`, one after the other, with state that is carried."""
+    buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
+    state, stacked = buffers[: len(carried)], buffers[len(carried) :]
+    _copy_all(context, _values(context, carried), state)
+    begin, end = (
+        context.create("index_constant", {"value": number}, ["index"])
+        for number in (0, walked[0].meta["val"].shape[0])
+    )
+    index = context.create("for", {"begin": begin, "end": end}, ["index"])
+    inside = context.regions()["body"]
+    slices = [_slice(inside, context.value(source), source.meta["val"], index) for source in walked]
+    results = lower(inside, graph, [*state, *slices, *_values(context, operands)])
+    places = [
+        _slice(inside, buffer, shape, index)
+        for buffer, shape in zip(stacked, node.meta["val"][len(state) :], strict=True)
+    ]
+    _copy_all(inside, results[len(state) :], places)
+    _copy_all(inside, _apart(inside, results[: len(state)], node), state)
+    context.bind_all(node, buffers)
+
+
+def _slice(
+    context: LoweringContext, source: _C.Value, shape: torch.Tensor, index: _C.Value
+) -> _C.Value:
+    """The part of `source` at `index` of its first dimension."""
+    value: _C.Value = context.create(
+        "aten_call",
+        {
+            "target": "aten::select.int",
+            "inputs": [source, index],
+            "arguments": [_C.Operand(0), 0, _C.Operand(1)],
+            "aliases": [0],
+        },
+        [tensor_type(shape.select(0, 0))],
+    )
+    return value
+
+
+def _apart(context: LoweringContext, values: Sequence[_C.Value], node: Node) -> list[_C.Value]:
+    """`values`, with copies of those that may share memory with the state they are copied to."""
+    result = []
+    for value, shape in zip(values, node.meta["val"], strict=False):
+        if value not in context.buffers:
+            copy = context.new_buffer(shape)
+            _copy_all(context, [value], [copy])
+            value = copy
+        result.append(value)
+    return result
+
+
+def _copy_all(
+    context: LoweringContext, sources: Sequence[_C.Value], targets: Sequence[_C.Value]
+) -> None:
+    for source, target in zip(sources, targets, strict=True):
+        context.create("copy", {"source": source, "out": target})
+
+
+def _values(context: LoweringContext, nodes: Any) -> list[_C.Value]:
+    return [context.value(node) for node in nodes]
+
+
+def _graph(attribute: Any) -> Graph:
+    """The graph of a region."""
+    module = getattr(attribute.graph.owning_module, attribute.target)
+    graph: Graph = module.graph
+    return graph

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Higher-order operators that control the flow: cond, while_loop, map and scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
+
+import hostjit
+
+RUNTIMES = ["jit", "evaluator"]
+
+
+def check(function: Callable[..., Any], runtime: str, *calls: tuple[Tensor, ...]) -> Any:
+    """Compare with eager on each call; return the compiled function."""
+    compiled = hostjit.compile(function, runtime=runtime)
+    with torch.no_grad():
+        for args in calls:
+            assert_close(compiled(*args), function(*args))
+    return compiled
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_cond_takes_the_branch_of_each_call(runtime: str) -> None:
+    def choose(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos() * 2, (x,)) + 1
+
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1)).abs()
+    compiled = check(choose, runtime, (x,), (-x,), (x * 2,))
+    assert "if(condition=" in compiled.host_ir()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_cond_with_several_results_constants_and_captured_tensors(runtime: str) -> None:
+    weight = torch.arange(12.0).reshape(3, 4)
+
+    def choose(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def yes(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return x @ weight.t(), y + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+        def no(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return (x * torch.tensor(2.0)) @ weight.t(), y.clone()
+
+        return torch.cond(y.sum() > 0, yes, no, (x, y))
+
+    x, y = torch.ones(2, 4), torch.ones(5, 4)
+    check(choose, runtime, (x, y), (x, -y), (x * 3, y))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_cond_inside_cond(runtime: str) -> None:
+    def choose(x: Tensor) -> Tensor:
+        def outer(x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 10, lambda x: x * 2, lambda x: x * 3, (x + 1,))
+
+        return torch.cond(x.sum() > 0, outer, lambda x: x - 1, (x,))
+
+    x = torch.ones(4)
+    check(choose, runtime, (x,), (x * 5,), (-x,))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_while_loop_runs_as_often_as_its_condition_says(runtime: str) -> None:
+    def iterate(i: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x.sin()), (i, x))
+
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    calls = [(torch.tensor(start), x) for start in (0, 3, 5, 9)]
+    compiled = check(iterate, runtime, *calls)
+    assert len(compiled.specializations) == 1
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_while_loop_that_exchanges_its_state(runtime: str) -> None:
+    def fibonacci(n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a, b = torch.tensor(0), torch.tensor(1)
+        return while_loop(
+            lambda n, a, b: n > 0, lambda n, a, b: (n - 1, b.clone(), a + b), (n, a, b)
+        )
+
+    def exchange(n: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return while_loop(
+            lambda n, x, y: n > 0,
+            lambda n, x, y: (n - 1, y.clone(), x * 2),
+            (n, x, y),
+        )
+
+    check(fibonacci, runtime, (torch.tensor(10),), (torch.tensor(0),))
+    check(exchange, runtime, (torch.tensor(3), torch.ones(2, 2), torch.zeros(2, 2)))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_newtons_method_until_it_converges(runtime: str) -> None:
+    def root(a: Tensor) -> Tensor:
+        def unfinished(x: Tensor, a: Tensor) -> Tensor:
+            return ((x * x - a).abs() > 1e-4 * a).any()
+
+        def step(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+            return (x + a / x) / 2, a.clone()
+
+        return while_loop(unfinished, step, (torch.ones_like(a), a))[0]
+
+    check(root, runtime, (torch.tensor([2.0, 9.0, 100.0]),), (torch.tensor([1.0, 1.0, 1.0]),))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_map_works_on_each_row(runtime: str) -> None:
+    def rows(x: Tensor, y: Tensor) -> Tensor:
+        return map_rows(lambda row, y: row.softmax(-1) @ y, x, y)
+
+    x = torch.arange(24.0).reshape(3, 2, 4)
+    check(rows, runtime, (x, torch.ones(4, 2)), (x.transpose(1, 2).contiguous().mT, x[0].mT[:, :2]))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_carries_a_state(runtime: str, reverse: bool) -> None:
+    def cumulate(x: Tensor) -> tuple[Tensor, Tensor]:
+        return scan(
+            lambda carry, row: (carry * 0.5 + row, carry * 2),
+            torch.zeros(4),
+            x,
+            dim=0,
+            reverse=reverse,
+        )
+
+    x = torch.arange(20.0).reshape(5, 4)
+    compiled = check(cumulate, runtime, (x,), (x * 2,))
+    assert "for(begin=" in compiled.host_ir()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_random_numbers_inside_a_branch_are_eagers(runtime: str) -> None:
+    def draw(x: Tensor) -> Tensor:
+        y = torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x + 1, (x,))
+        return y + torch.rand(3)
+
+    compiled = hostjit.compile(draw, runtime=runtime)
+    for sign in (1.0, -1.0, 1.0):
+        x = torch.full((3,), sign)
+        results = []
+        for function in (compiled, draw):
+            torch.manual_seed(3)
+            with torch.no_grad():
+                results.append(function(x))
+        assert_close(results[0], results[1])
+
+
+def test_other_higher_order_operators_run_eagerly() -> None:
+    def products(x: Tensor) -> Tensor:
+        result: Tensor = associative_scan(lambda a, b: a * b, x, dim=0, combine_mode="generic")
+        return result
+
+    def generic(x: Tensor) -> Tensor:
+        return torch._higher_order_ops.strict_mode(lambda x: x * 2, (x,)) + products(x)
+
+    compiled = hostjit.compile(generic, fallback=True)
+    x = torch.arange(1.0, 5.0)
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly.*strict_mode"):
+        found = compiled(x)
+    with torch.no_grad():
+        assert_close(found, generic(x))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_checkpoints_are_seen_through(runtime: str) -> None:
+    def block(x: Tensor) -> Tensor:
+        return checkpoint(lambda x: (x.sin() + 1).tanh(), x, use_reentrant=False) * 2
+
+    check(block, runtime, (torch.arange(6.0),))
+
+
+def test_an_error_inside_a_loop_is_eagers() -> None:
+    def iterate(i: Tensor, x: Tensor, index: Tensor) -> Tensor:
+        def step(i: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return i + 1, x[index + i]
+
+        return while_loop(lambda i, x: i < 5, step, (i, x))[1]
+
+    compiled = hostjit.compile(iterate)
+    x, index = torch.arange(4.0), torch.arange(4) % 2
+    with torch.no_grad():
+        for _ in range(2):
+            with pytest.raises(IndexError, match="out of"):
+                compiled(torch.tensor(0), x, index)
+        assert_close(compiled(torch.tensor(4), x, index - 4), x[index])
