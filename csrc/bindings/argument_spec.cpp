@@ -109,6 +109,9 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) return false;
   switch (kind_) {
     case Kind::kTensor: leaves.push_back(value); return guard_->matches(THPVariable_Unpack(value));
+    case Kind::kTensorOfAnySize:
+      leaves.push_back(value);
+      return guard_->matches_of_any_size(THPVariable_Unpack(value));
     case Kind::kEqual: return equal(value, expected_.get());
     case Kind::kFloat: return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
     case Kind::kComplex:
@@ -140,6 +143,16 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
     case Kind::kIdentity: break;
   }
   return false;
+}
+
+void ArgumentNode::free_sizes(const std::vector<bool>& positions, size_t& leaf) {
+  if (kind_ == Kind::kTensor && positions[leaf++]) kind_ = Kind::kTensorOfAnySize;
+  for (ArgumentNode& child : children_) child.free_sizes(positions, leaf);
+}
+
+void ArgumentSpec::free_sizes(const std::vector<bool>& positions) {
+  size_t leaf = 0;
+  for (ArgumentNode& node : nodes_) node.free_sizes(positions, leaf);
 }
 
 int ArgumentNode::traverse(visitproc visit, void* arg) const {

@@ -13,8 +13,12 @@
 
 namespace hostjit {
 
-// Tensor leaves of one call, borrowed from its arguments.
-using Leaves = c10::SmallVector<PyObject*, 16>;
+class ProgramRow;
+
+// Tensor leaves of one call, borrowed from its arguments, and the row that answers it.
+struct Leaves : c10::SmallVector<PyObject*, 16> {
+  ProgramRow* row = nullptr;
+};
 
 // What one argument has to look like, recursively. Built from an example value:
 //   torch.Tensor, Parameter       the exact type and a TensorGuard; becomes a leaf
@@ -29,11 +33,24 @@ class ArgumentNode {
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.
   bool match(PyObject* value, Leaves& leaves) const;
 
+  // Lets the tensors of `positions` have any sizes and strides; `leaf` counts tensors.
+  void free_sizes(const std::vector<bool>& positions, size_t& leaf);
+
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kTensor, kIdentity, kEqual, kFloat, kComplex, kTuple, kList, kDict };
+  enum class Kind {
+    kTensor,
+    kTensorOfAnySize,
+    kIdentity,
+    kEqual,
+    kFloat,
+    kComplex,
+    kTuple,
+    kList,
+    kDict
+  };
   bool match_children(PyObject* const* values, Leaves& leaves) const;
 
   Kind kind_;
@@ -53,6 +70,9 @@ class ArgumentSpec {
 
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;
+
+  // Lets the tensor leaves of these positions have any sizes and strides: rows look at them.
+  void free_sizes(const std::vector<bool>& positions);
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

@@ -31,7 +31,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
-    const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs) {
+    const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
+    const py::object& row_guard) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -45,15 +46,17 @@ std::shared_ptr<Specialization> make_specialization(
   options.route = route.ptr();
   options.runtime = runtime_from_python(runtime);
   options.reuse_outputs = reuse_outputs;
+  options.row_guard = row_guard.ptr();
   return std::make_shared<Specialization>(options);
 }
 
 bool fits(const TensorType& type, const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided || !type.is_static() ||
-      tensor.scalar_type() != to_torch(type.dtype) || tensor.device() != to_torch(type.device) ||
-      tensor.sizes() != at::IntArrayRef(type.sizes())) {
+  if (tensor.layout() != at::kStrided || tensor.scalar_type() != to_torch(type.dtype) ||
+      tensor.device() != to_torch(type.device) || tensor.dim() != type.rank()) {
     return false;
   }
+  if (!type.is_static()) return true;  // the row says
+  if (tensor.sizes() != at::IntArrayRef(type.sizes())) return false;
   return tensor.strides() == at::IntArrayRef(type.static_strides()) ||
          (type.is_contiguous() && tensor.is_contiguous());
 }
@@ -94,6 +97,25 @@ void check_inputs(const Program& program, const py::sequence& arguments) {
   }
 }
 
+// The row that answers a call with these inputs. Throws Error for inputs that don't fit.
+ProgramRow& checked_row(CompiledProgram& program, const py::sequence& arguments) {
+  check_inputs(program.program(), arguments);
+  if (ProgramRow* row = program.only_row()) return *row;
+  const auto tensor = [&](size_t i) -> const at::Tensor& {
+    return THPVariable_Unpack(py::object(arguments[i]).ptr());
+  };
+  ProgramRow& row = program.rows()->get(program.rows()->sizes_of(tensor).value());
+  const Program found = program.rows()->program_of(row);
+  for (size_t i = 0; i < found.inputs().size(); ++i) {
+    const Value& input = *found.inputs()[i];
+    if (!input.is_tensor()) continue;
+    HOSTJIT_CHECK(fits(input.tensor_type(), tensor(i)), "program '", found.name(), "': input %",
+                  input.name(), " is ", describe(tensor(i)), ", expected ", to_string(input.type()),
+                  " with these sizes of the other inputs");
+  }
+  return row;
+}
+
 void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
   if (input.is_tensor()) {
     call.add_tensor(argument.ptr());
@@ -108,13 +130,13 @@ void add_input(ProgramCall& call, const Value& input, const py::handle& argument
 py::object run_program(CompiledProgram& program, const py::sequence& arguments,
                        const std::optional<std::string>& runtime) {
   const std::vector<Value*>& inputs = program.program().inputs();
-  check_inputs(program.program(), arguments);
+  ProgramRow& row = checked_row(program, arguments);
   const RuntimeChoice choice = runtime_from_python(runtime);
   const bool evaluator = choice == RuntimeChoice::kEvaluator ||
                          (choice == RuntimeChoice::kKnob && !host_ir_jit_enabled());
-  ProgramCall call(program);
+  ProgramCall call(program, row);
   for (size_t i = 0; i < inputs.size(); ++i) add_input(call, *inputs[i], arguments[i]);
-  if (!call.run(evaluator ? program.evaluator_main() : program.jit_main())) {
+  if (!call.run(evaluator ? program.evaluator_main(row) : program.jit_main())) {
     throw py::error_already_set();
   }
   py::list outputs;
@@ -144,6 +166,15 @@ void bind_call_path(py::module_& module) {
       .def_property_readonly(
           "program",
           [](const CompiledProgram& p) { return std::make_shared<Program>(p.program().clone()); })
+      .def_property_readonly(
+          "symbols",
+          [](const CompiledProgram& p) {
+            return p.rows() ? p.rows()->symbols().input_names() : std::vector<std::string>();
+          },
+          "Sizes of inputs that each call may have anew, by name, in the order of their ops.")
+      .def_property_readonly(
+          "num_rows", [](const CompiledProgram& p) { return p.rows() ? p.rows()->size() : 1; },
+          "Combinations of sizes that calls had, as far as they are kept; 1 without symbols.")
       .def("host_ir", [](const CompiledProgram& p) { return to_string(p.program()); })
       .def(
           "llvm_ir",
@@ -192,13 +223,15 @@ void bind_call_path(py::module_& module) {
       "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', "
       "i),\n"
       "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
-      "('call', callable, nodes).")
+      "('call', callable, nodes). row_guard(sizes), for a program with symbols: whether it may "
+      "answer\n"
+      "calls with these values of program.symbols; asked once for each.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
-           py::arg("reuse_outputs") = false)
+           py::arg("reuse_outputs") = false, py::arg("row_guard") = py::none())
       .def_property_readonly("program", &Specialization::program);
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });

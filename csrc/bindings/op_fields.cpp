@@ -18,8 +18,13 @@ namespace {
 class FieldsFromPython {
  public:
   FieldsFromPython(const std::shared_ptr<Program>& program, std::string_view op,
-                   const py::dict& fields, const py::sequence& result_types)
-      : program_(program), op_(op), fields_(fields), result_types_(result_types) {}
+                   const py::dict& fields, const py::sequence& result_types,
+                   const std::vector<std::string>& result_names)
+      : program_(program),
+        op_(op),
+        fields_(fields),
+        result_types_(result_types),
+        result_names_(result_names) {}
 
   void operand(std::string_view name, Value*& value, Access) {
     const std::optional<py::object> found = find(name);
@@ -80,7 +85,11 @@ class FieldsFromPython {
   Value* next_result() {
     HOSTJIT_CHECK(next_type_ < result_types_.size(), op_, ": the type of result ", next_type_,
                   " is missing");
-    return program_->add_value(type_from_python(result_types_[next_type_++]));
+    const size_t position = next_type_++;
+    const std::string name = position < result_names_.size() ? result_names_[position] : "";
+    HOSTJIT_CHECK(!program_->has_name(name), op_, ": a value %", name,
+                  " exists, expected a new name");
+    return program_->add_value(type_from_python(result_types_[position]), name);
   }
   std::string names() const {
     std::string text;
@@ -91,6 +100,10 @@ class FieldsFromPython {
   static void convert(const py::object& from, Literal& to) { to = literal_from_python(from); }
   static void convert(const py::object& from, std::vector<Literal>& to) {
     for (const py::handle item : from) to.push_back(literal_from_python(item));
+  }
+  static void convert(const py::object& from, Dim& to) { to = dim_from_python(from); }
+  static void convert(const py::object& from, std::vector<Dim>& to) {
+    for (const py::handle item : from) to.push_back(dim_from_python(item));
   }
   static void convert(const py::object& from, IndexOperation& to) {
     to = index_operation_from_string(from.cast<std::string>());
@@ -104,6 +117,7 @@ class FieldsFromPython {
   std::string_view op_;
   const py::dict& fields_;
   const py::sequence& result_types_;
+  const std::vector<std::string>& result_names_;
   size_t next_type_ = 0;
   std::vector<std::string> seen_;
 };
@@ -141,6 +155,14 @@ struct FieldsToPython {
   void attribute(std::string_view name, const std::vector<Literal>& values, const auto&) {
     set(name, literal_to_python({Literal::List(values)}));
   }
+  void attribute(std::string_view name, const Dim& value, const auto&) {
+    set(name, dim_to_python(value));
+  }
+  void attribute(std::string_view name, const std::vector<Dim>& values, const auto&) {
+    py::list list;
+    for (const Dim& value : values) list.append(dim_to_python(value));
+    set(name, list);
+  }
   void attribute(std::string_view name, IndexOperation value, const auto&) {
     set(name, py::str(std::string(to_string(value))));
   }
@@ -153,16 +175,17 @@ struct FieldsToPython {
 }  // namespace
 
 OpVariant op_from_python(const std::shared_ptr<Program>& program, const std::string& name,
-                         const py::dict& fields, const py::sequence& result_types) {
+                         const py::dict& fields, const py::sequence& result_types,
+                         const std::vector<std::string>& result_names) {
   std::string valid;
-#define HOSTJIT_OP_BY_NAME(type)                                               \
-  if (name == type::kInfo.name) {                                              \
-    type payload;                                                              \
-    FieldsFromPython visitor(program, type::kInfo.name, fields, result_types); \
-    type::fields(payload, visitor);                                            \
-    visitor.finish();                                                          \
-    return payload;                                                            \
-  }                                                                            \
+#define HOSTJIT_OP_BY_NAME(type)                                                             \
+  if (name == type::kInfo.name) {                                                            \
+    type payload;                                                                            \
+    FieldsFromPython visitor(program, type::kInfo.name, fields, result_types, result_names); \
+    type::fields(payload, visitor);                                                          \
+    visitor.finish();                                                                        \
+    return payload;                                                                          \
+  }                                                                                          \
   valid += concat(valid.empty() ? "" : ", ", type::kInfo.name);
   HOSTJIT_FOR_EACH_OP(HOSTJIT_OP_BY_NAME)
 #undef HOSTJIT_OP_BY_NAME
@@ -177,6 +200,20 @@ py::list ops_to_python(const std::shared_ptr<Program>& program, const Region& re
     ops.append(PyOp{std::string(op->name()), op->location, to_string(*op), visitor.fields});
   }
   return ops;
+}
+
+Dim dim_from_python(const py::handle& dim) {
+  if (py::isinstance<py::str>(dim)) {
+    auto name = dim.cast<std::string>();
+    HOSTJIT_CHECK(!name.empty(), "a symbol has no name");
+    return Dim::make_symbol(std::move(name));
+  }
+  return dim.cast<int64_t>();
+}
+
+py::object dim_to_python(const Dim& dim) {
+  if (dim.is_constant()) return py::int_(dim.value);
+  return py::str(dim.symbol);
 }
 
 Type type_from_python(const py::handle& type) {

@@ -28,21 +28,14 @@ struct PyBuilder {
 std::vector<Dim> dims_from_python(const py::sequence& items) {
   std::vector<Dim> dims;
   for (const py::handle item : items) {
-    if (py::isinstance<py::str>(item)) {
-      dims.push_back(Dim::make_symbol(item.cast<std::string>()));
-    } else {
-      dims.emplace_back(item.cast<int64_t>());
-    }
+    dims.push_back(dim_from_python(item));
   }
   return dims;
 }
 
 py::list dims_to_python(const std::vector<Dim>& dims) {
   py::list items;
-  for (const Dim& dim : dims) {
-    items.append(dim.is_constant() ? py::object(py::int_(dim.value))
-                                   : py::object(py::str(dim.symbol)));
-  }
+  for (const Dim& dim : dims) items.append(dim_to_python(dim));
   return items;
 }
 
@@ -55,10 +48,11 @@ std::vector<PyValue> wrap(const std::shared_ptr<Program>& program,
 }
 
 py::object create(PyBuilder& self, const std::string& name, const py::dict& fields,
-                  const py::sequence& result_types, const std::string& location) {
+                  const py::sequence& result_types, const std::string& location,
+                  const std::vector<std::string>& result_names) {
   Builder builder(*self.program, *self.region);
   builder.set_location(location);
-  Op& op = builder.create(op_from_python(self.program, name, fields, result_types));
+  Op& op = builder.create(op_from_python(self.program, name, fields, result_types, result_names));
   self.last = &op;
   const std::vector<PyValue> results = wrap(self.program, results_of(op));
   if (results.empty()) return py::none();
@@ -183,9 +177,12 @@ void bind_program(py::module_& module) {
              return PyBuilder{program, &program->body()};
            }),
            py::arg("program"))
-      .def("create", &create, py::arg("op"), py::arg("fields"),
-           py::arg("result_types") = py::tuple(), py::arg("location") = "",
-           "Appends one op; returns its result, a list of results, or None.")
+      .def(
+          "create", &create, py::arg("op"), py::arg("fields"),
+          py::arg("result_types") = py::tuple(), py::arg("location") = "",
+          py::arg("result_names") = std::vector<std::string>(),
+          "Appends one op; returns its result, a list of results, or None. Results without a name\n"
+          "are numbered.")
       .def("regions", &regions, "Builders of the regions of the op created last, by their names.");
   module.def(
       "parse",

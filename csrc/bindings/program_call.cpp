@@ -29,10 +29,9 @@ int32_t call_with_warnings(MainFunction main, void* const* inputs, void** output
   return status;
 }
 
-int32_t call_main(const CompiledProgram& program, MainFunction main, void* const* inputs,
-                  void** outputs) {
-  if (program.may_warn()) return call_with_warnings(main, inputs, outputs);
-  if (program.takes_long()) return call_without_gil(main, inputs, outputs);
+int32_t call_main(const ProgramRow& row, MainFunction main, void* const* inputs, void** outputs) {
+  if (row.may_warn()) return call_with_warnings(main, inputs, outputs);
+  if (row.takes_long()) return call_without_gil(main, inputs, outputs);
   return main(/*cache_id=*/0, inputs, outputs);
 }
 
@@ -75,8 +74,8 @@ void add_note(const std::string& note) {
 
 }  // namespace
 
-ProgramCall::ProgramCall(CompiledProgram& program)
-    : program_(program), frame_(program.take_frame()) {
+ProgramCall::ProgramCall(const CompiledProgram& program, ProgramRow& row)
+    : program_(program), row_(row), frame_(row.take_frame()) {
   const size_t num_inputs = program.program().inputs().size();
   // Used by position, within the capacity: inputs_ points into the others.
   tensors_.reserve(num_inputs);
@@ -87,7 +86,7 @@ ProgramCall::ProgramCall(CompiledProgram& program)
 
 ProgramCall::~ProgramCall() {
   for (PyObject* output : outputs_) Py_XDECREF(output);
-  program_.give_back(frame_);
+  row_.give_back(frame_);
 }
 
 void ProgramCall::add_tensor(PyObject* tensor) {
@@ -121,7 +120,7 @@ bool ProgramCall::run(MainFunction main) {
   c10::SmallVector<void*, 8> raw;
   for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
   void* const* inputs = inputs_.data() + 1;
-  if (call_main(program_, main, inputs, raw.data()) != 0) {
+  if (call_main(row_, main, inputs, raw.data()) != 0) {
     set_error();
     return false;
   }

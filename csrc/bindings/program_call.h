@@ -13,8 +13,8 @@ namespace hostjit {
 // Python objects. Lives on the stack of the call.
 class ProgramCall {
  public:
-  // Takes a frame; throws what its initialisation raised.
-  explicit ProgramCall(CompiledProgram& program);
+  // Takes a frame of a row of the program; throws what its initialisation raised.
+  ProgramCall(const CompiledProgram& program, ProgramRow& row);
   ~ProgramCall();
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
@@ -29,7 +29,7 @@ class ProgramCall {
   // outlives this object's last run.
   void keep_outputs(KeptTensors& kept);
 
-  // Releases the GIL for a program that takes_long(): then the caller keeps the tensors alive.
+  // Releases the GIL for a row that takes_long(): then the caller keeps the tensors alive.
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.
   bool run(MainFunction main);
@@ -41,7 +41,8 @@ class ProgramCall {
   bool wrap_outputs(void* const* raw);
   void set_error();
 
-  CompiledProgram& program_;
+  const CompiledProgram& program_;
+  ProgramRow& row_;
   Frame* frame_;
   c10::SmallVector<TensorArg, 16> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double

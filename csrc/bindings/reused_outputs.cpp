@@ -27,10 +27,10 @@ bool shares_memory(const at::Tensor& output, const at::Tensor& input) {
 
 }  // namespace
 
-KeptTensors ReusedOutputs::take(PyObject* const* inputs, size_t num_inputs) {
+KeptTensors ReusedOutputs::take(uint64_t row, PyObject* const* inputs, size_t num_inputs) {
   KeptTensors kept = std::exchange(tensors_, {});
   const std::vector<Seen> seen = std::exchange(seen_, {});
-  const bool own_thread = thread_ == PyThread_get_thread_ident();
+  const bool own_thread = thread_ == PyThread_get_thread_ident() && row_ == row;
   for (size_t i = 0; i < seen.size(); ++i) {
     at::Tensor& tensor = kept.entries()[i].tensor;
     bool usable = own_thread && seen[i].guard.matches(tensor) && tensor.storage_offset() == 0 &&
@@ -44,7 +44,7 @@ KeptTensors ReusedOutputs::take(PyObject* const* inputs, size_t num_inputs) {
   return kept;
 }
 
-void ReusedOutputs::put(KeptTensors tensors) {
+void ReusedOutputs::put(uint64_t row, KeptTensors tensors) {
   std::erase_if(tensors.entries(), [](const auto& entry) { return !entry.tensor.defined(); });
   seen_.clear();
   for (const KeptTensors::Entry& entry : tensors.entries()) {
@@ -53,6 +53,7 @@ void ReusedOutputs::put(KeptTensors tensors) {
   }
   tensors_ = std::move(tensors);
   thread_ = PyThread_get_thread_ident();
+  row_ = row;
 }
 
 }  // namespace hostjit

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "bindings/tensor_guard.h"
@@ -17,11 +18,12 @@ namespace hostjit {
 // one that begins while another is under way.
 class ReusedOutputs {
  public:
-  // Hands over the tensors that the next call may write: those that still are what was returned
-  // (type, sizes, strides, memory, no gradient), and whose memory none of the call's inputs reads.
-  KeptTensors take(PyObject* const* inputs, size_t num_inputs);
+  // Hands over the tensors that the next call, of a row of this id, may write: those of a call of
+  // the same row that still are what was returned (type, sizes, strides, memory, no gradient), and
+  // whose memory none of the call's inputs reads.
+  KeptTensors take(uint64_t row, PyObject* const* inputs, size_t num_inputs);
   // Takes over the tensors that a call returned.
-  void put(KeptTensors tensors);
+  void put(uint64_t row, KeptTensors tensors);
 
  private:
   struct Seen {
@@ -33,6 +35,7 @@ class ReusedOutputs {
   KeptTensors tensors_;
   std::vector<Seen> seen_;  // of each
   unsigned long thread_ = 0;
+  uint64_t row_ = 0;
 };
 
 }  // namespace hostjit

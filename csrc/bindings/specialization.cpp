@@ -16,6 +16,9 @@ namespace py = pybind11;
 namespace hostjit {
 namespace {
 
+// Beyond so many the guard is asked again.
+constexpr size_t kMostVerdicts = 4096;
+
 std::vector<InputBinding> make_bindings(PyObject* description, size_t num_inputs,
                                         size_t num_leaves) {
   const PyRef items = PyRef::steal(PySequence_Fast(description, "bindings is no sequence"));
@@ -110,12 +113,25 @@ Specialization::Specialization(const Options& options)
       same_as_(first_occurrences(arguments_.example_leaves())),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
-      reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr) {
+      reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
+      row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)) {
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
   }
   arguments_.forget_example();
+  if (program_ && program_->rows() != nullptr) free_sizes();
+}
+
+void Specialization::free_sizes() {
+  std::vector<bool> leaves(num_leaves_, false);
+  const std::vector<Value*>& inputs = program_->program().inputs();
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    if (!inputs[i]->is_tensor() || inputs[i]->tensor_type().is_static()) continue;
+    bindings_[i].is_of_any_size = true;
+    if (bindings_[i].leaf >= 0) leaves[bindings_[i].leaf] = true;
+  }
+  arguments_.free_sizes(leaves);
 }
 
 PyObject* Specialization::input(size_t i, const Leaves& leaves) const {
@@ -157,6 +173,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), bindings_.size(), num_leaves_);
     watches_ = std::move(watches);
+    if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
     return false;  // what cannot be watched cannot be trusted
   }
@@ -171,11 +188,64 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!revalidate(values, nargs, kwnames)) return false;
   }
   for (const InputBinding& binding : bindings_) {
-    if (binding.guard && !binding.guard->matches(THPVariable_Unpack(binding.tensor.get()))) {
+    if (!binding.guard) continue;
+    const at::Tensor& tensor = THPVariable_Unpack(binding.tensor.get());
+    if (!(binding.is_of_any_size ? binding.guard->matches_of_any_size(tensor)
+                                 : binding.guard->matches(tensor))) {
       return false;
     }
   }
-  return aliasing_holds(leaves);
+  return aliasing_holds(leaves) && find_row(leaves);
+}
+
+bool Specialization::find_row(Leaves& leaves) {
+  if (!program_) return true;
+  leaves.row = program_->only_row();
+  if (leaves.row != nullptr) [[likely]]
+    return true;
+  ProgramRow* last = program_->rows()->last();
+  const auto tensor = [&](size_t i) -> const at::Tensor& {
+    return THPVariable_Unpack(input(i, leaves));
+  };
+  const bool is_last = last != nullptr && last->id() == last_row_ && last->fits(tensor);
+  leaves.row = is_last ? last : find_other_row(leaves);
+  return leaves.row != nullptr;
+}
+
+ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
+  const auto tensor = [&](size_t i) -> const at::Tensor& {
+    return THPVariable_Unpack(input(i, leaves));
+  };
+  const std::optional<RowSizes> sizes = program_->rows()->sizes_of(tensor);
+  if (!sizes || !accepts(*sizes)) return nullptr;
+  try {
+    ProgramRow& row = program_->rows()->get(*sizes);
+    if (!row.fits(tensor)) return nullptr;
+    last_row_ = row.id();
+    return &row;
+  } catch (const Error&) {
+    verdicts_[*sizes] = false;  // sizes that the program can't have
+    return nullptr;
+  }
+}
+
+bool Specialization::accepts(const RowSizes& sizes) {
+  const auto found = verdicts_.find(sizes);
+  if (found != verdicts_.end()) return found->second;
+  bool verdict = true;
+  if (row_guard_) {
+    const PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(sizes.size())));
+    for (size_t i = 0; tuple && i < sizes.size(); ++i) {
+      PyTuple_SET_ITEM(tuple.get(), i, PyLong_FromLongLong(sizes[i]));
+    }
+    const PyRef answer = PyRef::steal(
+        tuple ? PyObject_CallFunctionObjArgs(row_guard_.get(), tuple.get(), nullptr) : nullptr);
+    if (!answer) PyErr_Clear();  // what can't be asked is not so
+    verdict = answer && answer.get() == Py_True;
+  }
+  if (verdicts_.size() >= kMostVerdicts) verdicts_.clear();
+  verdicts_[sizes] = verdict;
+  return verdict;
 }
 
 int Specialization::traverse(visitproc visit, void* arg) const {
@@ -185,30 +255,32 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   for (const InputBinding& binding : bindings_) Py_VISIT(binding.tensor.get());
   Py_VISIT(revalidate_.get());
   Py_VISIT(route_.get());
+  Py_VISIT(row_guard_.get());
   return 0;
 }
 
 bool Specialization::run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves) {
   c10::SmallVector<PyObject*, 16> inputs;
   for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(input(i, leaves));
-  KeptTensors kept = reused_->take(inputs.data(), inputs.size());
+  KeptTensors kept = reused_->take(leaves.row->id(), inputs.data(), inputs.size());
   call.keep_outputs(kept);
   if (!call.run(main)) return false;
-  reused_->put(std::move(kept));
+  reused_->put(leaves.row->id(), std::move(kept));
   return true;
 }
 
 PyObject* Specialization::run(const Leaves& leaves) {
   const bool evaluator = runtime_ == RuntimeChoice::kEvaluator ||
                          (runtime_ == RuntimeChoice::kKnob && !host_ir_jit_enabled());
-  const MainFunction main = evaluator ? program_->evaluator_main() : program_->jit_main();
+  ProgramRow& row = *leaves.row;
+  const MainFunction main = evaluator ? program_->evaluator_main(row) : program_->jit_main();
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
-  if (program_->takes_long()) {
+  if (row.takes_long()) {
     for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
     for (size_t i = 0; i < bindings_.size(); ++i) alive.push_back(PyRef::share(input(i, leaves)));
   }
-  ProgramCall call(*program_);
+  ProgramCall call(*program_, row);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
   if (!(reused_ ? run_reusing(call, main, leaves) : call.run(main))) return nullptr;
   return output_.build(call.outputs(), leaves.data());

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "bindings/argument_spec.h"
@@ -27,6 +28,7 @@ struct InputBinding {
   Py_ssize_t leaf = -1;
   PyRef tensor;
   std::optional<TensorGuard> guard;  // of `tensor`
+  bool is_of_any_size = false;       // a row looks at its sizes
 };
 
 // A compiled program together with everything that has to hold for it to answer a call.
@@ -46,6 +48,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* route = nullptr;       // callable that answers the call in Python, or None
     RuntimeChoice runtime = RuntimeChoice::kKnob;
     bool reuse_outputs = false;  // return the same tensors at every call
+    // callable(sizes) -> bool or None: whether the program, which has symbols, may answer calls
+    // with these values of its input symbols. Asked once for each.
+    PyObject* row_guard = nullptr;
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -74,6 +79,12 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   PyObject* input(size_t i, const Leaves& leaves) const;
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
+  // Leaves the sizes of inputs with symbols to the rows.
+  void free_sizes();
+  // Sets the row; false when none answers the call.
+  bool find_row(Leaves& leaves);
+  ProgramRow* find_other_row(const Leaves& leaves);
+  bool accepts(const RowSizes& sizes);
 
   GlobalState state_;
   ArgumentSpec arguments_;
@@ -90,6 +101,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
+  PyRef row_guard_;
+  std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
+  uint64_t last_row_ = 0;                                      // id of one that was accepted
 };
 
 }  // namespace hostjit

@@ -18,6 +18,13 @@ class TensorGuard {
         sizes_(tensor.sizes()),
         strides_(tensor.strides()) {}
 
+  // Everything but sizes and strides.
+  bool matches_of_any_size(const at::Tensor& tensor) const {
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
+           impl->requires_grad() == requires_grad_;
+  }
+
   bool matches(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&

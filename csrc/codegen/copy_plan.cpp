@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/copy_plan.h"
 
+#include <algorithm>
+
 namespace hostjit {
 namespace {
 
@@ -12,17 +14,27 @@ constexpr int64_t kShortRow = 8;
 
 bool on_cpu(const TensorType& type) { return type.device.type == DeviceType::kCPU; }
 
-// Both walk the last dim element by element.
+bool has_neighbours_in_rows(const TensorType& type) {
+  return type.strides.empty() || type.strides.back() == Dim(1);
+}
+
+// Both walk the last dim element by element. A symbolic row is taken for a long one.
 bool goes_by_rows(const TensorType& source, const TensorType& out) {
-  return out.rank() > 0 && source.dims == out.dims && out.sizes().back() >= kShortRow &&
-         source.static_strides().back() == 1 && out.static_strides().back() == 1;
+  if (out.rank() == 0 || source.dims != out.dims) return false;
+  const Dim& row = out.dims.back();
+  return (!row.is_constant() || row.value >= kShortRow) && has_neighbours_in_rows(source) &&
+         has_neighbours_in_rows(out);
+}
+
+bool is_empty(const TensorType& type) {
+  return std::ranges::find(type.dims, Dim(0)) != type.dims.end();
 }
 
 }  // namespace
 
 CopyKind plan_copy(const TensorType& source, const Storage& source_storage, const TensorType& out,
                    const Storage& out_storage) {
-  if (out.num_elements() == 0) return CopyKind::kNothing;
+  if (is_empty(out)) return CopyKind::kNothing;
   if (!on_cpu(source) || !on_cpu(out) || source.dtype != out.dtype ||
       may_overlap(source_storage, out_storage)) {
     return CopyKind::kLibrary;
@@ -30,8 +42,13 @@ CopyKind plan_copy(const TensorType& source, const Storage& source_storage, cons
   if (source.dims == out.dims && source.is_contiguous() && out.is_contiguous()) {
     return CopyKind::kBytes;
   }
-  const int64_t limit = goes_by_rows(source, out) ? kLargeRowCopy : kLargeStridedCopy;
-  return out.num_elements() <= limit ? CopyKind::kLoops : CopyKind::kLibrary;
+  if (!source.is_static() || !out.is_static()) return CopyKind::kBySize;
+  return out.num_elements() <= most_elements_of_loops(source, out) ? CopyKind::kLoops
+                                                                   : CopyKind::kLibrary;
+}
+
+int64_t most_elements_of_loops(const TensorType& source, const TensorType& out) {
+  return goes_by_rows(source, out) ? kLargeRowCopy : kLargeStridedCopy;
 }
 
 }  // namespace hostjit

@@ -61,6 +61,7 @@ void Dispatcher::begin_function(const std::string& name) {
   cleanup_ = nullptr;
   frame_fields_.clear();
   input_fields_.clear();
+  row_values_.clear();
   slot_data_.clear();
   scalars_.clear();
   live_slots_.clear();

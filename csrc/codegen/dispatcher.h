@@ -91,6 +91,18 @@ class Dispatcher {
   llvm::Value* input_field(int64_t index, size_t offset, llvm::Type* type);
   llvm::Value* integer(int64_t value);
   llvm::Value* address(llvm::Value* base, int64_t bytes);
+  // A number of the frame's row; loaded once, at entry.
+  llvm::Value* row_value(size_t index);
+
+  // sizes.cpp: constants, or what the row says.
+  llvm::Value* dim(const Dim& dim);
+  std::vector<llvm::Value*> sizes(const TensorType& type);
+  std::vector<llvm::Value*> strides(const TensorType& type);
+  llvm::Value* num_elements(const TensorType& type);
+  // Of the memory of a contiguous type.
+  llvm::Value* num_bytes(const TensorType& type);
+  // Bytes from the base of the storage to its first element.
+  llvm::Value* offset(const Storage& storage);
   // Alignment of the first element that holds on every call.
   llvm::Align alignment(const Value* value) const;
 
@@ -116,7 +128,10 @@ class Dispatcher {
   bool is_made_by_code(int64_t slot) const;
   llvm::Value* load_slot_data(llvm::IRBuilder<>& builder, int64_t slot);
 
-  void emit_copy_loops(const Copy& op);  // memory.cpp
+  // memory.cpp
+  void emit_copy_loops(const Copy& op);
+  void emit_copy_by_size(const Copy& op);
+  std::vector<llvm::Value*> broadcast_strides(const TensorType& type, const TensorType& out);
   // launch.cpp: positions of an output and of the input whose memory it has at this launch.
   using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
@@ -136,7 +151,7 @@ class Dispatcher {
   // parallel.cpp: calls `kernel` with `arguments` and then a range of [0, num_items), from as many
   // threads as get at least `grain` items.
   void emit_parallel_call(llvm::Function* kernel, llvm::ArrayRef<llvm::Value*> arguments,
-                          int64_t num_items, int64_t grain);
+                          llvm::Value* num_items, llvm::Value* grain);
 
   // math.cpp
   // `aten` emits the call of ATen, for products that means_of leaves to it.
@@ -165,6 +180,7 @@ class Dispatcher {
   int64_t node_ = 0;
   std::unordered_map<size_t, llvm::Value*> frame_fields_;
   std::map<std::pair<int64_t, size_t>, llvm::Value*> input_fields_;
+  std::unordered_map<size_t, llvm::Value*> row_values_;
   std::unordered_map<int64_t, llvm::Value*> slot_data_;
   std::unordered_map<const Value*, llvm::Value*> scalars_;
   std::map<int64_t, const Value*> live_slots_;  // with the root of each

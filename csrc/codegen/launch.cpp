@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <llvm/IR/Constants.h>
+
 #include <algorithm>
 
 #include "codegen/dispatcher.h"
@@ -26,7 +28,14 @@ void Dispatcher::emit(const LaunchKernel& op) {
   if (op.grid.empty()) {
     builder_.CreateCall(kernel, arguments);
   } else {
-    emit_parallel_call(kernel, arguments, op.grid[0], op.block.empty() ? 1 : op.block[0]);
+    llvm::Value* items = dim(op.grid[0]);
+    const auto launch = [&] {
+      emit_parallel_call(kernel, arguments, items,
+                         op.block.empty() ? integer(1) : dim(op.block[0]));
+    };
+    const auto* known = llvm::dyn_cast<llvm::ConstantInt>(items);
+    if (known && !known->isZero()) launch();
+    if (!known) emit_if(builder_.CreateICmpSGT(items, integer(0)), launch);
   }
   if (failure) check_failure_record(op, failure);
   note_launch(op, kernel, in_place);
@@ -41,7 +50,8 @@ Dispatcher::InPlaceOperands Dispatcher::operands_in_place(const LaunchKernel& op
     const Storage& read = storage_.of(op.inputs[input]);
     const Storage& written = storage_.of(op.outputs[output]);
     const bool is_same = read.base == MemoryBase::kArena && written.base == MemoryBase::kArena &&
-                         read.offset == written.offset && read.extent > 0;
+                         read.block == written.block && read.offset == written.offset &&
+                         read.terms.empty() && written.terms.empty() && read.extent != 0;
     if (is_same) result.emplace_back(static_cast<unsigned>(first_output) + output, input);
   }
   return result;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codegen/loop_nest.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 
 namespace hostjit {
+namespace {
 
-void emit_loop(llvm::IRBuilder<>& builder, int64_t count,
-               const std::function<void(llvm::Value* index)>& body) {
-  if (count <= 0) return;
-  if (count == 1) {
-    body(builder.getInt64(0));
-    return;
-  }
+// One round at least.
+void emit_rounds(llvm::IRBuilder<>& builder, llvm::Value* count,
+                 const std::function<void(llvm::Value* index)>& body) {
   llvm::BasicBlock* before = builder.GetInsertBlock();
   llvm::Function* function = before->getParent();
   auto* loop = llvm::BasicBlock::Create(builder.getContext(), "loop", function);
@@ -24,15 +23,56 @@ void emit_loop(llvm::IRBuilder<>& builder, int64_t count,
                                         /*HasNSW=*/true);
   index->addIncoming(next, builder.GetInsertBlock());
   auto* after = llvm::BasicBlock::Create(builder.getContext(), "after", function);
-  builder.CreateCondBr(builder.CreateICmpULT(next, builder.getInt64(count)), loop, after);
+  builder.CreateCondBr(builder.CreateICmpULT(next, count), loop, after);
   builder.SetInsertPoint(after);
+}
+
+llvm::Value* stride_in_bytes(llvm::IRBuilder<>& builder, llvm::Value* stride, int64_t bytes) {
+  return builder.CreateNSWMul(stride, builder.getInt64(bytes));
+}
+
+std::vector<llvm::Value*> constants(llvm::IRBuilder<>& builder,
+                                    const std::vector<int64_t>& numbers) {
+  std::vector<llvm::Value*> values;
+  values.reserve(numbers.size());
+  for (const int64_t number : numbers) values.push_back(builder.getInt64(number));
+  return values;
+}
+
+bool is_zero(const llvm::Value* value) {
+  const auto* known = llvm::dyn_cast<llvm::ConstantInt>(value);
+  return known && known->isZero();
+}
+
+}  // namespace
+
+void emit_loop(llvm::IRBuilder<>& builder, int64_t count,
+               const std::function<void(llvm::Value* index)>& body) {
+  if (count <= 0) return;
+  if (count == 1) {
+    body(builder.getInt64(0));
+    return;
+  }
+  emit_rounds(builder, builder.getInt64(count), body);
+}
+
+void emit_loop(llvm::IRBuilder<>& builder, llvm::Value* count,
+               const std::function<void(llvm::Value* index)>& body) {
+  if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(count)) {
+    return emit_loop(builder, known->getSExtValue(), body);
+  }
+  llvm::Value* is_any = builder.CreateICmpSGT(count, builder.getInt64(0));
+  emit_if_else(builder, is_any, [&] { emit_rounds(builder, count, body); }, [] {});
 }
 
 void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<int64_t>& sizes,
                     const std::function<void(const std::vector<llvm::Value*>& indices)>& body) {
-  for (const int64_t size : sizes) {
-    if (size == 0) return;
-  }
+  emit_loop_nest(builder, constants(builder, sizes), body);
+}
+
+void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<llvm::Value*>& sizes,
+                    const std::function<void(const std::vector<llvm::Value*>& indices)>& body) {
+  if (std::ranges::any_of(sizes, is_zero)) return;
   std::vector<llvm::Value*> indices;
   const std::function<void()> emit_dim = [&] {
     if (indices.size() == sizes.size()) {
@@ -68,11 +108,18 @@ void emit_if_else(llvm::IRBuilder<>& builder, llvm::Value* condition,
 llvm::Value* element_address(llvm::IRBuilder<>& builder, llvm::Value* base,
                              const std::vector<llvm::Value*>& indices,
                              const std::vector<int64_t>& strides, int64_t bytes) {
+  return strided_address(builder, base, indices, constants(builder, strides), bytes);
+}
+
+llvm::Value* strided_address(llvm::IRBuilder<>& builder, llvm::Value* base,
+                             const std::vector<llvm::Value*>& indices,
+                             const std::vector<llvm::Value*>& strides, int64_t bytes) {
   HOSTJIT_ICHECK(indices.size() == strides.size(), "an index per stride");
   llvm::Value* offset = builder.getInt64(0);
   for (size_t i = 0; i < indices.size(); ++i) {
-    if (strides[i] == 0) continue;
-    llvm::Value* step = builder.CreateNSWMul(indices[i], builder.getInt64(strides[i] * bytes));
+    if (is_zero(strides[i])) continue;
+    llvm::Value* step =
+        builder.CreateNSWMul(indices[i], stride_in_bytes(builder, strides[i], bytes));
     offset = builder.CreateNSWAdd(offset, step);
   }
   return builder.CreateInBoundsGEP(builder.getInt8Ty(), base, offset);

@@ -14,7 +14,13 @@ namespace hostjit {
 void emit_loop(llvm::IRBuilder<>& builder, int64_t count,
                const std::function<void(llvm::Value* index)>& body);
 
+// The same for a count that may be known only when the code runs; a negative one is none.
+void emit_loop(llvm::IRBuilder<>& builder, llvm::Value* count,
+               const std::function<void(llvm::Value* index)>& body);
+
 // Nested loops over `sizes`, the last innermost.
+void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<llvm::Value*>& sizes,
+                    const std::function<void(const std::vector<llvm::Value*>& indices)>& body);
 void emit_loop_nest(llvm::IRBuilder<>& builder, const std::vector<int64_t>& sizes,
                     const std::function<void(const std::vector<llvm::Value*>& indices)>& body);
 
@@ -26,5 +32,9 @@ void emit_if_else(llvm::IRBuilder<>& builder, llvm::Value* condition,
 llvm::Value* element_address(llvm::IRBuilder<>& builder, llvm::Value* base,
                              const std::vector<llvm::Value*>& indices,
                              const std::vector<int64_t>& strides, int64_t bytes);
+// The same with strides that may be known only when the code runs.
+llvm::Value* strided_address(llvm::IRBuilder<>& builder, llvm::Value* base,
+                             const std::vector<llvm::Value*>& indices,
+                             const std::vector<llvm::Value*>& strides, int64_t bytes);
 
 }  // namespace hostjit

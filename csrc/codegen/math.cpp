@@ -67,7 +67,8 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
   if (means == ProductMeans::kGenerated) {
     if (const auto shared = products_.get_shared(product)) {
       return emit_parallel_call(shared->function, {lhs, rhs, out, addend},
-                                product.batch * shared->blocks.per_matrix, shared->blocks.grain);
+                                integer(product.batch * shared->blocks.per_matrix),
+                                integer(shared->blocks.grain));
     }
     llvm::Function* kernel = products_.get(product);
     return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {

@@ -104,7 +104,7 @@ void Dispatcher::emit(const Copy& op) {
     case CopyKind::kBytes:
       announce_write(op.out);
       builder_.CreateMemCpy(data(op.out), alignment(op.out), data(op.source), alignment(op.source),
-                            static_cast<uint64_t>(storage_.of(op.out).extent));
+                            num_bytes(op.out->tensor_type()));
       break;
     case CopyKind::kLoops:
       announce_write(op.out);
@@ -113,6 +113,7 @@ void Dispatcher::emit(const Copy& op) {
     case CopyKind::kLibrary:
       call_fallible(Extern::hostjit_copy, {frame_, header(op.source), header(op.out)});
       break;
+    case CopyKind::kBySize: emit_copy_by_size(op); break;
   }
 }
 
@@ -125,15 +126,58 @@ void Dispatcher::emit_copy_loops(const Copy& op) {
   }
 }
 
+void Dispatcher::emit_copy_by_size(const Copy& op) {
+  const TensorType& source = op.source->tensor_type();
+  const TensorType& out = op.out->tensor_type();
+  llvm::Value* is_large =
+      builder_.CreateICmpSGT(num_elements(out), integer(most_elements_of_loops(source, out)));
+  emit_if_else(
+      builder_, is_large,
+      [&] { call_fallible(Extern::hostjit_copy, {frame_, header(op.source), header(op.out)}); },
+      [&] {
+        announce_write(op.out);
+        const int64_t bytes = size_in_bytes(out.dtype);
+        llvm::Type* element = builder_.getIntNTy(static_cast<unsigned>(8 * bytes));
+        const std::vector<llvm::Value*> source_strides = broadcast_strides(source, out);
+        const std::vector<llvm::Value*> out_strides = strides(out);
+        emit_loop_nest(builder_, sizes(out), [&](const std::vector<llvm::Value*>& indices) {
+          llvm::Value* from =
+              strided_address(builder_, data(op.source), indices, source_strides, bytes);
+          llvm::Value* to = strided_address(builder_, data(op.out), indices, out_strides, bytes);
+          llvm::Value* value =
+              builder_.CreateAlignedLoad(element, from, element_alignment(out.dtype));
+          builder_.CreateAlignedStore(value, to, element_alignment(out.dtype));
+        });
+      });
+}
+
+std::vector<llvm::Value*> Dispatcher::broadcast_strides(const TensorType& type,
+                                                        const TensorType& out) {
+  std::vector<llvm::Value*> result(out.dims.size(), integer(0));
+  const size_t missing = out.dims.size() - type.dims.size();
+  const std::vector<llvm::Value*> steps = strides(type);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Dim& size = type.dims[i];
+    if (size == Dim(1)) continue;
+    const bool is_same = size.is_constant() || size == out.dims[missing + i];
+    // Another symbol may be 1, and broadcast.
+    result[missing + i] = is_same
+                              ? steps[i]
+                              : builder_.CreateSelect(builder_.CreateICmpEQ(dim(size), integer(1)),
+                                                      integer(0), steps[i]);
+  }
+  return result;
+}
+
 void Dispatcher::emit(const Fill& op) {
   const TensorType& out = op.out->tensor_type();
-  if (out.num_elements() == 0) return;
+  if (std::ranges::find(out.dims, Dim(0)) != out.dims.end()) return;
   announce_write(op.out);
   const std::vector<std::byte> bytes = literal_bytes(op.value, out.dtype);
   const bool is_one_byte = std::ranges::all_of(bytes, [&](std::byte b) { return b == bytes[0]; });
   if (out.is_contiguous() && is_one_byte) {
     builder_.CreateMemSet(data(op.out), builder_.getInt8(static_cast<uint8_t>(bytes[0])),
-                          static_cast<uint64_t>(storage_.of(op.out).extent), alignment(op.out));
+                          num_bytes(out), alignment(op.out));
     return;
   }
   llvm::APInt bits(static_cast<unsigned>(8 * bytes.size()), 0);
@@ -141,11 +185,11 @@ void Dispatcher::emit(const Fill& op) {
     bits.insertBits(static_cast<uint64_t>(bytes[i]), static_cast<unsigned>(8 * i), 8);
   }
   llvm::Value* to = data(op.out);
-  const std::vector<int64_t> strides = out.static_strides();
-  emit_loop_nest(builder_, out.sizes(), [&](const std::vector<llvm::Value*>& indices) {
+  const std::vector<llvm::Value*> steps = strides(out);
+  emit_loop_nest(builder_, sizes(out), [&](const std::vector<llvm::Value*>& indices) {
     builder_.CreateAlignedStore(
         builder_.getInt(bits),
-        element_address(builder_, to, indices, strides, size_in_bytes(out.dtype)),
+        strided_address(builder_, to, indices, steps, size_in_bytes(out.dtype)),
         element_alignment(out.dtype));
   });
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a function finds the values of its program.
+#include <llvm/IR/Constants.h>
+
 #include <cstddef>
 
 #include "codegen/dispatcher.h"
@@ -39,15 +41,32 @@ llvm::Value* Dispatcher::input_field(int64_t index, size_t offset, llvm::Type* t
   return input_fields_[{index, offset}] = load_invariant(type, from, name + ".field");
 }
 
+llvm::Value* Dispatcher::row_value(size_t index) {
+  llvm::Value*& value = row_values_[index];
+  if (value) return value;
+  llvm::Value* row = frame_field(offsetof(Frame, row), pointer_, "row");
+  llvm::Type* type = entry_builder_.getInt64Ty();
+  auto* load = entry_builder_.CreateLoad(
+      type, entry_builder_.CreateConstInBoundsGEP1_64(type, row, index), "row.value");
+  load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                    llvm::MDNode::get(module_.getContext(), {}));
+  return value = load;
+}
+
 llvm::Value* Dispatcher::data(const Value* value) {
   const Storage& storage = storage_.of(value);
+  const auto address_of = [&](llvm::Value* base) {
+    llvm::Value* bytes = offset(storage);
+    const auto* known = llvm::dyn_cast<llvm::ConstantInt>(bytes);
+    if (known) return address(base, known->getSExtValue());
+    return builder_.CreateInBoundsGEP(builder_.getInt8Ty(), base, bytes);
+  };
   switch (storage.base) {
     case MemoryBase::kInput:
-      return address(input_field(storage.index, offsetof(TensorArg, data), pointer_),
-                     storage.offset);
+      return address_of(input_field(storage.index, offsetof(TensorArg, data), pointer_));
     case MemoryBase::kArena:
-      return address(frame_field(offsetof(Frame, arena), pointer_, "arena"), storage.offset);
-    case MemoryBase::kConstant: return address(constants_, storage.offset);
+      return address_of(frame_field(offsetof(Frame, arena), pointer_, "arena"));
+    case MemoryBase::kConstant: return address_of(constants_);
     case MemoryBase::kSlot: {
       llvm::Value*& base = slot_data_[storage.index];
       if (!base) {
@@ -55,7 +74,7 @@ llvm::Value* Dispatcher::data(const Value* value) {
                        " is used but not made");
         base = load_slot_data(entry_builder_, storage.index);
       }
-      return address(base, storage.offset);
+      return address_of(base);
     }
   }
   HOSTJIT_ICHECK(false, "no such memory base");
@@ -104,7 +123,12 @@ llvm::Align Dispatcher::alignment(const Value* value) const {
   } else if (storage.base == MemoryBase::kConstant) {
     base = 64;
   }
-  return llvm::commonAlignment(llvm::Align(base), static_cast<uint64_t>(storage.offset));
+  llvm::Align result =
+      llvm::commonAlignment(llvm::Align(base), static_cast<uint64_t>(storage.offset));
+  for (const Storage::Term& term : storage.terms) {
+    result = llvm::commonAlignment(result, static_cast<uint64_t>(term.bytes));
+  }
+  return result;
 }
 
 }  // namespace hostjit

@@ -35,14 +35,13 @@ llvm::Function* range_function(llvm::Module& module, llvm::Function* kernel) {
 }  // namespace
 
 void Dispatcher::emit_parallel_call(llvm::Function* kernel, llvm::ArrayRef<llvm::Value*> arguments,
-                                    int64_t num_items, int64_t grain) {
+                                    llvm::Value* num_items, llvm::Value* grain) {
   llvm::Value* array = entry_builder_.CreateAlloca(
       llvm::ArrayType::get(builder_.getInt64Ty(), arguments.size()), nullptr, "arguments");
   for (size_t i = 0; i < arguments.size(); ++i) {
     builder_.CreateStore(arguments[i], address(array, static_cast<int64_t>(i * kArgumentBytes)));
   }
-  call(Extern::hostjit_parallel_for,
-       {integer(num_items), integer(grain), range_function(module_, kernel), array});
+  call(Extern::hostjit_parallel_for, {num_items, grain, range_function(module_, kernel), array});
 }
 
 }  // namespace hostjit

@@ -10,22 +10,24 @@ void Dispatcher::emit(const View& op) {
   const int64_t slot = storage_.slot_of(op.result);
   if (slot < 0 || !is_made_by_code(slot)) return;
   const Storage& storage = storage_.of(op.result);
-  const int64_t elements = storage.offset / size_in_bytes(op.result->tensor_type().dtype);
-  call_fallible(Extern::hostjit_view,
-                {frame_, header(storage.root), integer(elements), integer(slot)});
+  llvm::Value* bytes = integer(size_in_bytes(op.result->tensor_type().dtype));
+  llvm::Value* elements = builder_.CreateExactSDiv(offset(storage), bytes);
+  call_fallible(Extern::hostjit_view, {frame_, header(storage.root), elements, integer(slot)});
   slot_made(slot, storage.root);
 }
 
 void Dispatcher::emit(const Size& op) {
-  const Dim& size = op.source->tensor_type().dims[static_cast<size_t>(op.dim)];
-  HOSTJIT_CHECK(size.is_constant(), "size of %", op.source->name(), ": dim ", op.dim, " is ",
-                to_string(size), ", expected a constant");
-  scalars_[op.result] = integer(size.value);
+  scalars_[op.result] = dim(op.source->tensor_type().dims[static_cast<size_t>(op.dim)]);
 }
 
 void Dispatcher::emit(const IndexConstant& op) { scalars_[op.result] = integer(op.value); }
 
 void Dispatcher::emit(const IndexBinary& op) {
+  // What a row has computed needs no code.
+  if (storage_.is_symbolic() && storage_.symbols().find(op.result->name())) {
+    scalars_[op.result] = dim(Dim::make_symbol(op.result->name()));
+    return;
+  }
   llvm::Value* lhs = scalar(op.lhs);
   llvm::Value* rhs = scalar(op.rhs);
   llvm::Value* zero = integer(0);

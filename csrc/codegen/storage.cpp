@@ -15,7 +15,13 @@ namespace {
 constexpr int64_t kConstantAlignment = 64;
 
 TensorSpec make_spec(const TensorType& type) {
+  if (!type.is_static()) return {type.dtype, type.device, {}, {}};
   return {type.dtype, type.device, type.sizes(), type.static_strides()};
+}
+
+int64_t extent_of(const Value* value) {
+  const TensorType& type = value->tensor_type();
+  return type.is_static() ? type.extent_in_bytes() : Storage::kUnknown;
 }
 
 NodeInfo make_node_info(const Op& op) {
@@ -38,10 +44,9 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     }
 
     void operator()(const Copy& op) {
-      if (plan_copy(op.source->tensor_type(), plan.of(op.source), op.out->tensor_type(),
-                    plan.of(op.out)) == CopyKind::kLibrary) {
-        values = {op.source, op.out};
-      }
+      const CopyKind kind = plan_copy(op.source->tensor_type(), plan.of(op.source),
+                                      op.out->tensor_type(), plan.of(op.out));
+      if (kind == CopyKind::kLibrary || kind == CopyKind::kBySize) values = {op.source, op.out};
     }
     void operator()(const Matmul& op) {
       if (may_be_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
@@ -87,6 +92,9 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
 bool may_overlap(const Storage& a, const Storage& b) {
   if (a.extent == 0 || b.extent == 0) return false;
   if (a.base == b.base && a.index == b.index) {
+    // Blocks of buffers that live together are apart.
+    if (a.block != b.block) return false;
+    if (!a.is_known() || !b.is_known()) return true;
     return a.offset < b.offset + b.extent && b.offset < a.offset + a.extent;
   }
   if (a.is_shared || b.is_shared) return true;
@@ -94,7 +102,8 @@ bool may_overlap(const Storage& a, const Storage& b) {
   return a.base == MemoryBase::kInput && b.base == MemoryBase::kInput;
 }
 
-StoragePlan::StoragePlan(const Program& program) {
+StoragePlan::StoragePlan(const Program& program)
+    : symbols_(program), is_symbolic_(program.is_symbolic()) {
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
   for (const Region* region : {&program.init(), &program.body()}) {
@@ -129,12 +138,10 @@ void StoragePlan::place_inputs(const Program& program) {
   for (size_t i = 0; i < program.inputs().size(); ++i) {
     const Value* input = program.inputs()[i];
     if (!input->is_tensor()) continue;
-    HOSTJIT_CHECK(input->tensor_type().is_static(), "input %", input->name(), " has type ",
-                  to_string(input->type()), ", expected constant sizes and strides");
     storages_[input] = {MemoryBase::kInput,
                         static_cast<int64_t>(i),
                         0,
-                        input->tensor_type().extent_in_bytes(),
+                        extent_of(input),
                         /*is_shared=*/false,
                         input};
   }
@@ -157,15 +164,16 @@ void StoragePlan::place_region(const Region& region, bool is_init) {
 }
 
 void StoragePlan::place(const Allocate& op, bool is_init) {
-  const TensorType& type = op.result->tensor_type();
-  HOSTJIT_CHECK(type.is_static(), "allocate %", op.result->name(), " has type ",
-                to_string(op.result->type()), ", expected constant sizes and strides");
-  Storage storage{MemoryBase::kArena, 0, op.offset, type.extent_in_bytes(), false, op.result};
+  Storage storage{MemoryBase::kArena, 0, op.offset, extent_of(op.result), false, op.result};
+  if (is_symbolic_ && op.offset >= 0) {
+    storage.block = op.offset;
+    storage.offset = 0;
+  }
   if (op.offset < 0) {
     storage.base = MemoryBase::kSlot;
     storage.offset = 0;
     storage.index = slots_[op.result] =
-        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, type);
+        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, op.result);
   }
   storages_[op.result] = storage;
 }
@@ -184,25 +192,26 @@ void StoragePlan::place(const Constant& op) {
 }
 
 void StoragePlan::place(const View& op) {
-  const TensorType& type = op.result->tensor_type();
-  HOSTJIT_CHECK(type.is_static(), "view %", op.result->name(), " has type ",
-                to_string(op.result->type()), ", expected constant sizes and strides");
   Storage storage = of(op.source);
-  storage.offset += op.offset * size_in_bytes(op.source->tensor_type().dtype);
-  storage.extent = type.extent_in_bytes();
+  const int64_t bytes = size_in_bytes(op.source->tensor_type().dtype);
+  if (op.offset.is_constant()) {
+    storage.offset += op.offset.value * bytes;
+  } else {
+    storage.terms.push_back({op.offset.symbol, bytes});
+  }
+  storage.extent = extent_of(op.result);
   storages_[op.result] = storage;
 }
 
 void StoragePlan::place(const AtenCall& op, bool is_init) {
   for (const Value* result : op.results) {
     if (num_uses_[result] == 0) continue;
-    const int64_t slot =
-        add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, result->tensor_type());
+    const int64_t slot = add_slot(is_init ? SlotKind::kFrame : SlotKind::kCall, 0, result);
     slots_[result] = slot;
     storages_[result] = {MemoryBase::kSlot,
                          slot,
                          0,
-                         result->tensor_type().extent_in_bytes(),
+                         extent_of(result),
                          /*is_shared=*/!op.aliases.empty(),
                          result};
   }
@@ -241,7 +250,7 @@ void StoragePlan::plan_outputs(const Program& program) {
       } else if (belongs_to_frame(storage)) {
         plan.kind = OutputKind::kCopy;
         require_header(value);
-        plan.slot = add_slot(SlotKind::kCall, 0, value->tensor_type());
+        plan.slot = add_slot(SlotKind::kCall, 0, value);
       } else {
         require_header(value);
         plan.slot = slot_of(value);
@@ -258,8 +267,9 @@ bool StoragePlan::belongs_to_frame(const Storage& storage) const {
          (storage.base == MemoryBase::kSlot && slot(storage.index).kind == SlotKind::kFrame);
 }
 
-int64_t StoragePlan::add_slot(SlotKind kind, int64_t offset, const TensorType& type) {
-  layout_.slots.push_back({kind, offset, make_spec(type)});
+int64_t StoragePlan::add_slot(SlotKind kind, int64_t offset, const Value* value) {
+  layout_.slots.push_back({kind, offset, make_spec(value->tensor_type())});
+  slot_values_.push_back(value);
   return static_cast<int64_t>(layout_.slots.size()) - 1;
 }
 
@@ -267,18 +277,17 @@ void StoragePlan::require_header(const Value* value) {
   const Storage& storage = of(value);
   const bool is_input = storage.base == MemoryBase::kInput && storage.root == value;
   if (is_input || slots_.contains(value)) return;
-  const TensorType& type = value->tensor_type();
   switch (storage.base) {
     case MemoryBase::kArena:
-      slots_[value] = add_slot(SlotKind::kArena, storage.offset, type);
+      slots_[value] = add_slot(SlotKind::kArena, storage.offset, value);
       break;
     case MemoryBase::kConstant:
-      slots_[value] = add_slot(SlotKind::kConstant, storage.offset, type);
+      slots_[value] = add_slot(SlotKind::kConstant, storage.offset, value);
       break;
     case MemoryBase::kInput:
     case MemoryBase::kSlot:
       slots_[value] =
-          add_slot(init_values_.contains(value) ? SlotKind::kFrame : SlotKind::kCall, 0, type);
+          add_slot(init_values_.contains(value) ? SlotKind::kFrame : SlotKind::kCall, 0, value);
       break;
   }
 }

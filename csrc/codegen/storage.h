@@ -6,10 +6,11 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ir/program.h"
+#include "ir/row_symbols.h"
 #include "runtime/abi.h"
 
-// Where every tensor of a static program lives, decided before any code is emitted.
+// Where every tensor of a program lives, decided before any code is emitted. Nothing here depends
+// on what a symbol is: the code and the slots serve all rows.
 
 namespace hostjit {
 
@@ -23,17 +24,30 @@ enum class MemoryBase : uint8_t {
 // The memory of a tensor value: `offset` bytes after its base, `extent` bytes long. Views are
 // folded into the offset.
 struct Storage {
+  static constexpr int64_t kUnknown = -1;
+
   MemoryBase base = MemoryBase::kArena;
   int64_t index = 0;
   int64_t offset = 0;
-  int64_t extent = 0;
+  int64_t extent = 0;  // or kUnknown, when a symbol decides
   // An ATen call that made this memory may have returned an operand's.
   bool is_shared = false;
   // The value at the base: an input, or the result of allocate, constant or aten_call.
   const Value* root = nullptr;
+  // The block of the arena after whose begin `offset` counts; -1 in a static program.
+  int64_t block = -1;
+  // To be added to `offset`: symbols, each times so many bytes.
+  struct Term {
+    std::string symbol;
+    int64_t bytes = 0;
+  };
+  std::vector<Term> terms = {};
+
+  // Whether offset and extent say it all.
+  bool is_known() const { return terms.empty() && extent != kUnknown; }
 };
 
-// True unless the two cannot share a byte.
+// True unless the two, operands of one op, cannot share a byte in any row.
 bool may_overlap(const Storage& a, const Storage& b);
 
 // How one output leaves a call.
@@ -53,7 +67,6 @@ struct OutputPlan {
 
 class StoragePlan {
  public:
-  // Throws Error for a program whose memory is not static, naming the value.
   explicit StoragePlan(const Program& program);
 
   // False for a result of an ATen call that nobody uses: the call itself drops it.
@@ -69,6 +82,11 @@ class StoragePlan {
   int64_t aten_call_of(const AtenCall& call) const { return aten_calls_.at(&call); }
   const std::vector<OutputPlan>& outputs() const { return outputs_; }
   const FrameLayout& layout() const { return layout_; }
+  // Of each slot: a value of the type that it has.
+  const std::vector<const Value*>& slot_values() const { return slot_values_; }
+  const RowSymbols& symbols() const { return symbols_; }
+  // False for a program without rows: index values are not in a table.
+  bool is_symbolic() const { return is_symbolic_; }
 
  private:
   void place_inputs(const Program& program);
@@ -83,11 +101,14 @@ class StoragePlan {
   // True for memory that a later call uses again.
   bool belongs_to_frame(const Storage& storage) const;
 
-  int64_t add_slot(SlotKind kind, int64_t offset, const TensorType& type);
+  int64_t add_slot(SlotKind kind, int64_t offset, const Value* value);
   // Gives the value an at::Tensor header unless it has one.
   void require_header(const Value* value);
 
   FrameLayout layout_;
+  RowSymbols symbols_;
+  bool is_symbolic_;
+  std::vector<const Value*> slot_values_;
   std::unordered_map<const Value*, Storage> storages_;
   std::unordered_map<const Value*, int64_t> slots_;
   std::unordered_map<const Value*, int64_t> num_uses_;

@@ -89,7 +89,7 @@ void OpEvaluator::evaluate(const View& op) {
   const at::Tensor& source = tensor(op.source);
   const TensorType& type = op.result->tensor_type();
   values_.set(op.result, at::as_strided(source, type.sizes(), type.static_strides(),
-                                        source.storage_offset() + op.offset));
+                                        source.storage_offset() + op.offset.value));
 }
 
 void OpEvaluator::evaluate(const Size& op) {
@@ -113,7 +113,8 @@ void OpEvaluator::evaluate(const LaunchKernel& op) {
   std::array<int64_t, 2> failure{};
   if (!op.errors.empty()) arguments.push_back(failure.data());
   int64_t begin = 0;
-  int64_t end = op.grid.empty() ? 0 : op.grid[0];
+  int64_t end = op.grid.empty() ? 0 : op.grid[0].value;
+  if (!op.grid.empty() && end == 0) return;
   if (!op.grid.empty()) arguments.insert(arguments.end(), {&begin, &end});
   kernels_.at(op.kernel)(arguments.data());
   if (failure[0] != 0) throw_kernel_error(op.errors.at(failure[0] - 1), failure[1]);

@@ -19,6 +19,8 @@ inline std::string attribute_to_string(const Literal& value) { return to_string(
 inline std::string attribute_to_string(const std::vector<int64_t>& values) {
   return to_string(values);
 }
+inline std::string attribute_to_string(const Dim& value) { return to_string(value); }
+inline std::string attribute_to_string(const std::vector<Dim>& values) { return to_string(values); }
 inline std::string attribute_to_string(const std::vector<std::string>& values) {
   std::string text;
   for (const std::string& value : values) text += (text.empty() ? "" : ", ") + quoted(value);

@@ -19,9 +19,9 @@ Value* Builder::allocate(TensorType type, const std::string& name) {
   return result;
 }
 
-Value* Builder::view(Value* source, TensorType type, int64_t offset, const std::string& name) {
+Value* Builder::view(Value* source, TensorType type, Dim offset, const std::string& name) {
   Value* result = program_.add_value(std::move(type), name);
-  create(View{.source = source, .offset = offset, .result = result});
+  create(View{.source = source, .offset = std::move(offset), .result = result});
   return result;
 }
 

@@ -28,7 +28,7 @@ class Builder {
 
   Value* allocate(TensorType type, const std::string& name = "");
   // `offset` in elements of the source.
-  Value* view(Value* source, TensorType type, int64_t offset = 0, const std::string& name = "");
+  Value* view(Value* source, TensorType type, Dim offset = {}, const std::string& name = "");
   Value* index_constant(int64_t value);
   Value* index_binary(IndexOperation operation, Value* lhs, Value* rhs);
   Value* size(Value* source, int64_t dim);

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "ir/literal_parser.h"
+#include "ir/type_parser.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -20,6 +21,8 @@ void parse_attribute(TokenStream& tokens, std::vector<int64_t>& out) {
   tokens.expect('[');
   tokens.parse_list(']', [&] { out.push_back(parse_integer(tokens)); });
 }
+void parse_attribute(TokenStream& tokens, Dim& out) { out = parse_dim(tokens); }
+void parse_attribute(TokenStream& tokens, std::vector<Dim>& out) { out = parse_dims(tokens); }
 void parse_attribute(TokenStream& tokens, std::vector<std::string>& out) {
   tokens.expect('[');
   tokens.parse_list(']', [&] { parse_attribute(tokens, out.emplace_back()); });

@@ -9,15 +9,17 @@ namespace hostjit {
 namespace {
 
 void require_extent(const OpVerifier& verifier, std::string_view name,
-                    const std::vector<int64_t>& extent) {
-  const bool positive = std::ranges::all_of(extent, [](int64_t size) { return size > 0; });
-  verifier.require(extent.empty() || (extent.size() == 3 && positive), name,
-                   concat("is ", to_string(extent)), "[] or three positive sizes");
+                    const std::vector<Dim>& extent, int64_t least) {
+  const bool fits = std::ranges::all_of(
+      extent, [&](const Dim& size) { return !size.is_constant() || size.value >= least; });
+  verifier.require(extent.empty() || (extent.size() == 3 && fits), name,
+                   concat("is ", to_string(extent)),
+                   least > 0 ? "[] or three positive sizes" : "[] or three sizes");
 }
 
 void require_items(const OpVerifier& verifier, std::string_view name,
-                   const std::vector<int64_t>& extent) {
-  verifier.require(extent.empty() || (extent[1] == 1 && extent[2] == 1), name,
+                   const std::vector<Dim>& extent) {
+  verifier.require(extent.empty() || (extent[1] == Dim(1) && extent[2] == Dim(1)), name,
                    concat("is ", to_string(extent)), "[] or [items, 1, 1] on the CPU");
 }
 
@@ -72,8 +74,8 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
     verifier.require_scalar(concat("scalars[", i, "]"), scalars[i], {"index", "f64"});
   }
   require_pairs(verifier, *this);
-  require_extent(verifier, "grid", grid);
-  require_extent(verifier, "block", block);
+  require_extent(verifier, "grid", grid, /*least=*/0);
+  require_extent(verifier, "block", block, /*least=*/1);
   verifier.require(shared_memory >= 0, "shared_memory", concat("is ", shared_memory),
                    "0 or more bytes");
   require_errors(verifier, errors);

@@ -13,7 +13,8 @@ namespace hostjit {
 // Runs a kernel of the program. Its parameters are the data pointers of inputs, in_out and
 // outputs, then the scalars. A CPU kernel loops by itself and takes no grid; or its work is
 // grid=[items, 1, 1] independent items, which threads may share, at least block=[items, 1, 1]
-// each: then two more parameters, i64, are the first item to do and the end of them.
+// each: then two more parameters, i64, are the first item to do and the end of them. Without items
+// it does not run.
 // A CPU kernel with `errors` can fail: after the scalars it has a parameter that points at two i64,
 // 0 at entry. When it fails, it makes them the number, from 1, of one of the errors, and the
 // integer that belongs at its {}; threads may do so at the same time. An error is Python's class
@@ -30,8 +31,8 @@ struct LaunchKernel {
   std::vector<Value*> outputs = {};
   std::vector<Value*> scalars = {};
   std::vector<int64_t> in_place = {};
-  std::vector<int64_t> grid = {};
-  std::vector<int64_t> block = {};
+  std::vector<Dim> grid = {};
+  std::vector<Dim> block = {};
   std::vector<std::string> errors = {};
   int64_t shared_memory = 0;
   Value* stream = nullptr;
@@ -43,8 +44,8 @@ struct LaunchKernel {
     visit.operands("outputs", self.outputs, Access::kWrite);
     visit.operands("scalars", self.scalars, Access::kRead);
     visit.attribute("in_place", self.in_place, std::vector<int64_t>{});
-    visit.attribute("grid", self.grid, std::vector<int64_t>{});
-    visit.attribute("block", self.block, std::vector<int64_t>{});
+    visit.attribute("grid", self.grid, std::vector<Dim>{});
+    visit.attribute("block", self.block, std::vector<Dim>{});
     visit.attribute("errors", self.errors, std::vector<std::string>{});
     visit.attribute("shared_memory", self.shared_memory, int64_t{0});
     visit.optional_operand("stream", self.stream, Access::kRead);

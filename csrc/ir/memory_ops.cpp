@@ -38,12 +38,8 @@ std::string expected_element(const Literal& literal, DType dtype) {
 }  // namespace
 
 void Allocate::verify(const OpVerifier& verifier) const {
-  const TensorType& type = verifier.require_tensor("result", result);
   verifier.require(offset >= -1, "offset", concat("is ", offset),
                    "-1 or a number of bytes into the arena");
-  verifier.require(offset < 0 || type.is_static(), "result",
-                   concat("has type ", to_string(result->type())),
-                   "a static type for memory in the arena");
   verifier.require_no_internal_overlap("result", result);
 }
 

@@ -10,7 +10,8 @@
 
 namespace hostjit {
 
-// `offset` is set by plan_memory: bytes into the frame's arena, or -1 for memory of its own.
+// `offset` is set by plan_memory: bytes into the frame's arena, or -1 for memory of its own. In a
+// program with symbols it is the number of a block of the arena (ArenaPlan).
 struct Allocate {
   static constexpr OpInfo kInfo{"allocate", "Reserves uninitialised memory for the result."};
   int64_t offset = -1;

@@ -199,8 +199,13 @@ class MemoryVerifier {
   // lies in the arena and apart from it.
   void verify_placement(const Memory& memory) {
     const ArenaPlan& arena = program_.arena();
+    if (arena.blocks > 0) return verify_block(memory);
     const int64_t offset = planned_offset(memory);
-    const int64_t bytes = memory.value->tensor_type().extent_in_bytes();
+    const TensorType& type = memory.value->tensor_type();
+    HOSTJIT_CHECK(type.is_static(), describe(*memory.producer), ": %", memory.value->name(),
+                  " has type ", to_string(memory.value->type()),
+                  ", expected a static type for memory in an arena without blocks");
+    const int64_t bytes = type.extent_in_bytes();
     const auto require = [&](bool condition, const std::string& expected) {
       HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " has ",
                     bytes, " bytes at offset ", offset, ", expected ", expected);
@@ -209,7 +214,26 @@ class MemoryVerifier {
             concat("to lie in the arena of ", arena.bytes, " bytes"));
     require(offset % arena.alignment == 0,
             concat("an offset that is a multiple of ", arena.alignment));
-    if (bytes == 0) return;
+    if (bytes > 0) place(memory, offset, bytes);
+  }
+
+  // The same where an offset is the number of a block, which is all of what is apart.
+  void verify_block(const Memory& memory) {
+    const int64_t block = planned_offset(memory);
+    const int64_t num_blocks = program_.arena().blocks;
+    HOSTJIT_CHECK(block < num_blocks, describe(*memory.producer), ": %", memory.value->name(),
+                  " is in block ", block, ", expected one of the arena's ", num_blocks);
+    place(memory, block, 1);
+  }
+
+  void place(const Memory& memory, int64_t offset, int64_t bytes) {
+    const bool is_block = program_.arena().blocks > 0;
+    const auto require = [&](bool condition, const std::string& expected) {
+      const std::string found = is_block ? concat("is in block ", offset)
+                                         : concat("has ", bytes, " bytes at offset ", offset);
+      HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " ", found,
+                    ", expected ", expected);
+    };
     while (!last_uses_.empty() && last_uses_.begin()->first < memory.first) {
       const Memory* ended = last_uses_.begin()->second;
       const auto at = live_.find(planned_offset(*ended));
@@ -219,9 +243,11 @@ class MemoryVerifier {
     const auto same = live_.find(offset);
     if (same != live_.end() && is_handed_over(*same->second.memory, memory)) live_.erase(same);
     const auto require_apart = [&](int64_t other_offset, const Placed& other) {
-      require(offset + bytes <= other_offset || other.end <= offset,
-              concat("memory apart from %", other.memory->value->name(), ", which is live with ",
-                     other.end - other_offset, " bytes at offset ", other_offset));
+      if (offset + bytes <= other_offset || other.end <= offset) return;
+      const std::string live = is_block ? ", which is live"
+                                        : concat(", which is live with ", other.end - other_offset,
+                                                 " bytes at offset ", other_offset);
+      require(false, concat("memory apart from %", other.memory->value->name(), live));
     };
     const auto after = live_.lower_bound(offset);
     if (after != live_.end()) require_apart(after->first, after->second);

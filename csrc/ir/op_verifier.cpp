@@ -6,6 +6,11 @@
 namespace hostjit {
 namespace {
 
+// What two symbols are is seen when a row is made, which verifies again.
+bool may_be_equal(const Dim& a, const Dim& b) {
+  return a == b || !a.is_constant() || !b.is_constant();
+}
+
 bool certainly_overlaps(const TensorType& type) {
   if (!type.is_static() || type.num_elements() < 2) return false;
   const std::vector<int64_t> sizes = type.sizes();
@@ -60,7 +65,8 @@ void OpVerifier::require_device(std::string_view operand, const Value* value, De
 void OpVerifier::require_sizes(std::string_view operand, const Value* value,
                                const std::vector<Dim>& sizes) const {
   const std::vector<Dim>& found = require_tensor(operand, value).dims;
-  if (found != sizes) fail(operand, concat("has sizes ", to_string(found)), to_string(sizes));
+  if (std::ranges::equal(found, sizes, may_be_equal)) return;
+  fail(operand, concat("has sizes ", to_string(found)), to_string(sizes));
 }
 
 void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* value,
@@ -69,7 +75,7 @@ void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* va
   bool fits = found.size() <= sizes.size();
   for (size_t i = 0; fits && i < found.size(); ++i) {
     const Dim& size = found[found.size() - 1 - i];
-    fits = size == Dim(1) || size == sizes[sizes.size() - 1 - i];
+    fits = size == Dim(1) || may_be_equal(size, sizes[sizes.size() - 1 - i]);
   }
   if (fits) return;
   fail(operand, concat("has sizes ", to_string(found)),

@@ -33,6 +33,7 @@ class OpVerifier {
   void require_rank(std::string_view operand, const Value* value, int64_t rank) const;
   void require_dtype(std::string_view operand, const Value* value, DType dtype) const;
   void require_device(std::string_view operand, const Value* value, Device device) const;
+  // A symbol may be any size here.
   void require_sizes(std::string_view operand, const Value* value,
                      const std::vector<Dim>& sizes) const;
   void require_broadcasts_to(std::string_view operand, const Value* value,

@@ -59,15 +59,18 @@ class Parser {
     tokens_.parse_list(')', [&] {
       const Token name = tokens_.expect(TokenKind::kWord, "a field of arena or ')'");
       tokens_.expect('=');
-      if (name.text == "bytes") {
+      if (name.text == "blocks") {
+        plan.blocks = parse_integer(tokens_);
+      } else if (name.text == "bytes") {
         plan.bytes = parse_integer(tokens_);
       } else if (name.text == "lower_bound") {
         plan.lower_bound = parse_integer(tokens_);
       } else if (name.text == "alignment") {
         plan.alignment = parse_integer(tokens_);
       } else {
-        throw_at(name.position, concat("arena: unknown field '", name.text,
-                                       "', expected one of: bytes, lower_bound, alignment"));
+        throw_at(name.position,
+                 concat("arena: unknown field '", name.text,
+                        "', expected one of: blocks, bytes, lower_bound, alignment"));
       }
     });
     program_.set_arena(plan);

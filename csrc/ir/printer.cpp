@@ -48,6 +48,7 @@ struct FieldPrinter {
 
 std::string arena_text(const ArenaPlan& arena) {
   if (arena == ArenaPlan{}) return "";
+  if (arena.blocks > 0) return concat(" arena(blocks=", arena.blocks, ")");
   return concat(" arena(bytes=", arena.bytes, ", lower_bound=", arena.lower_bound,
                 ", alignment=", arena.alignment, ")");
 }

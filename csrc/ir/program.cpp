@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/program.h"
 
+#include <algorithm>
+
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -72,14 +74,29 @@ void Program::replace_uses(const std::unordered_map<Value*, Value*>& replacement
   for (Value*& output : outputs_) rewrite(output);
 }
 
-Program Program::clone() const {
+bool Program::is_symbolic() const {
+  const auto has_symbol = [](const Value* value) {
+    return value->is_tensor() && !value->tensor_type().is_static();
+  };
+  if (std::ranges::any_of(inputs_, has_symbol)) return true;
+  bool found = false;
+  for (const Region* region : {&init_, &body_}) {
+    for_each_op(*region, [&](const Op& op) {
+      for_each_result(op, [&](const Value* value, ResultKind) { found |= has_symbol(value); });
+      for_each_dim(op, [&](const Dim& dim) { found |= !dim.is_constant(); });
+    });
+  }
+  return found;
+}
+
+Program Program::clone(bool with_kernels) const {
   Program copy(name_);
   ValueMap map;
   for (const Value* input : inputs_) map[input] = copy.add_input(input->type(), input->name());
   clone_region(init_, copy.init_, copy, map);
   clone_region(body_, copy.body_, copy, map);
   for (const Value* output : outputs_) copy.outputs_.push_back(map.at(output));
-  copy.kernels_ = kernels_;
+  if (with_kernels) copy.kernels_ = kernels_;
   copy.arena_ = arena_;
   return copy;
 }

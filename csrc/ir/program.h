@@ -20,8 +20,11 @@ struct Kernel {
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
-// What plan_memory decided for one frame; bytes.
+// What plan_memory decided for one frame; bytes. In a program with symbols it says which buffers
+// have the same memory, one after another: each Allocate has the number of a block for its offset.
+// Where the blocks are depends on the sizes of a call.
 struct ArenaPlan {
+  int64_t blocks = 0;  // of a program with symbols, which has no bytes
   int64_t bytes = 0;
   int64_t lower_bound = 0;  // most bytes live at once
   int64_t alignment = 64;
@@ -47,6 +50,7 @@ class Program {
   const Region& body() const { return body_; }
 
   Value* add_input(Type type, const std::string& name);
+  bool has_name(const std::string& name) const { return names_.contains(name); }
   // A value whose name is `hint`, made unique; an empty hint numbers it.
   Value* add_value(Type type, const std::string& hint = "");
   void set_outputs(std::vector<Value*> outputs) { outputs_ = std::move(outputs); }
@@ -60,7 +64,10 @@ class Program {
   const ArenaPlan& arena() const { return arena_; }
   void set_arena(const ArenaPlan& plan) { arena_ = plan; }
 
-  Program clone() const;
+  // True when a type, an offset or a grid has a symbol.
+  bool is_symbolic() const;
+
+  Program clone(bool with_kernels = true) const;
 
  private:
   std::string unique_name(const std::string& hint);
@@ -77,7 +84,7 @@ class Program {
   ArenaPlan arena_;
 };
 
-// Same inputs, ops, fields, outputs and kernels; names of values do not count.
+// Same inputs, ops, fields, outputs and kernels; names of values do not count, those of symbols do.
 bool structurally_equal(const Program& a, const Program& b);
 
 }  // namespace hostjit

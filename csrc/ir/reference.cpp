@@ -35,6 +35,8 @@ std::string_view kind_of(double) { return "number"; }
 std::string_view kind_of(const std::string&) { return "string"; }
 std::string_view kind_of(const Literal&) { return "literal"; }
 std::string_view kind_of(const std::vector<int64_t>&) { return "list of integers"; }
+std::string_view kind_of(const Dim&) { return "integer or symbol"; }
+std::string_view kind_of(const std::vector<Dim>&) { return "list of integers or symbols"; }
 std::string_view kind_of(const std::vector<std::string>&) { return "list of strings"; }
 std::string_view kind_of(const std::vector<Literal>&) { return "list of literals"; }
 std::string kind_of(IndexOperation) {

@@ -68,14 +68,15 @@ void View::verify(const OpVerifier& verifier) const {
   const TensorType& to = verifier.require_tensor("result", result);
   verifier.require_dtype("result", result, from.dtype);
   verifier.require_device("result", result, from.device);
-  verifier.require(offset >= 0, "offset", concat("is ", offset), "0 or more elements");
-  if (!from.is_static() || !to.is_static() || to.num_elements() == 0) return;
+  verifier.require(offset.value >= 0, "offset", concat("is ", offset.value), "0 or more elements");
+  if (!from.is_static() || !to.is_static() || !offset.is_constant()) return;
+  if (to.num_elements() == 0) return;
   const int64_t bytes = size_in_bytes(from.dtype);
   const int64_t have = from.extent_in_bytes() / bytes;
   const int64_t need = to.extent_in_bytes() / bytes;
-  verifier.require(need <= have && offset <= have - need, "result",
-                   concat("covers ", need, " elements of memory from offset ", offset),
-                   concat("to stay within the ", have, " of 'source'"));
+  if (need <= have && offset.value <= have - need) return;
+  verifier.fail("result", concat("covers ", need, " elements of memory from offset ", offset.value),
+                concat("to stay within the ", have, " of 'source'"));
 }
 
 void Size::verify(const OpVerifier& verifier) const {

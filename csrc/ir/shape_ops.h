@@ -6,6 +6,7 @@
 
 #include "ir/access.h"
 #include "ir/op_verifier.h"
+#include "ir/type.h"
 
 namespace hostjit {
 
@@ -14,12 +15,12 @@ namespace hostjit {
 struct View {
   static constexpr OpInfo kInfo{"view", "Another shape of the same memory; costs nothing."};
   Value* source = nullptr;
-  int64_t offset = 0;  // elements
+  Dim offset;  // elements
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {
     visit.operand("source", self.source, Access::kMetadata);
-    visit.attribute("offset", self.offset, int64_t{0});
+    visit.attribute("offset", self.offset, Dim());
     visit.result("result", self.result, ResultKind::kAlias);
   }
   void verify(const OpVerifier& verifier) const;

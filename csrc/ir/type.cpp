@@ -5,9 +5,32 @@
 #include <limits>
 
 #include "support/check.h"
+#include "support/literal.h"
 
 namespace hostjit {
 namespace {
+
+// What a lexer reads as one word.
+bool is_word(const std::string& text) {
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto goes_on = [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); };
+  const bool is_number = text == "inf" || text == "nan";
+  return !text.empty() && is_letter(text[0]) && std::ranges::all_of(text, goes_on) && !is_number;
+}
+
+// The strides that rows in memory have; as far as constants tell: those of sizes [n, 4, 8].
+bool are_contiguous(const std::vector<Dim>& dims, const std::vector<Dim>& strides) {
+  int64_t expected = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    if (strides[i] != Dim(expected)) return false;
+    if (i == 0) return true;
+    if (!dims[i].is_constant()) return false;
+    expected *= std::max<int64_t>(dims[i].value, 1);
+  }
+  return true;
+}
 
 bool all_constant(const std::vector<Dim>& dims) {
   return std::ranges::all_of(dims, &Dim::is_constant);
@@ -46,7 +69,8 @@ Dim Dim::make_symbol(std::string name) {
 }
 
 std::string to_string(const Dim& dim) {
-  return dim.is_constant() ? std::to_string(dim.value) : dim.symbol;
+  if (dim.is_constant()) return std::to_string(dim.value);
+  return is_word(dim.symbol) ? dim.symbol : quoted(dim.symbol);
 }
 
 std::string to_string(const std::vector<Dim>& dims) { return list_to_string(dims); }
@@ -74,6 +98,9 @@ TensorType TensorType::make(DType dtype, std::vector<Dim> dims,
     type.strides.assign(computed.begin(), computed.end());
   }
   type.check();
+  if (!type.is_static() && !type.strides.empty() && are_contiguous(type.dims, type.strides)) {
+    type.strides.clear();
+  }
   return type;
 }
 

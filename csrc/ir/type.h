@@ -12,7 +12,8 @@
 
 namespace hostjit {
 
-// One size or stride: a constant, or the name of a symbol bound by a program input.
+// One size, stride or offset: a constant, or a symbol, which is the name of an index value of the
+// program that depends on nothing but the sizes of its inputs (RowSymbols).
 struct Dim {
   int64_t value = 0;
   std::string symbol;
@@ -25,10 +26,12 @@ struct Dim {
   friend bool operator==(const Dim&, const Dim&) = default;
 };
 
+// "8", "n", or "\"0\"" for a symbol that would not read as a word.
 std::string to_string(const Dim& dim);
 
 // A strided tensor. `strides` counts elements, as in torch. Contiguous strides are filled in by
-// `make` when all dims are constant; symbolic dims are contiguous when `strides` is empty.
+// `make` when all dims are constant; with symbolic dims they are empty, also where `make` got the
+// constants that they are.
 struct TensorType {
   DType dtype = DType::kF32;
   std::vector<Dim> dims;
@@ -45,6 +48,7 @@ struct TensorType {
 
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }
   bool is_static() const;
+  // Of a type with symbols: for all their values. False where that can't be told.
   bool is_contiguous() const;
 
   // The following need a static type and throw InternalError otherwise.

@@ -6,21 +6,6 @@
 namespace hostjit {
 namespace {
 
-std::vector<Dim> parse_dims(TokenStream& tokens) {
-  std::vector<Dim> dims;
-  tokens.expect('[');
-  tokens.parse_list(']', [&] {
-    if (tokens.at(TokenKind::kWord)) {
-      dims.push_back(Dim::make_symbol(tokens.take().text));
-    } else if (tokens.at(TokenKind::kInteger)) {
-      dims.emplace_back(parse_integer(tokens));
-    } else {
-      tokens.fail("a size or the name of a symbol");
-    }
-  });
-  return dims;
-}
-
 Device parse_device(TokenStream& tokens) {
   Token name = tokens.expect(TokenKind::kWord, "a device");
   if (tokens.take_if(':')) {
@@ -51,6 +36,21 @@ TensorType parse_tensor_type(TokenStream& tokens, TextPosition position) {
 }
 
 }  // namespace
+
+Dim parse_dim(TokenStream& tokens) {
+  if (tokens.at(TokenKind::kWord)) return Dim::make_symbol(tokens.take().text);
+  const bool is_quoted = tokens.at(TokenKind::kString) && !tokens.current().text.empty();
+  if (is_quoted) return Dim::make_symbol(tokens.take().text);
+  if (tokens.at(TokenKind::kInteger)) return parse_integer(tokens);
+  tokens.fail("a size or the name of a symbol");
+}
+
+std::vector<Dim> parse_dims(TokenStream& tokens) {
+  std::vector<Dim> dims;
+  tokens.expect('[');
+  tokens.parse_list(']', [&] { dims.push_back(parse_dim(tokens)); });
+  return dims;
+}
 
 Type parse_type(TokenStream& tokens) {
   constexpr std::string_view kExpected =

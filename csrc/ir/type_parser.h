@@ -9,4 +9,10 @@ namespace hostjit {
 // Any text form of Type.
 Type parse_type(TokenStream& tokens);
 
+// A constant or a symbol: 8, n, "0".
+Dim parse_dim(TokenStream& tokens);
+
+// [8, n].
+std::vector<Dim> parse_dims(TokenStream& tokens);
+
 }  // namespace hostjit

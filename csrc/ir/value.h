@@ -16,6 +16,8 @@ class Value {
   Value(Type type, std::string name) : type_(std::move(type)), name_(std::move(name)) {}
 
   const Type& type() const { return type_; }
+  // Other numbers in place of sizes, strides and symbols: the rank and the dtype stay.
+  Type& mutable_type() { return type_; }
   const std::string& name() const { return name_; }
 
   // The op whose result this is; null for an input.

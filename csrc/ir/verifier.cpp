@@ -7,6 +7,7 @@
 
 #include "ir/effects.h"
 #include "ir/memory_verifier.h"
+#include "ir/row_symbols.h"
 #include "ir/verification_error.h"
 #include "ir/visitor.h"
 
@@ -54,11 +55,12 @@ void check_written_once(const Op& op, const OpVerifier& verifier) {
 // Checks definitions, uses and names, op by op.
 class ProgramVerifier {
  public:
-  explicit ProgramVerifier(const Program& program) : program_(program) {}
+  explicit ProgramVerifier(const Program& program) : program_(program), symbols_(program) {}
 
   void run() {
     verify_arena();
     for (const Value* input : program_.inputs()) define_input(input);
+    verify_input_symbols();
     for (const auto& op : program_.init()) verify_about(*op, [&] { verify_init_op(*op); });
     defined_.insert(inputs_.begin(), inputs_.end());
     for (const auto& op : program_.body()) verify_about(*op, [&] { verify_next_op(*op); });
@@ -84,6 +86,8 @@ class ProgramVerifier {
     HOSTJIT_CHECK(arena.bytes >= 0 && arena.lower_bound >= 0, in_program(), "arena has ",
                   arena.bytes, " bytes and lower bound ", arena.lower_bound,
                   ", expected 0 or more");
+    HOSTJIT_CHECK(arena.blocks >= 0, in_program(), "arena has ", arena.blocks,
+                  " blocks, expected 0 or more");
     HOSTJIT_CHECK(arena.lower_bound <= arena.bytes, in_program(), "arena has lower bound ",
                   arena.lower_bound, ", expected at most its ", arena.bytes, " bytes");
   }
@@ -92,8 +96,32 @@ class ProgramVerifier {
     inputs_.insert(input);
     if (const auto* type = std::get_if<TensorType>(&input->type())) {
       type->check();
-      for (const Dim& dim : type->dims) symbols_.insert(dim.symbol);
     }
+  }
+
+  // Sizes of inputs are symbols that `size` defines; strides may follow from them.
+  void verify_input_symbols() const {
+    for (const Value* input : program_.inputs()) {
+      const auto* type = std::get_if<TensorType>(&input->type());
+      if (!type) continue;
+      for (const Dim& dim : type->dims) {
+        if (dim.is_constant()) continue;
+        const std::optional<size_t> symbol = symbols_.find(dim.symbol);
+        HOSTJIT_CHECK(symbol && symbols_.is_input(*symbol), in_program(), "input %", input->name(),
+                      " has symbol ", to_string(dim),
+                      ", expected one that an op of the body defines, as %", dim.symbol,
+                      " = size(source=%", input->name(), ", dim=...) does");
+      }
+      for (const Dim& stride : type->strides) {
+        HOSTJIT_CHECK(is_defined(stride), in_program(), "input %", input->name(), " has symbol ",
+                      to_string(stride), ", expected the name of an index value that depends on ",
+                      "sizes of inputs only");
+      }
+    }
+  }
+
+  bool is_defined(const Dim& dim) const {
+    return dim.is_constant() || symbols_.find(dim.symbol).has_value();
   }
 
   void verify_init_op(const Op& op) {
@@ -126,6 +154,10 @@ class ProgramVerifier {
         verify_symbols(op, *result, *type);
       }
     }
+    for_each_dim(op, [&](const Dim& dim) {
+      HOSTJIT_CHECK(is_defined(dim), describe(op), ": has symbol ", to_string(dim),
+                    ", expected the name of an index value that depends on sizes of inputs only");
+    });
     if (const auto* launch = op.get_if<LaunchKernel>()) {
       verifier.require(program_.kernels().contains(launch->kernel), "kernel",
                        concat("is @", launch->kernel, ", which does not exist"),
@@ -156,9 +188,9 @@ class ProgramVerifier {
   void verify_symbols(const Op& op, const Value& result, const TensorType& type) const {
     for (const auto* dims : {&type.dims, &type.strides}) {
       for (const Dim& dim : *dims) {
-        HOSTJIT_CHECK(dim.is_constant() || symbols_.contains(dim.symbol), describe(op), ": %",
-                      result.name(), " has symbol ", dim.symbol,
-                      ", expected symbols among the sizes of inputs");
+        HOSTJIT_CHECK(is_defined(dim), describe(op), ": %", result.name(), " has symbol ",
+                      to_string(dim), ", expected the name of an index value that depends on ",
+                      "sizes of inputs only");
       }
     }
   }
@@ -166,7 +198,7 @@ class ProgramVerifier {
   const Program& program_;
   std::unordered_set<const Value*> inputs_;
   std::unordered_set<const Value*> defined_;
-  std::unordered_set<std::string> symbols_;
+  const RowSymbols symbols_;
   int64_t open_ranges_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -112,6 +113,32 @@ struct RegionFields {
   void results(std::string_view, auto&, ResultKind) {}
   void region(std::string_view name, auto& region) { f(name, region); }
 };
+
+// A field visitor that sees sizes among the attributes only: calls `f(Dim&)`.
+template <class F>
+struct DimFields {
+  F f;
+  void operand(std::string_view, auto&, Access) {}
+  void optional_operand(std::string_view, auto&, Access) {}
+  void operands(std::string_view, auto&, Access) {}
+  void attribute(std::string_view, auto& value, const auto&) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, Dim>) {
+      f(value);
+    } else if constexpr (std::is_same_v<T, std::vector<Dim>>) {
+      for (auto& dim : value) f(dim);
+    }
+  }
+  void result(std::string_view, auto&, ResultKind) {}
+  void results(std::string_view, auto&, ResultKind) {}
+  void region(std::string_view, auto&) {}
+};
+
+template <class OpRef, class F>
+void for_each_dim(OpRef& op, F f) {
+  DimFields<F> fields{std::move(f)};
+  visit_fields(op, fields);
+}
 
 template <class OpRef, class F>
 void for_each_operand(OpRef& op, F f) {

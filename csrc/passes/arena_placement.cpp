@@ -124,7 +124,8 @@ int64_t most_bytes_live(std::span<const LiveBytes> buffers) {
   return most;
 }
 
-ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment) {
+ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment,
+                              Effort effort) {
   std::vector<LiveBytes> rounded(buffers.begin(), buffers.end());
   for (LiveBytes& buffer : rounded) buffer.bytes = round_up(buffer.bytes, alignment);
   const int64_t bound = most_bytes_live(rounded);
@@ -142,6 +143,10 @@ ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignm
     }
     return top;
   };
+  if (effort == Effort::kQuick) {
+    attempt(falling(rounded, [&](size_t i) { return rounded[i].bytes; }), Fit::kTightest);
+    return best;
+  }
   for (const std::vector<size_t>& order : greedy_orders(rounded)) {
     for (const Fit fit : {Fit::kLowest, Fit::kTightest}) {
       attempt(order, fit);

@@ -24,10 +24,17 @@ struct ArenaPlacement {
 // The most bytes alive at one instant: no placement needs less.
 int64_t most_bytes_live(std::span<const LiveBytes> buffers);
 
+// How long a placement may take.
+enum class Effort {
+  kQuick,  // a few greedy orders: linear in the buffers that live together, per buffer
+  kBest,
+};
+
 // Gives each buffer an offset, a multiple of `alignment`, such that buffers alive at one instant
 // share no byte. The best of several greedy orders and fits and, where those miss the lower bound,
 // of repairs that place first what came to lie on top. Quadratic in the number of buffers; stops as
 // soon as the bound is met. Empty buffers get offset 0.
-ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment);
+ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment,
+                              Effort effort = Effort::kBest);
 
 }  // namespace hostjit

@@ -87,9 +87,10 @@ std::vector<BufferLifetime> buffer_lifetimes(const Program& program, const Alias
   const UseInstants instants(program, aliases);
   const auto add = [&](const Op& op, bool is_persistent) {
     const auto* allocate = op.get_if<Allocate>();
-    if (!allocate || !allocate->result->tensor_type().is_static()) return;
+    if (!allocate) return;
     Value* buffer = allocate->result;
-    LiveBytes live{buffer->tensor_type().extent_in_bytes(),
+    const TensorType& type = buffer->tensor_type();
+    LiveBytes live{type.is_static() ? type.extent_in_bytes() : 0,
                    is_persistent ? 0 : instants.defined(op), instants.end()};
     const Uses uses = instants.uses(buffer);
     const int64_t freed = instants.freed(buffer);

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -68,12 +71,14 @@ class ViewCanonicaliser {
     }
     const Op* producer = view.source->producer();
     if (const View* inner = producer ? producer->get_if<View>() : nullptr) {
-      view.offset += inner->offset;
-      view.source = inner->source;
+      if (const std::optional<Dim> offset = sum(view.offset, inner->offset)) {
+        view.offset = *offset;
+        view.source = inner->source;
+      }
     }
     Value* equal = find_equal(view);
     if (!equal || !may_replace(view.result, equal)) {
-      views_[{view.source, view.offset}].push_back(view.result);
+      views_[key_of(view)].push_back(view.result);
       return false;
     }
     if (outputs_.contains(view.result)) outputs_.insert(equal);
@@ -82,10 +87,24 @@ class ViewCanonicaliser {
     return true;
   }
 
+  // Source and offset.
+  using ViewKey = std::tuple<const Value*, int64_t, std::string>;
+  static ViewKey key_of(const View& view) {
+    return {view.source, view.offset.value, view.offset.symbol};
+  }
+
+  // nullopt for what an op would have to compute.
+  static std::optional<Dim> sum(const Dim& a, const Dim& b) {
+    if (a.is_constant() && b.is_constant()) return Dim(a.value + b.value);
+    if (a == Dim(0)) return b;
+    if (b == Dim(0)) return a;
+    return std::nullopt;
+  }
+
   // A value before `view` that refers to the same elements in the same shape; or null.
   Value* find_equal(const View& view) {
-    if (view.offset == 0 && view.source->type() == view.result->type()) return view.source;
-    const auto found = views_.find({view.source, view.offset});
+    if (view.offset == Dim(0) && view.source->type() == view.result->type()) return view.source;
+    const auto found = views_.find(key_of(view));
     if (found == views_.end()) return nullptr;
     const auto equal = std::ranges::find_if(
         found->second, [&](const Value* other) { return other->type() == view.result->type(); });
@@ -102,7 +121,7 @@ class ViewCanonicaliser {
   std::unordered_set<const Value*> inputs_;
   std::unordered_set<const Value*> outputs_;
   std::unordered_map<Value*, Value*> replacement_;
-  std::map<std::pair<const Value*, int64_t>, std::vector<Value*>> views_;
+  std::map<ViewKey, std::vector<Value*>> views_;
 };
 
 }  // namespace

@@ -23,6 +23,18 @@ bool is_work(const Op& op) {
   return result;
 }
 
+// Sizes that depend on those of a call's inputs: every row would hold what init made for it.
+bool has_symbol(const Op& op) {
+  bool result = false;
+  const auto look_at = [&](const Value* value) {
+    result |= value->is_tensor() && !value->tensor_type().is_static();
+  };
+  for_each_operand(op, [&](const Value* value, Access) { look_at(value); });
+  for_each_result(op, [&](const Value* value, ResultKind) { look_at(value); });
+  for_each_dim(op, [&](const Dim& dim) { result |= !dim.is_constant(); });
+  return result;
+}
+
 // The largest set of ops of the body that may run in init instead, found by striking out ops until
 // none of the rest depends on one that stays.
 class HoistableOps {
@@ -89,7 +101,7 @@ class HoistableOps {
   }
 
   bool may_move(const Op& op) const {
-    bool result = true;
+    bool result = !has_symbol(op);
     for_each_operand(op, [&](const Value* value, Access access) {
       result = result && is_available(value);
       for (const Value* root : aliases_.roots(value)) {

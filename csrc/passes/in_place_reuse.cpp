@@ -2,6 +2,7 @@
 #include "passes/in_place_reuse.h"
 
 #include <algorithm>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -19,11 +20,42 @@ size_t num_uses(const Op& op, const Value* root, const AliasAnalysis& aliases) {
   });
 }
 
+// The size of a contiguous type in bytes as a product.
+struct SizeProduct {
+  int64_t factor = 1;
+  std::vector<std::string> symbols;  // sorted
+
+  explicit SizeProduct(const TensorType& type) : factor(size_in_bytes(type.dtype)) {
+    for (const Dim& dim : type.dims) {
+      if (dim.is_constant()) {
+        factor *= dim.value;
+      } else {
+        symbols.push_back(dim.symbol);
+      }
+    }
+    std::ranges::sort(symbols);
+  }
+  bool operator==(const SizeProduct&) const = default;
+};
+
+// The same number of bytes, which is not known to be 0, whatever the symbols are.
+bool have_same_size(const TensorType& a, const TensorType& b) {
+  if (a.is_static() && b.is_static()) {
+    return a.extent_in_bytes() == b.extent_in_bytes() && a.extent_in_bytes() > 0;
+  }
+  if (a.is_contiguous() && b.is_contiguous()) {
+    const SizeProduct size(a);
+    return size == SizeProduct(b) && size.factor > 0;
+  }
+  return a.dims == b.dims && a.strides == b.strides &&
+         size_in_bytes(a.dtype) == size_in_bytes(b.dtype);
+}
+
 // `before` ends and `after` begins with what the op at `instant` does.
 bool meet(const BufferLifetime& before, const BufferLifetime& after, int64_t instant) {
   return !before.is_persistent && before.last_use == instant && after.first_use == instant &&
-         before.live.begin < after.live.begin && before.live.bytes == after.live.bytes &&
-         before.live.bytes > 0;
+         before.live.begin < after.live.begin &&
+         have_same_size(before.buffer->tensor_type(), after.buffer->tensor_type());
 }
 
 class HandoverFinder {

@@ -15,9 +15,9 @@ namespace {
 constexpr size_t kNumColumns = 5;
 using Row = std::array<std::string, kNumColumns>;
 
-std::string place_text(const BufferLifetime& lifetime) {
+std::string place_text(const BufferLifetime& lifetime, bool is_block) {
   const int64_t offset = lifetime.buffer->producer()->get_if<Allocate>()->offset;
-  if (offset >= 0) return std::to_string(offset);
+  if (offset >= 0) return concat(is_block ? "block " : "", offset);
   return lifetime.escapes ? "output" : "own memory";
 }
 
@@ -27,9 +27,11 @@ std::string life_text(const BufferLifetime& lifetime) {
   return concat(lifetime.live.begin - 1, "..", lifetime.live.end - 1);
 }
 
-Row make_row(const BufferLifetime& lifetime) {
+Row make_row(const BufferLifetime& lifetime, bool is_block) {
+  const bool is_known = lifetime.buffer->tensor_type().is_static();
   return {concat("%", lifetime.buffer->name()), to_string(lifetime.buffer->type()),
-          std::to_string(lifetime.live.bytes), place_text(lifetime), life_text(lifetime)};
+          is_known ? std::to_string(lifetime.live.bytes) : "per row",
+          place_text(lifetime, is_block), life_text(lifetime)};
 }
 
 void print_table(std::ostream& out, const std::vector<Row>& rows) {
@@ -54,7 +56,7 @@ std::string memory_plan_report(const Program& program) {
   int64_t num_planned = 0;
   int64_t unshared_bytes = 0;
   for (const BufferLifetime& lifetime : buffer_lifetimes(program, AliasAnalysis(program))) {
-    rows.push_back(make_row(lifetime));
+    rows.push_back(make_row(lifetime, program.arena().blocks > 0));
     if (lifetime.buffer->producer()->get_if<Allocate>()->offset < 0) continue;
     ++num_planned;
     unshared_bytes += lifetime.live.bytes;
@@ -65,6 +67,10 @@ std::string memory_plan_report(const Program& program) {
   out << "memory plan of " << program.name() << ": " << num_planned << " of " << rows.size() - 1
       << " buffers in the arena\n";
   print_table(out, rows);
+  if (plan.blocks > 0) {
+    out << "arena of " << plan.blocks << " blocks; bytes and offsets are decided per row\n";
+    return out.str();
+  }
   out << "arena " << plan.bytes << " bytes, lower bound " << plan.lower_bound << " bytes";
   if (plan.lower_bound > 0) {
     out << " (" << std::fixed << std::setprecision(3)

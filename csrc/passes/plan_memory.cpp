@@ -54,9 +54,21 @@ void plan_memory(Program& program) {
   const AliasAnalysis aliases(program);
   std::vector<BufferLifetime> lifetimes = buffer_lifetimes(program, aliases);
   std::erase_if(lifetimes, [](const auto& lifetime) { return !may_live_in_arena(lifetime); });
+  const bool is_symbolic = program.is_symbolic();
+  // The arena serves one row after another, which would lose what init left there.
+  if (is_symbolic) std::erase_if(lifetimes, &BufferLifetime::is_persistent);
   const SharedBlocks shared = share_blocks(lifetimes, find_handovers(program, aliases, lifetimes));
 
   ArenaPlan plan;
+  if (is_symbolic) {
+    for (size_t i = 0; i < lifetimes.size(); ++i) {
+      lifetimes[i].buffer->producer()->get_if<Allocate>()->offset =
+          static_cast<int64_t>(shared.block_of[i]);
+    }
+    plan.blocks = static_cast<int64_t>(shared.blocks.size());
+    program.set_arena(plan);
+    return;
+  }
   const ArenaPlacement placement = place_in_arena(shared.blocks, plan.alignment);
   for (size_t i = 0; i < lifetimes.size(); ++i) {
     lifetimes[i].buffer->producer()->get_if<Allocate>()->offset =

@@ -19,7 +19,12 @@ class LiveOps {
  public:
   explicit LiveOps(const Program& program) : aliases_(program) {
     for (const Region* region : {&program.init(), &program.body()}) {
-      for_each_op(*region, [&](const Op& op) { add_writes(op); });
+      for_each_op(*region, [&](const Op& op) {
+        add_writes(op);
+        for_each_result(op, [&](const Value* value, ResultKind kind) {
+          if (kind == ResultKind::kScalar) scalars_[value->name()] = value;
+        });
+      });
       add_inner_ops(*region, nullptr);
     }
     for (const Value* input : program.inputs()) observe_memory(input);
@@ -32,6 +37,7 @@ class LiveOps {
         if (!is_removable(op)) keep(&op);
       });
     }
+    for (const Value* input : program.inputs()) keep_symbols(input);
     propagate();
   }
 
@@ -74,6 +80,21 @@ class LiveOps {
     }
   }
 
+  // The ops that define what a type names.
+  void keep_symbols(const Value* value) {
+    const auto* type = std::get_if<TensorType>(&value->type());
+    if (!type || type->is_static()) return;
+    for (const auto* dims : {&type->dims, &type->strides}) {
+      for (const Dim& dim : *dims) keep_symbol(dim);
+    }
+  }
+
+  void keep_symbol(const Dim& dim) {
+    if (dim.is_constant()) return;
+    const auto found = scalars_.find(dim.symbol);
+    if (found != scalars_.end()) keep_producer(found->second);
+  }
+
   void propagate() {
     while (!work_.empty()) {
       const Op* op = work_.back();
@@ -83,12 +104,15 @@ class LiveOps {
         keep_producer(value);
         if (reads(access)) observe_memory(value);
       });
+      for_each_result(*op, [&](const Value* value, ResultKind) { keep_symbols(value); });
+      for_each_dim(*op, [&](const Dim& dim) { keep_symbol(dim); });
     }
   }
 
   AliasAnalysis aliases_;
   std::unordered_map<const Op*, const Op*> around_;  // by op of a region, the op that has it
   std::unordered_map<const Value*, std::vector<const Op*>> writers_;  // by root
+  std::unordered_map<std::string, const Value*> scalars_;             // by name
   std::unordered_set<const Value*> observed_;                         // roots
   std::unordered_set<const Op*> live_;
   std::vector<const Op*> work_;

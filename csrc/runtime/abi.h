@@ -35,14 +35,15 @@ struct Frame {
   void** slot_data;  // first element of each slot's tensor, valid while it holds one
   int64_t node;      // index into FrameLayout::nodes of the fallible op under way
   ProgramState* program;
+  const int64_t* row;  // what depends on sizes of inputs, see RowContents; null without symbols
 };
 
 // 0: outputs are set. Otherwise the error is recorded with the frame, outputs are unset and every
 // tensor the call made is released.
 //
 // inputs[-1] is the Frame*. outputs[i] receives an owned reference (c10::TensorImpl*) for a tensor
-// and is written through as int64_t or double bits for a scalar. cache_id selects the row of
-// shape-dependent values; a static program has row 0 only, folded to constants.
+// and is written through as int64_t or double bits for a scalar. What depends on the sizes of
+// inputs is in the frame's row; a static program has it folded to constants. cache_id is 0.
 using MainFunction = int32_t (*)(int64_t cache_id, void* const* inputs, void** outputs);
 
 // A kernel called with an array: the data pointers of inputs, in_out and outputs, then pointers to
@@ -88,7 +89,9 @@ struct NodeInfo {
   std::string location;
 };
 
-// Everything a frame and its program state are made from; comes out of code generation.
+// Everything a frame and its program state are made from; comes out of code generation. Of a
+// program with symbols, it lacks the bytes of the arena and of slots the sizes, strides and
+// offsets: they are those of a row.
 struct FrameLayout {
   int64_t arena_bytes = 0;
   int64_t alignment = 64;
@@ -96,6 +99,14 @@ struct FrameLayout {
   std::vector<SlotSpec> slots;
   std::vector<AtenCallSpec> aten_calls;
   std::vector<NodeInfo> nodes;
+};
+
+// What one row adds to the layout of a program with symbols.
+struct RowContents {
+  // The values of the symbols (RowSymbols), then where each block of the arena begins, in bytes.
+  std::vector<int64_t> table;
+  int64_t arena_bytes = 0;
+  std::vector<SlotSpec> slots;
 };
 
 }  // namespace hostjit

@@ -172,8 +172,8 @@ void AtenCallSite::separate_from_operands(at::Tensor& result, void* const* opera
   }
 }
 
-void AtenCallSite::check_result(size_t index, at::Tensor& result) const {
-  const TensorSpec& expected = slots_[result_slots_[index]].type;
+void AtenCallSite::check_result(size_t index, const TensorSpec& expected,
+                                at::Tensor& result) const {
   const auto require = [&](bool condition, auto has, auto expects) {
     if (condition) return;
     std::ostringstream message;

@@ -24,10 +24,15 @@ class AtenCallSite {
   // operator throws, and Error for a result of another dtype, device, size or stride than its slot.
   template <class Store>
   void call(void* const* operands, Store store) const {
+    call(operands, slots_, std::move(store));
+  }
+  // The same with the types of other slots of these numbers.
+  template <class Store>
+  void call(void* const* operands, const std::vector<SlotSpec>& slots, Store store) const {
     std::vector<at::Tensor> results = run(operands);
     for (size_t i = 0; i < results.size(); ++i) {
       if (result_slots_[i] < 0) continue;
-      check_result(i, results[i]);
+      check_result(i, slots[result_slots_[i]].type, results[i]);
       store(result_slots_[i], std::move(results[i]));
     }
   }
@@ -53,7 +58,7 @@ class AtenCallSite {
   // (dropout in evaluation hands back its input): the operand's memory may be planned.
   void separate_from_operands(at::Tensor& result, void* const* operands) const;
   // Makes `result` plain memory: no lazy conjugation or negation.
-  void check_result(size_t index, at::Tensor& result) const;
+  void check_result(size_t index, const TensorSpec& expected, at::Tensor& result) const;
   [[noreturn]] void fail(const std::string& message) const;
 
   std::string target_;

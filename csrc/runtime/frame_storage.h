@@ -26,9 +26,16 @@ inline AlignedMemory allocate_aligned(size_t bytes, size_t alignment) {
   return {static_cast<std::byte*>(::operator new(bytes ? bytes : 1, align)), AlignedDelete{align}};
 }
 
+// Memory for the buffers of one call in flight.
+struct Arena {
+  AlignedMemory memory;
+  int64_t bytes = 0;
+};
+
 // A Frame and what it points at. Every Frame is one. Used by one thread at a time.
 struct FrameStorage : Frame {
   AlignedMemory memory;
+  Arena* shared_arena = nullptr;      // of a call of a row, instead of `memory`
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data
   std::vector<int64_t> call_slots;    // the kCall slots, which cleanup empties

@@ -14,7 +14,7 @@ namespace hostjit {
 namespace {
 
 void allocate(FrameStorage& storage, int64_t slot) {
-  const TensorSpec& type = storage.program->layout().slots[slot].type;
+  const TensorSpec& type = storage.program->slots()[slot].type;
   if (type.device.type == DeviceType::kCPU) [[likely]] {
     at::Tensor tensor = new_cpu_tensor(type, storage.program->slot_bytes(slot));
     void* data =
@@ -59,7 +59,7 @@ int32_t hostjit_allocate(Frame* frame, int64_t slot) noexcept {
 int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) noexcept {
   return status_of(frame, [&] {
     FrameStorage& storage = FrameStorage::of(frame);
-    const TensorSpec& type = frame->program->layout().slots[slot].type;
+    const TensorSpec& type = frame->program->slots()[slot].type;
     const at::Tensor& tensor = *static_cast<at::Tensor*>(source);
     HOSTJIT_ICHECK(tensor.scalar_type() == to_torch(type.dtype), "view of ",
                    c10::toString(tensor.scalar_type()), " as ", type.dtype);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/arena_pool.h"
 #include "runtime/aten_call.h"
 #include "runtime/frame_storage.h"
 #include "runtime/tensor_header.h"
@@ -14,24 +15,62 @@
 
 namespace hostjit {
 
-struct ProgramState::AlignedConstants {
-  AlignedMemory memory;
-};
+namespace {
+
+std::vector<int64_t> bytes_of(const std::vector<SlotSpec>& slots) {
+  std::vector<int64_t> bytes;
+  bytes.reserve(slots.size());
+  for (const SlotSpec& slot : slots) bytes.push_back(extent_in_bytes(slot.type));
+  return bytes;
+}
+
+// Null before there is an arena.
+std::byte* address_in(std::byte* arena, int64_t offset) {
+  return arena == nullptr ? nullptr : arena + offset;
+}
+
+// Moves the header of a slot to other memory.
+void move_header(FrameStorage& frame, int64_t slot, std::byte* data) {
+  at::Tensor& tensor = frame.tensors[slot];
+  const c10::Device device = tensor.device();
+  tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      c10::DataPtr(data, device));
+  frame.first_elements[slot] = data;
+}
+
+}  // namespace
+
+std::shared_ptr<const ProgramState::Shared> ProgramState::share(FrameLayout layout) {
+  auto shared = std::make_shared<Shared>();
+  shared->layout = std::move(layout);
+  shared->layout.alignment = std::max<int64_t>(shared->layout.alignment, 64);
+  const std::vector<std::byte>& constants = shared->layout.constants;
+  shared->constants = allocate_aligned(constants.size(), shared->layout.alignment);
+  if (!constants.empty()) std::memcpy(shared->constants.get(), constants.data(), constants.size());
+  for (const AtenCallSpec& spec : shared->layout.aten_calls) {
+    shared->call_sites.push_back(std::make_shared<AtenCallSite>(spec, shared->layout.slots));
+  }
+  return shared;
+}
 
 ProgramState::ProgramState(FrameLayout layout, MainFunction init, const void* evaluator)
-    : layout_(std::move(layout)), init_(init), evaluator_(evaluator) {
-  layout_.alignment = std::max<int64_t>(layout_.alignment, 64);
-  const std::vector<std::byte>& constants = layout_.constants;
-  constants_ = std::make_unique<AlignedConstants>(
-      AlignedConstants{allocate_aligned(constants.size(), layout_.alignment)});
-  if (!constants.empty()) {
-    std::memcpy(constants_->memory.get(), constants.data(), constants.size());
-  }
-  for (const SlotSpec& slot : layout_.slots) slot_bytes_.push_back(extent_in_bytes(slot.type));
-  for (const AtenCallSpec& spec : layout_.aten_calls) {
-    call_sites_.push_back(std::make_unique<AtenCallSite>(spec, layout_.slots));
-  }
-}
+    : shared_(share(std::move(layout))),
+      slots_(shared_->layout.slots),
+      arena_bytes_(shared_->layout.arena_bytes),
+      slot_bytes_(bytes_of(slots_)),
+      init_(init),
+      evaluator_(evaluator) {}
+
+ProgramState::ProgramState(const ProgramState& program, RowContents row,
+                           std::shared_ptr<ArenaPool> arenas)
+    : shared_(program.shared_),
+      slots_(std::move(row.slots)),
+      arena_bytes_(row.arena_bytes),
+      row_(std::move(row.table)),
+      arenas_(std::move(arenas)),
+      slot_bytes_(bytes_of(slots_)),
+      init_(program.init_),
+      evaluator_(nullptr) {}
 
 ProgramState::~ProgramState() = default;
 
@@ -41,8 +80,10 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
   const c10::InferenceMode normal_tensors(/*enabled=*/false);
   const c10::NoGradGuard no_grad;
   auto frame = std::make_unique<FrameStorage>();
-  const auto num_slots = static_cast<int64_t>(layout_.slots.size());
-  frame->memory = allocate_aligned(layout_.arena_bytes, layout_.alignment);
+  const auto num_slots = static_cast<int64_t>(slots_.size());
+  if (arenas_ == nullptr) {
+    frame->memory = allocate_aligned(arena_bytes_, shared_->layout.alignment);
+  }
   frame->tensors.resize(num_slots);
   frame->first_elements.resize(num_slots);
   frame->arena = frame->memory.get();
@@ -50,14 +91,15 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
   frame->slot_data = frame->first_elements.data();
   frame->node = -1;
   frame->program = this;
+  frame->row = row_.data();
   for (int64_t slot = 0; slot < num_slots; ++slot) {
-    const SlotSpec& spec = layout_.slots[slot];
+    const SlotSpec& spec = slots_[slot];
     switch (spec.kind) {
       case SlotKind::kArena:
-        frame->put(slot, tensor_over(frame->arena + spec.offset, spec.type));
+        frame->put(slot, tensor_over(address_in(frame->arena, spec.offset), spec.type));
         break;
       case SlotKind::kConstant:
-        frame->put(slot, tensor_over(constants_->memory.get() + spec.offset, spec.type));
+        frame->put(slot, tensor_over(shared_->constants.get() + spec.offset, spec.type));
         break;
       case SlotKind::kCall: frame->call_slots.push_back(slot); break;
       case SlotKind::kFrame: break;
@@ -71,6 +113,30 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
 }
 
 Frame* ProgramState::take() {
+  Frame* frame = take_settled();
+  try {
+    enter(frame);
+  } catch (...) {
+    give_back(frame);
+    throw;
+  }
+  return frame;
+}
+
+void ProgramState::take_arena(Frame* frame) {
+  FrameStorage& storage = FrameStorage::of(frame);
+  storage.shared_arena = arenas_->take(arena_bytes_);
+  std::byte* memory = storage.shared_arena->memory.get();
+  if (frame->arena == memory) [[likely]]
+    return;
+  frame->arena = memory;
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].kind != SlotKind::kArena) continue;
+    move_header(storage, static_cast<int64_t>(slot), memory + slots_[slot].offset);
+  }
+}
+
+Frame* ProgramState::take_settled() {
   if (Frame* frame = idle_.exchange(nullptr, std::memory_order_acquire)) return frame;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -92,6 +158,9 @@ void ProgramState::settle(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
   storage.close_ranges();
   storage.kept = nullptr;
+  if (storage.shared_arena != nullptr) {
+    storage.program->arenas_->give_back(std::exchange(storage.shared_arena, nullptr));
+  }
   if (storage.error) [[unlikely]]
     storage.error = nullptr;
 }

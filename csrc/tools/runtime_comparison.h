@@ -6,14 +6,19 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "codegen/row_maker.h"
 #include "evaluator/evaluator.h"
 #include "ir/program.h"
+#include "ir/verifier.h"
 #include "jit/jit.h"
+#include "runtime/arena_pool.h"
 #include "runtime/program_state.h"
 #include "runtime/torch_types.h"
 #include "support/check.h"
@@ -34,13 +39,33 @@ class RunnableProgram {
   explicit RunnableProgram(const Program& program)
       : program_(program.clone()),
         module_(CompiledModule::compile(program_)),
-        evaluator_(program_, module_->packed_kernels()),
-        state_(module_->layout(), module_->init()) {
-    state_.set_evaluator(&evaluator_);
+        state_(module_->layout(), module_->init()),
+        row_program_(program_.clone()) {
+    if (program_.is_symbolic()) {
+      maker_.emplace(program_);
+      arenas_ = std::make_shared<ArenaPool>(program_.arena().alignment);
+    } else {
+      make_evaluator(state_);
+    }
   }
 
   const CompiledModule& module() const { return *module_; }
-  const Program& program() const { return program_; }
+  // With the numbers of the row, after use_row.
+  const Program& program() const { return row_program_; }
+  // Empty for a program without symbols.
+  std::vector<std::string> symbols() const {
+    return maker_ ? maker_->symbols().input_names() : std::vector<std::string>();
+  }
+
+  // Makes the calls that follow calls of the row of these sizes, one per symbol. Throws Error when
+  // there is none, and when its program is not valid.
+  void use_row(const std::vector<int64_t>& sizes) {
+    RowContents contents = maker_->make(sizes);
+    row_program_ = maker_->clone_program(program_);
+    verify_program(row_program_);
+    row_ = std::make_unique<ProgramState>(state_, std::move(contents), arenas_);
+    make_evaluator(*row_);
+  }
 
   // Inputs are in the order of the program; scalars are zero-dim tensors of int64, bool or double.
   Result run_jit(std::vector<at::Tensor> inputs) { return run(module_->main(), std::move(inputs)); }
@@ -49,14 +74,20 @@ class RunnableProgram {
   }
 
  private:
+  void make_evaluator(ProgramState& state) {
+    evaluator_ = std::make_unique<Evaluator>(row_program_, module_->packed_kernels());
+    state.set_evaluator(evaluator_.get());
+  }
+
   Result run(MainFunction main, std::vector<at::Tensor> inputs) {
+    ProgramState& state = row_ ? *row_ : state_;
     const c10::NoGradGuard no_grad;
     Result result;
     std::vector<TensorArg> tensors(inputs.size());
     std::vector<int64_t> scalars(inputs.size());
     Frame* frame = nullptr;
     try {
-      frame = state_.take();
+      frame = state.take();
       std::vector<void*> arguments = {frame};
       for (size_t i = 0; i < inputs.size(); ++i) {
         at::Tensor& tensor = inputs[i];
@@ -82,7 +113,7 @@ class RunnableProgram {
     } catch (const std::exception& error) {
       result.error = concat(error.what(), " [", result.error, "]");
     }
-    if (frame != nullptr) state_.give_back(frame);
+    if (frame != nullptr) state.give_back(frame);
     return result;
   }
 
@@ -99,8 +130,13 @@ class RunnableProgram {
 
   Program program_;
   std::unique_ptr<CompiledModule> module_;
-  Evaluator evaluator_;
+  std::unique_ptr<Evaluator> evaluator_;
   ProgramState state_;
+  // Of a program with symbols.
+  Program row_program_;
+  std::optional<RowMaker> maker_;
+  std::shared_ptr<ArenaPool> arenas_;
+  std::unique_ptr<ProgramState> row_;
 };
 
 // Seeded inputs of the program's types: normal numbers, small integers, bools.
@@ -198,6 +234,30 @@ inline std::string compare_runtimes(RunnableProgram& program, uint64_t seed, int
     for (size_t i = 0; i < inputs.size(); ++i) {
       differences += difference(concat("input ", i, " afterwards"), for_jit[i], for_evaluator[i]);
     }
+  }
+  return differences;
+}
+
+// The same for calls of rows of these sizes, or of a choice of sizes when there are none.
+inline std::string compare_rows(RunnableProgram& program, uint64_t seed,
+                                std::vector<std::vector<int64_t>> rows = {}) {
+  const size_t num_symbols = program.symbols().size();
+  if (num_symbols == 0) return compare_runtimes(program, seed);
+  if (rows.empty()) {
+    constexpr int64_t kSizes[] = {5, 2, 33, 1, 0, 8, 3, 70};
+    for (size_t first = 0; first < std::size(kSizes); ++first) {
+      std::vector<int64_t>& row = rows.emplace_back();
+      for (size_t i = 0; i < num_symbols; ++i) {
+        row.push_back(kSizes[(first + i * 3) % std::size(kSizes)]);
+      }
+    }
+    rows.push_back(rows.front());
+  }
+  std::string differences;
+  for (const std::vector<int64_t>& row : rows) {
+    program.use_row(row);
+    const std::string found = compare_runtimes(program, seed);
+    if (!found.empty()) differences += concat("sizes ", to_string(row), ": ", found);
   }
   return differences;
 }

@@ -96,7 +96,7 @@ void AbstractMachine::make_result(const Op& op, const Value* result, uint64_t se
                                   std::deque<Bytes>& memory) {
   const std::vector<Value*> aliased = aliased_operands(op);
   if (const auto* view = op.get_if<View>()) {
-    const int64_t bytes = view->offset * size_in_bytes(result->tensor_type().dtype);
+    const int64_t bytes = view->offset.value * size_in_bytes(result->tensor_type().dtype);
     addresses_[result] = addresses_.at(view->source) + bytes;
   } else if (const auto* allocate = op.get_if<Allocate>(); allocate && allocate->offset >= 0) {
     addresses_[result] = arena_.data() + allocate->offset;

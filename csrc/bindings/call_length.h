@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ir/program.h"
+
+namespace hostjit {
+
+// True when a call may take long enough for other threads to want the GIL: operators, and large
+// kernels, copies and products.
+bool takes_long(const Program& program);
+
+// True when some node may issue a warning of PyTorch: operators, and copies from complex to real.
+bool may_warn(const Program& program);
+
+}  // namespace hostjit

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "codegen/row_maker.h"
+#include "evaluator/evaluator.h"
+#include "runtime/arena_pool.h"
+#include "runtime/program_state.h"
+
+namespace hostjit {
+
+// Values of the input symbols of a program, in their order.
+using RowSizes = std::vector<int64_t>;
+struct HashRowSizes {
+  size_t operator()(const RowSizes& sizes) const;
+};
+
+// What calls with the same sizes of inputs share: frames, and what the evaluator runs. A program
+// without symbols has one row. Used under the GIL.
+class ProgramRow {
+ public:
+  // What a row assumes of an input with symbols.
+  struct InputShape {
+    size_t input;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+
+    bool matches(const at::Tensor& tensor) const {
+      const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+      return impl->sizes() == at::IntArrayRef(sizes) && impl->strides() == at::IntArrayRef(strides);
+    }
+  };
+
+  // How calls behave; `program` is the program of the row (call_length.h).
+  ProgramRow(std::unique_ptr<ProgramState> state, const Program& program);
+
+  // Never that of another row.
+  uint64_t id() const { return id_; }
+  ProgramState& state() { return *state_; }
+  bool takes_long() const { return takes_long_; }
+  bool may_warn() const { return may_warn_; }
+
+  // What the evaluator runs for it. Before its first call by evaluator_main.
+  void set_evaluator(std::unique_ptr<Evaluator> evaluator) {
+    evaluator_ = std::move(evaluator);
+    state_->set_evaluator(evaluator_.get());
+  }
+
+  // True when this row answers a call with these inputs; `input(i)` is the i-th of the program.
+  template <class Input>
+  bool fits(Input input) const {
+    for (const InputShape& shape : shapes_) {
+      if (!shape.matches(input(shape.input))) return false;
+    }
+    return true;
+  }
+
+  // A frame for one call; throws what its initialisation raised. The one kept here is as cheap to
+  // take as a pointer is to read; the state's own pool is atomic.
+  Frame* take_frame() {
+    Frame* frame = idle_frame_;
+    if (frame == nullptr) [[unlikely]]
+      return take_another_frame();
+    state_->enter(frame);
+    idle_frame_ = nullptr;
+    ++num_calls_;
+    return frame;
+  }
+  void give_back(Frame* frame) noexcept {
+    --num_calls_;
+    if (idle_frame_ == nullptr) [[likely]] {
+      ProgramState::settle(frame);
+      idle_frame_ = frame;
+    } else {
+      state_->give_back(frame);
+    }
+  }
+
+ private:
+  friend class ProgramRows;
+
+  Frame* take_another_frame();
+
+  uint64_t id_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<ProgramState> state_;
+  bool takes_long_;
+  bool may_warn_;
+  Frame* idle_frame_ = nullptr;
+  int64_t num_calls_ = 0;  // under way
+  RowSizes sizes_;
+  std::vector<InputShape> shapes_;
+};
+
+// The rows of a program with symbols: one for each combination of sizes that calls had, up to a
+// number of them; then the one that was not used for longest goes. Used under the GIL.
+class ProgramRows {
+ public:
+  static constexpr size_t kMostRows = 1024;
+
+  // `state` is that of the program, which outlives this.
+  ProgramRows(const Program& program, const ProgramState& state);
+
+  const RowSymbols& symbols() const { return maker_.symbols(); }
+  size_t size() const { return rows_.size(); }
+
+  // The row of the last call; null before the first.
+  ProgramRow* last() const { return rows_.empty() ? nullptr : rows_.front().get(); }
+
+  // What these inputs have for the input symbols; nullopt when an input has too few dims.
+  template <class Input>
+  std::optional<RowSizes> sizes_of(Input input) const {
+    RowSizes sizes;
+    sizes.reserve(symbols().num_inputs());
+    for (const RowSymbols::Source& source : symbols().sources()) {
+      const at::IntArrayRef found = input(static_cast<size_t>(source.input)).sizes();
+      if (source.dim >= static_cast<int64_t>(found.size())) return std::nullopt;
+      sizes.push_back(found[source.dim]);
+    }
+    return sizes;
+  }
+
+  // The row of these sizes, made if it is new, which becomes the last. Throws Error when the
+  // program can't have them. The caller looks whether it fits.
+  ProgramRow& get(const RowSizes& sizes);
+
+  // The program with the numbers of a row.
+  Program program_of(const ProgramRow& row);
+
+ private:
+  std::unique_ptr<ProgramRow> make(const RowSizes& sizes);
+  void drop_oldest();
+
+  const Program& program_;
+  const ProgramState& state_;
+  RowMaker maker_;
+  std::shared_ptr<ArenaPool> arenas_;
+  std::list<std::unique_ptr<ProgramRow>> rows_;  // the last used first
+  std::unordered_map<RowSizes, std::list<std::unique_ptr<ProgramRow>>::iterator, HashRowSizes>
+      by_sizes_;
+};
+
+}  // namespace hostjit

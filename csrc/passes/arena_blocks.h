@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/program.h"
+#include "passes/arena_placement.h"
+
+namespace hostjit {
+
+// The blocks of the arena of a program with symbols (ArenaPlan), and where they are in a row.
+class ArenaBlocks {
+ public:
+  explicit ArenaBlocks(const Program& program);
+
+  struct Buffer {
+    const Value* value = nullptr;
+    size_t block = 0;
+  };
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  size_t size() const { return blocks_.size(); }
+
+  // `bytes` of each block. The placement is quick: it is done whenever sizes are new.
+  ArenaPlacement place(std::span<const int64_t> bytes, int64_t alignment) const;
+
+ private:
+  std::vector<LiveBytes> blocks_;
+  std::vector<Buffer> buffers_;
+};
+
+}  // namespace hostjit
