@@ -9,6 +9,7 @@ from typing import Any
 
 from hostjit.kernels.checks import Checks
 from hostjit.kernels.conversion import cast
+from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import (
     Apply,
     Bounded,
@@ -17,8 +18,10 @@ from hostjit.kernels.expression import (
     Expression,
     PointwiseKernel,
     ScalarArgument,
+    SizeNumber,
 )
 from hostjit.kernels.operation import Emitter, Value, apply
+from hostjit.kernels.size_values import SizeValues
 
 __all__ = ["Body"]
 
@@ -40,6 +43,11 @@ class Body:
         """Where instructions go."""
         return self.checks.emitter
 
+    @property
+    def sizes(self) -> SizeValues:
+        """Sizes as registers."""
+        return self.checks.sizes
+
     def compute(self, value: Expression, operand: Callable[[int], Value]) -> Value:
         """A value that is read from no memory, from those of its operands."""
         match value:
@@ -49,6 +57,8 @@ class Body:
                 num_pointers = len(self.kernel.inputs) + len(self.kernel.outputs)
                 argument = self.function.args[num_pointers + value.position]
                 return Value(self.emitter, value.dtype, argument)
+            case SizeNumber():
+                return Value(self.emitter, DType.I64, self.sizes.value(value.size))
             case Cast():
                 return cast(operand(value.operand), value.dtype)
             case Apply():

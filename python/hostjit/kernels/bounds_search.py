@@ -21,6 +21,7 @@ from hostjit.kernels.expression import (
 )
 from hostjit.kernels.operation import Emitter, Value
 from hostjit.kernels.point_writer import write_points
+from hostjit.kernels.size_values import SizeValues
 
 __all__ = ["define_search"]
 
@@ -33,16 +34,18 @@ def define_search(kernel: PointwiseKernel, function: Any) -> Any:
     It writes the number of the error, from 1, and the index to where the last of them points. The
     whole kernel is searched, whatever range failed: threads that do so write the same.
     """
-    num_pointers = len(kernel.inputs) + len(kernel.outputs)
+    first_symbol = len(kernel.inputs) + len(kernel.outputs) + len(kernel.scalars())
+    symbols = kernel.symbols()
     types = [argument.type for argument in function.args]
-    signature = ir.FunctionType(ir.VoidType(), types[: num_pointers + len(kernel.scalars()) + 1])
+    signature = ir.FunctionType(ir.VoidType(), types[: first_symbol + len(symbols) + 1])
     search = ir.Function(function.module, signature, f"{function.name}.find_failure")
     search.linkage = "internal"
     for attribute in ("cold", "minsize", "noinline", "nounwind"):
         search.attributes.add(attribute)
     emitter = Emitter(function.module, ir.IRBuilder(search.append_basic_block("entry")))
+    sizes = SizeValues(emitter.builder, symbols, search.args[first_symbol:-1])
     indices = _indices(kernel)
-    write_points(Body(indices, search, _Search(indices, search, emitter)))
+    write_points(Body(indices, search, _Search(indices, search, emitter, sizes)))
     return search
 
 
@@ -52,7 +55,7 @@ def _indices(kernel: PointwiseKernel) -> PointwiseKernel:
     number = {old: new for new, old in enumerate(kept)}
     reads = [kernel.values[old] for old in kept]
     moving = [read.strides for read in reads if isinstance(read, Load | Index)]
-    dims = [dim for dim in range(len(kernel.shape)) if any(strides[dim] for strides in moving)]
+    dims = [dim for dim in range(len(kernel.shape)) if any(strides[dim] != 0 for strides in moving)]
     values = tuple(_renumbered(kernel.values[old], number, dims) for old in kept)
     shape = tuple(kernel.shape[dim] for dim in dims)
     return dataclasses.replace(kernel, shape=shape, values=values, stores=(), num_reduced=0)
@@ -76,14 +79,17 @@ def _renumbered(value: Expression, number: dict[int, int], dims: list[int]) -> E
 class _Search(Checks):
     """Leaves the function at the first index that is out of bounds."""
 
-    def __init__(self, kernel: PointwiseKernel, function: Any, emitter: Emitter) -> None:
-        super().__init__(function, emitter, search=None)
+    def __init__(
+        self, kernel: PointwiseKernel, function: Any, emitter: Emitter, sizes: SizeValues
+    ) -> None:
+        super().__init__(function, emitter, sizes, search=None)
         self.errors = kernel.errors()
 
     def place(self, bounded: Bounded, found: Value) -> Value:
         builder = self.emitter.builder
-        index = wrapped(bounded, found)
-        outside = builder.icmp_unsigned(">=", index.register, index.of(bounded.size).register)
+        index = wrapped(bounded, found, self.sizes)
+        size = self.sizes.value(bounded.size)
+        outside = builder.icmp_unsigned(">=", index.register, size)
         with builder.if_then(outside):
             self._fail(self.errors.index(bounded.error) + 1, found.register)
         return index

@@ -16,10 +16,12 @@ from hostjit.kernels.expression import (
     PointwiseKernel,
     Reduce,
     ScalarArgument,
+    SizeNumber,
     Store,
 )
 from hostjit.kernels.operation import Number, result_dtype
 from hostjit.kernels.reduction import reduced_dtype
+from hostjit.kernels.sizes import Size
 
 __all__ = ["KernelBuilder"]
 
@@ -35,7 +37,7 @@ class KernelBuilder:
         kernel = b.build()
     """
 
-    def __init__(self, name: str, shape: tuple[int, ...], num_reduced: int = 0) -> None:
+    def __init__(self, name: str, shape: tuple[Size, ...], num_reduced: int = 0) -> None:
         self.name = name
         self.shape = shape
         self.num_reduced = num_reduced
@@ -63,14 +65,14 @@ class KernelBuilder:
     def load(
         self,
         operand: int,
-        strides: tuple[int, ...],
-        offset: int = 0,
-        terms: tuple[tuple[int, int], ...] = (),
+        strides: tuple[Size, ...],
+        offset: Size = 0,
+        terms: tuple[tuple[int, Size], ...] = (),
     ) -> int:
         dtype = self.inputs[operand].dtype
         return self._add(Load(operand, dtype, strides, offset, terms), dtype.register)
 
-    def bounded(self, value: int, size: int, error: str, *, wraps: bool = False) -> int:
+    def bounded(self, value: int, size: Size, error: str, *, wraps: bool = False) -> int:
         """An `i64` value as a place among `size`; where it is none, the kernel fails."""
         return self._add(Bounded(value, size, wraps, error), DType.I64)
 
@@ -80,7 +82,11 @@ class KernelBuilder:
     def scalar_argument(self, position: int, dtype: DType) -> int:
         return self._add(ScalarArgument(position, dtype), dtype)
 
-    def index(self, strides: tuple[int, ...], offset: int = 0) -> int:
+    def size(self, size: Size) -> int:
+        """A size as a number of type `i64`."""
+        return self._add(SizeNumber(size), DType.I64)
+
+    def index(self, strides: tuple[Size, ...], offset: Size = 0) -> int:
         return self._add(Index(strides, offset), DType.I64)
 
     def cast(self, value: int, dtype: DType) -> int:
@@ -99,7 +105,7 @@ class KernelBuilder:
         """Combine a value over the points of a row."""
         return self._add(Reduce(name, value), reduced_dtype(name, self.dtype(value)))
 
-    def store(self, operand: int, value: int, strides: tuple[int, ...], offset: int = 0) -> None:
+    def store(self, operand: int, value: int, strides: tuple[Size, ...], offset: Size = 0) -> None:
         dtype = self.outputs[operand].dtype
         made = self.values[value]
         if isinstance(made, Cast) and made.dtype is dtype is not dtype.register:

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from hostjit.kernels.sizes import Size, SymbolicSize
+
 __all__ = ["Chunks", "cascade"]
 
 # For each loop, from the outermost, its chunks: how many iterations, and the level of the total
@@ -10,19 +14,31 @@ __all__ = ["Chunks", "cascade"]
 Chunks = list[list[tuple[int, int]]]
 
 
-def cascade(sizes: tuple[int, ...], first: int, step: int) -> Chunks:
+# Of a loop whose iterations are only known at the call: longer chunks are not worth their code.
+_LONGEST_CHUNK = 4096
+
+
+def cascade(sizes: Sequence[Size], first: int, step: int) -> Chunks:
     """Cut nested loops so that about `first` elements, then `step` sums each, are added up.
+
+    Loops around one whose iterations are only known at the call are left whole.
 
     Example: cascade((4096,), 32, 32) == [[(32, 0), (1024, 1)]]
     """
     chunks: Chunks = [[] for _ in sizes]
     inside, target, level = 1, first, 0
     for depth in reversed(range(len(sizes))):
-        while inside * sizes[depth] >= 2 * target:
-            count = _divisor_near(sizes[depth], max(1, target // inside))
+        size = sizes[depth]
+        if isinstance(size, SymbolicSize):
+            while target <= _LONGEST_CHUNK:
+                chunks[depth].append((max(1, target // inside), level))
+                target, level = target * step, level + 1
+            break
+        while inside * size >= 2 * target:
+            count = _divisor_near(size, max(1, target // inside))
             chunks[depth].append((count, level))
             target, level = inside * count * step, level + 1
-        inside *= sizes[depth]
+        inside *= size
     return chunks
 
 

@@ -15,6 +15,8 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Bounded, PointwiseKernel, operands_of
 from hostjit.kernels.operation import Emitter, Value
+from hostjit.kernels.size_values import SizeValues
+from hostjit.kernels.sizes import Size
 
 __all__ = ["Checks", "makes_index", "moved_by", "wrapped"]
 
@@ -27,9 +29,12 @@ class Checks:
     To be made before any loop is written; `finish` writes the end of the function.
     """
 
-    def __init__(self, function: Any, emitter: Emitter, search: Any | None) -> None:
+    def __init__(
+        self, function: Any, emitter: Emitter, sizes: SizeValues, search: Any | None
+    ) -> None:
         self.function = function
         self.emitter = emitter
+        self.sizes = sizes
         self.search = search
         # Negative once an index was out of bounds.
         self.sign = None
@@ -40,8 +45,8 @@ class Checks:
     def place(self, bounded: Bounded, found: Value) -> Value:
         """The index as a place that exists."""
         builder = self.emitter.builder
-        index = wrapped(bounded, found)
-        last = index.of(bounded.size - 1)
+        index = wrapped(bounded, found, self.sizes)
+        last = Value(self.emitter, DType.I64, self.sizes.value(bounded.size - 1))
         # One of them is negative unless 0 <= index <= last: the first where the second overflows.
         outside = builder.or_(index.register, builder.sub(last.register, index.register))
         seen = builder.load(self.sign, typ=_INDEX)
@@ -59,23 +64,25 @@ class Checks:
         builder.ret_void()
 
 
-def wrapped(bounded: Bounded, found: Value) -> Value:
+def wrapped(bounded: Bounded, found: Value, sizes: SizeValues) -> Value:
     """An index counted from the first place also where it counts from the end."""
     if not bounded.wraps:
         return found
     builder = found.emitter.builder
-    from_end = builder.add(found.register, found.of(bounded.size).register)
+    from_end = builder.add(found.register, sizes.value(bounded.size))
     negative = builder.icmp_signed("<", found.register, ir.Constant(_INDEX, 0))
     return Value(found.emitter, DType.I64, builder.select(negative, from_end, found.register))
 
 
-def moved_by(pointer: Any, dtype: DType, terms: list[tuple[Value, int]]) -> Any:
+def moved_by(
+    pointer: Any, dtype: DType, terms: list[tuple[Value, Size]], sizes: SizeValues
+) -> Any:
     """A pointer to elements of `dtype`, moved by the terms of a load."""
     for place, stride in terms:
         builder = place.emitter.builder
         distance = place.register
         if stride != 1:
-            distance = builder.mul(distance, ir.Constant(_INDEX, stride), flags=("nsw",))
+            distance = builder.mul(distance, sizes.value(stride), flags=("nsw",))
         type_ = dtype.memory_type()
         pointer = builder.gep(pointer, [distance], inbounds=True, source_etype=type_)
     return pointer

@@ -16,6 +16,8 @@ from hostjit.kernels.operation import Emitter
 from hostjit.kernels.point_writer import loops, write_points
 from hostjit.kernels.row_space import row_space
 from hostjit.kernels.row_writer import write_rows
+from hostjit.kernels.size_values import SizeValues
+from hostjit.kernels.sizes import Size
 
 __all__ = ["llvm_ir", "num_items"]
 
@@ -23,7 +25,7 @@ _INDEX = ir.IntType(64)
 _POINTER = ir.PointerType()
 
 
-def num_items(kernel: PointwiseKernel) -> int:
+def num_items(kernel: PointwiseKernel) -> Size:
     """The number of independent items that a kernel's work can be split into.
 
     Example: num_items(kernel) == 512 for a kernel over (512, 64) that broadcasts along the rows
@@ -41,12 +43,13 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     Arguments: the kernel; whether its function does a range of its items, which it gets as two
     more parameters `i64 begin, i64 end`, begin < end, instead of all of them.
     Returns: the text of `define void @name(ptr inputs..., ptr outputs..., scalars...)` and of what
-    it needs, with neither target triple nor data layout. A kernel with `errors()` has one more
-    parameter after the scalars, as launch_kernel says.
+    it needs, with neither target triple nor data layout. The `symbols()` of a kernel are its last
+    scalars. One with `errors()` has one more parameter after them, as launch_kernel says.
     Example: llvm_ir(builder.build())
     """
     module = ir.Module(kernel.name)
-    scalars = [dtype.register_type() for dtype in kernel.scalars()]
+    symbols = kernel.symbols()
+    scalars = [dtype.register_type() for dtype in kernel.scalars()] + [_INDEX] * len(symbols)
     pointers = [_POINTER] * (len(kernel.inputs) + len(kernel.outputs))
     failure = [_POINTER] if kernel.errors() else []
     bounds = [_INDEX, _INDEX] if over_range else []
@@ -58,7 +61,9 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     if kernel.stores and 0 not in kernel.shape:
         items = (function.args[-2], function.args[-1]) if over_range else None
         search = define_search(kernel, function) if failure else None
-        checks = Checks(function, Emitter(module, builder), search)
+        behind = len(pointers) + len(scalars)
+        sizes = SizeValues(builder, symbols, function.args[behind - len(symbols) : behind])
+        checks = Checks(function, Emitter(module, builder), sizes, search)
         write = write_rows if kernel.has_rows else write_points
         write(Body(kernel, function, checks, items))
     else:
@@ -70,34 +75,44 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
 def _describe_arguments(kernel: PointwiseKernel, function: Any) -> None:
     """Name the arguments and say what may be assumed of the pointers."""
     num_inputs = len(kernel.inputs)
-    extents = [0] * (num_inputs + len(kernel.outputs))
+    num_pointers = num_inputs + len(kernel.outputs)
+    extents: list[Size] = [0] * num_pointers
     for value in kernel.values:
         if isinstance(value, Load):
             reached = _load_extent(kernel, value)
-            extents[value.operand] = max(extents[value.operand], reached)
+            extents[value.operand] = _farther(extents[value.operand], reached)
     for target in kernel.stores:
         position = num_inputs + target.operand
         reached = extent(kernel.shape, target.strides, target.offset)
-        extents[position] = max(extents[position], reached)
+        extents[position] = _farther(extents[position], reached)
     for position, operand in enumerate(kernel.inputs + kernel.outputs):
         argument = function.args[position]
         is_input = position < num_inputs
         argument.name = f"in{position}" if is_input else f"out{position - num_inputs}"
         if not is_input and not operand.may_alias:
             argument.add_attribute("noalias")
-        if extents[position]:
-            argument.add_attribute("nonnull")
+        reached = extents[position]
+        if reached != 0:
             argument.attributes.align = operand.dtype.itemsize
-            argument.attributes.dereferenceable = extents[position] * operand.dtype.itemsize
-    scalars = function.args[len(extents) :]
-    for number, argument in enumerate(scalars[: len(kernel.scalars())]):
-        argument.name = f"scalar{number}"
-    if kernel.errors():
-        scalars[len(kernel.scalars())].name = "failure"
+        if isinstance(reached, int) and reached:
+            argument.add_attribute("nonnull")
+            argument.attributes.dereferenceable = reached * operand.dtype.itemsize
+    names = [f"scalar{number}" for number in range(len(kernel.scalars()))]
+    names += [symbol.name for symbol in kernel.symbols()]
+    names += ["failure"] if kernel.errors() else []
+    for name, argument in zip(names, function.args[num_pointers:], strict=False):
+        argument.name = name
 
 
-def _load_extent(kernel: PointwiseKernel, load: Load) -> int:
-    farthest = 0
+def _farther(known: Size, reached: Size) -> Size:
+    """The larger of two, or one that is symbolic, of which nothing is said to LLVM."""
+    if isinstance(known, int) and isinstance(reached, int):
+        return max(known, reached)
+    return known if isinstance(reached, int) else reached
+
+
+def _load_extent(kernel: PointwiseKernel, load: Load) -> Size:
+    farthest: Size = 0
     for index, stride in load.terms:
         bounded = kernel.values[index]
         assert isinstance(bounded, Bounded)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostjit.kernels import operations as _fill_table  # noqa: F401
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.operation import Number, result_dtype
 from hostjit.kernels.reduction import reduced_dtype
+from hostjit.kernels.sizes import Size, Symbol, at_most, symbols_in
 
 __all__ = [
     "Apply",
@@ -22,6 +24,7 @@ __all__ = [
     "PointwiseKernel",
     "Reduce",
     "ScalarArgument",
+    "SizeNumber",
     "Store",
     "operands_of",
 ]
@@ -44,9 +47,9 @@ class Load:
 
     operand: int
     dtype: DType
-    strides: tuple[int, ...]
-    offset: int = 0
-    terms: tuple[tuple[int, int], ...] = ()
+    strides: tuple[Size, ...]
+    offset: Size = 0
+    terms: tuple[tuple[int, Size], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,18 @@ class ScalarArgument:
 
 
 @dataclass(frozen=True)
+class SizeNumber:
+    """A size as an `i64` number: what a mean is divided by."""
+
+    size: Size
+
+
+@dataclass(frozen=True)
 class Index:
     """The `i64` number `offset + sum(strides[d] * coordinate[d])`: arange, masks."""
 
-    strides: tuple[int, ...]
-    offset: int = 0
+    strides: tuple[Size, ...]
+    offset: Size = 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +108,7 @@ class Bounded:
     """
 
     operand: int
-    size: int
+    size: Size
     wraps: bool
     error: str
 
@@ -111,7 +121,9 @@ class Reduce:
     operand: int
 
 
-Expression = Load | Constant | ScalarArgument | Index | Cast | Apply | Bounded | Reduce
+Expression = (
+    Load | Constant | ScalarArgument | SizeNumber | Index | Cast | Apply | Bounded | Reduce
+)
 
 
 def operands_of(value: Expression) -> tuple[int, ...]:
@@ -133,8 +145,8 @@ class Store:
     operand: int
     dtype: DType
     value: int
-    strides: tuple[int, ...]
-    offset: int = 0
+    strides: tuple[Size, ...]
+    offset: Size = 0
 
 
 @dataclass(frozen=True)
@@ -149,10 +161,13 @@ class PointwiseKernel:
     output may be the same buffer as an input that is read at the same place (`may_alias`). With
     them a row may be read again after it is written. Constructing an invalid kernel raises
     ValueError.
+
+    Sizes, strides and offsets may be symbolic. Loops over what may be empty are skipped then; a
+    reduced dimension is never empty.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     values: tuple[Expression, ...]
@@ -187,7 +202,7 @@ class PointwiseKernel:
         """Whether there is anything to reduce, be it along dimensions of size 1 only."""
         return self.num_reduced > 0 or any(isinstance(value, Reduce) for value in self.values)
 
-    def moves_in_row(self, strides: tuple[int, ...]) -> bool:
+    def moves_in_row(self, strides: tuple[Size, ...]) -> bool:
         """Whether an access with these strides reaches several places within a row."""
         kept = len(self.shape) - self.num_reduced
         row = zip(strides[kept:], self.shape[kept:], strict=True)
@@ -202,7 +217,7 @@ class PointwiseKernel:
             varies.append(moves or (follows and any(varies[n] for n in operands_of(value))))
         return varies
 
-    def _check_rank(self, what: str, strides: tuple[int, ...]) -> None:
+    def _check_rank(self, what: str, strides: tuple[Size, ...]) -> None:
         if len(strides) != len(self.shape):
             raise ValueError(
                 f"kernel '{self.name}': {what} has {len(strides)} strides, "
@@ -223,7 +238,8 @@ class PointwiseKernel:
                 f"{access.dtype.value}, expected {expected.value}"
             )
         steps = zip(self.shape, access.strides, strict=True)
-        if access.offset + sum((size - 1) * min(step, 0) for size, step in steps if size) < 0:
+        backward = ((size - 1) * step for size, step in steps if size != 0 and at_most(step, 0))
+        if at_most(sum(backward, access.offset), -1):
             raise ValueError(
                 f"kernel '{self.name}': {what} of operand {access.operand} reaches elements before "
                 "the first"
@@ -231,7 +247,7 @@ class PointwiseKernel:
 
     def _check_terms(self, load: Load) -> None:
         for index, stride in load.terms:
-            if not isinstance(self.values[index], Bounded) or stride < 0:
+            if not isinstance(self.values[index], Bounded) or not at_most(0, stride):
                 raise ValueError(
                     f"kernel '{self.name}': load of operand {load.operand} adds value {index} by "
                     f"{stride}, expected a bounded value and a stride of 0 or more"
@@ -257,7 +273,7 @@ class PointwiseKernel:
                 dtypes.append(result_dtype(value.name, tuple(dtypes[i] for i in operands)))
             elif isinstance(value, Reduce):
                 dtypes.append(reduced_dtype(value.name, dtypes[value.operand]))
-            elif isinstance(value, Index | Bounded):
+            elif isinstance(value, Index | Bounded | SizeNumber):
                 dtypes.append(DType.I64)
             else:
                 dtypes.append(value.dtype.register)
@@ -267,3 +283,18 @@ class PointwiseKernel:
         """The types of the scalar arguments, in order."""
         used = {v.position: v.dtype for v in self.values if isinstance(v, ScalarArgument)}
         return [used.get(position, DType.I64) for position in range(max(used, default=-1) + 1)]
+
+    def symbols(self) -> list[Symbol]:
+        """The symbols of its sizes: further scalar arguments, `i64`, in this order."""
+        return symbols_in(self._sizes())
+
+    def _sizes(self) -> Iterator[Size]:
+        yield from self.shape
+        for value in (*self.values, *self.stores):
+            match value:
+                case Load():
+                    yield from (*value.strides, value.offset, *(step for _, step in value.terms))
+                case Index() | Store():
+                    yield from (*value.strides, value.offset)
+                case Bounded() | SizeNumber():
+                    yield value.size

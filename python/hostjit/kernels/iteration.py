@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from hostjit.kernels.sizes import Size, at_most, magnitude
+
 __all__ = ["extent", "simplify", "split_dimension", "tile"]
 
-Strides = tuple[int, ...]
+Strides = tuple[Size, ...]
 
 # Split more evenly over the threads of most machines than the largest error that matters.
 _ENOUGH_ITEMS = 256
@@ -22,17 +24,17 @@ def simplify(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Str
     """Reorder and merge dimensions without changing the set of points visited.
 
     Size-1 dimensions are dropped; the others are ordered by decreasing distance, where the first
-    access (a store) decides and later ones break ties; neighbours that every access walks as one
-    are merged. A non-empty shape is expected.
+    access (a store) decides and later ones break ties; neighbours that every access walks as one,
+    whatever the symbols are, are merged. A non-empty shape is expected.
 
     Arguments: the shape, and for each access its stride per dimension.
     Returns: the new shape and the new strides, in the same order of accesses.
     Example: simplify((4, 1, 8), [(8, 8, 1), (8, 0, 1)]) == ((32,), [(1,), (1,)])
     """
     order = [dim for dim, size in enumerate(shape) if size != 1]
-    order.sort(key=lambda dim: [-abs(access[dim]) for access in accesses])
-    sizes: list[int] = []
-    merged: list[list[int]] = [[] for _ in accesses]
+    order.sort(key=lambda dim: [-magnitude(access[dim]) for access in accesses])
+    sizes: list[Size] = []
+    merged: list[list[Size]] = [[] for _ in accesses]
     for dim in order:
         strides = [access[dim] for access in accesses]
         previous = [access[-1] for access in merged] if sizes else []
@@ -62,16 +64,19 @@ def tile(shape: Strides, accesses: list[Strides]) -> tuple[Strides, list[Strides
     if across is None:
         return shape, accesses
     inner = len(shape) - 1
-    height, width = _side(shape[across]), _side(shape[inner])
+    tall, wide = shape[across], shape[inner]
+    if not (isinstance(tall, int) and isinstance(wide, int)):
+        return shape, accesses
+    height, width = _side(tall), _side(wide)
     if min(height, width) < _SHORTEST_SIDE:
         return shape, accesses
     # Pairs of a dimension and how many of its points a loop skips to the next.
     loops = [(dim, 1) for dim in range(inner) if dim != across]
     loops += [(across, height), (inner, width), (across, 1), (inner, 1)]
-    sizes = [*(shape[dim] for dim, _ in loops[:-4]), shape[across] // height, shape[inner] // width]
-    kept = [n for n, size in enumerate([*sizes, height, width]) if size != 1]
+    sizes = [*(shape[dim] for dim, _ in loops[:-4]), tall // height, wide // width, height, width]
+    kept = [n for n, size in enumerate(sizes) if size != 1]
     return (
-        tuple([*sizes, height, width][n] for n in kept),
+        tuple(sizes[n] for n in kept),
         [tuple(access[loops[n][0]] * loops[n][1] for n in kept) for access in accesses],
     )
 
@@ -80,7 +85,7 @@ def _neighbours_across(accesses: list[Strides]) -> int | None:
     """The dimension along which an access that is far apart in the last one has neighbours."""
     for strides in accesses:
         for dim in reversed(range(len(strides) - 1)):
-            if abs(strides[dim]) == 1 and abs(strides[-1]) >= _FAR:
+            if strides[dim] in (1, -1) and magnitude(strides[-1]) >= _FAR:
                 return dim
     return None
 
@@ -94,13 +99,14 @@ def split_dimension(shape: Strides) -> int:
 
     The outermost one with enough items, so that each thread walks memory of its own.
     """
-    wide = (dim for dim, size in enumerate(shape) if size >= _ENOUGH_ITEMS)
-    return next(wide, max(range(len(shape)), key=shape.__getitem__))
+    wide = (dim for dim, size in enumerate(shape) if magnitude(size) >= _ENOUGH_ITEMS)
+    return next(wide, max(range(len(shape)), key=lambda dim: magnitude(shape[dim])))
 
 
-def extent(shape: Strides, strides: Strides, offset: int) -> int:
+def extent(shape: Strides, strides: Strides, offset: Size) -> Size:
     """The number of elements from the buffer's start that an access may touch."""
     if 0 in shape:
         return 0
     steps = zip(shape, strides, strict=True)
-    return offset + sum((size - 1) * max(step, 0) for size, step in steps) + 1
+    forward = ((size - 1) * step for size, step in steps if not at_most(step, 0))
+    return sum(forward, offset) + 1

@@ -14,6 +14,7 @@ from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store, operands_of
 from hostjit.kernels.iteration import Strides, simplify, split_dimension, tile
 from hostjit.kernels.operation import Value
+from hostjit.kernels.sizes import Size, at_most
 
 __all__ = ["loops", "write_points"]
 
@@ -46,9 +47,10 @@ class _PointWriter:
         self.body = body
         self.kernel = kernel = body.kernel
         self.builder = body.emitter.builder
+        self.sizes = body.sizes
         self.accesses = accesses(kernel)
         self.shape, self.strides = loops(kernel)
-        self.bounds = [(ir.Constant(_INDEX, 0), ir.Constant(_INDEX, n)) for n in self.shape]
+        self.bounds = [(ir.Constant(_INDEX, 0), self.sizes.value(n)) for n in self.shape]
         if body.items and self.shape:
             self.bounds[split_dimension(self.shape)] = body.items
         reads = (n for n, v in enumerate(kernel.values) if isinstance(v, Load | Index))
@@ -62,24 +64,23 @@ class _PointWriter:
         cursors: list[Any] = []
         for access in self.accesses:
             if isinstance(access, Index):
-                cursors.append(ir.Constant(_INDEX, access.offset))
+                cursors.append(self.sizes.value(access.offset))
             else:
                 first = num_inputs if isinstance(access, Store) else 0
                 base = self.body.function.args[first + access.operand]
-                cursors.append(self._advance(base, access.offset, access.dtype))
+                cursors.append(self._start(base, access.offset, access.dtype))
         self._loop(0, cursors)
         self.body.checks.finish()
 
+    def _start(self, pointer: Any, offset: Size, dtype: DType) -> Any:
+        return pointer if offset == 0 else self._advance(pointer, self.sizes.value(offset), dtype)
+
     def _advance(self, pointer: Any, elements: Any, dtype: DType) -> Any:
-        if isinstance(elements, int):
-            if elements == 0:
-                return pointer
-            elements = ir.Constant(_INDEX, elements)
         type_ = dtype.memory_type()
         return self.builder.gep(pointer, [elements], inbounds=True, source_etype=type_)
 
     def _loop(self, depth: int, cursors: list[Any]) -> None:
-        """Write the loop of dimension `depth`, tested at the bottom as no range is empty."""
+        """Write the loop of dimension `depth`, tested at the bottom, and before if it may be empty."""
         cursors = self._with_indices(depth, cursors)
         if depth == len(self.shape):
             self._point(cursors)
@@ -88,10 +89,13 @@ class _PointWriter:
         before = builder.block
         loop = self.body.function.append_basic_block(f"loop{depth}")
         done = self.body.function.append_basic_block(f"done{depth}")
-        builder.branch(loop)
+        first, end = self.bounds[depth]
+        if at_most(1, self.shape[depth]):
+            builder.branch(loop)
+        else:
+            builder.cbranch(builder.icmp_unsigned("<", first, end), loop, done)
         builder.position_at_end(loop)
         counter = builder.phi(_INDEX, name=f"i{depth}")
-        first, end = self.bounds[depth]
         counter.add_incoming(first, before)
         self._loop(depth + 1, self._step(depth, counter, cursors))
         following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
@@ -102,14 +106,14 @@ class _PointWriter:
     def _step(self, depth: int, counter: Any, cursors: list[Any]) -> list[Any]:
         """The cursors at `counter` along dimension `depth`."""
         moved: list[Any] = []
-        scaled: dict[int, Any] = {1: counter}
+        scaled: dict[Size, Any] = {1: counter}
         for access, strides, cursor in zip(self.accesses, self.strides, cursors, strict=True):
             stride = strides[depth]
             if stride == 0:
                 moved.append(cursor)
                 continue
             if stride not in scaled:
-                factor = ir.Constant(_INDEX, stride)
+                factor = self.sizes.value(stride)
                 scaled[stride] = self.builder.mul(counter, factor, flags=("nsw",))
             if isinstance(access, Index):
                 moved.append(self.builder.add(cursor, scaled[stride], flags=("nsw",)))
@@ -124,7 +128,7 @@ class _PointWriter:
             own = 0
             if number in self.place:
                 strides = self.strides[self.place[number]]
-                own = max((depth + 1 for depth, step in enumerate(strides) if step), default=0)
+                own = max((depth + 1 for depth, step in enumerate(strides) if step != 0), default=0)
             depths.append(max((own, *(depths[n] for n in operands_of(value)))))
         return depths
 
@@ -136,7 +140,7 @@ class _PointWriter:
                 if max(self.depths[index] for index, _ in value.terms) == depth:
                     place = self.place[number]
                     terms = [(self.known[index], stride) for index, stride in value.terms]
-                    cursors[place] = moved_by(cursors[place], value.dtype, terms)
+                    cursors[place] = moved_by(cursors[place], value.dtype, terms, self.sizes)
             if number in self.makes_index and self.depths[number] == depth:
                 self.known[number] = self._value(number, cursors)
         return cursors

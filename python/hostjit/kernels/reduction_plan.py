@@ -17,6 +17,7 @@ from hostjit.kernels.expression import (
     Store,
     operands_of,
 )
+from hostjit.kernels.sizes import SymbolicSize
 
 __all__ = ["Pass", "Plan", "make_plan"]
 
@@ -183,7 +184,9 @@ class _Planner:
         if not self.expensive[value] or dtype is DType.BOOL:
             return False
         taken = sum(self.dtypes[v].itemsize for v, store in self.caches.items() if store is None)
-        size = self.points * (taken + dtype.itemsize)
+        # Of a row whose length is only known at the call, anything must be expected.
+        points = math.inf if isinstance(self.points, SymbolicSize) else self.points
+        size = points * (taken + dtype.itemsize)
         if size > _CACHED_BYTES:
             for store in self.kernel.stores:
                 if self._can_hold(store, dtype, count):

@@ -8,7 +8,7 @@ dimensions), a tile of rows is computed together, with the loop over its columns
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +17,18 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from hostjit.kernels.cascade import Chunks
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
 from hostjit.kernels.row_space import row_space
+from hostjit.kernels.size_values import SizeValues
+from hostjit.kernels.sizes import Size, SymbolicSize, at_most
 
-__all__ = ["Cursors", "RowLoops"]
+__all__ = ["Cursors", "RowLoops", "Width"]
 
 _INDEX = ir.IntType(64)
 _ZERO = ir.Constant(_INDEX, 0)
 
 # For each walk, the pointer (or number) at the current point of the loops entered so far.
 Cursors = list[Any]
+# How many rows a tile has: a number, or a register that holds it.
+Width = Any
 
 
 @dataclass
@@ -32,9 +36,9 @@ class _Walk:
     """How something is reached: its cursor's start, and its steps along the loops."""
 
     base: Any
-    kept: tuple[int, ...]
-    reduced: tuple[int, ...]
-    column: int
+    kept: tuple[Size, ...]
+    reduced: tuple[Size, ...]
+    column: Size
     element: Any
 
 
@@ -49,13 +53,15 @@ class RowLoops:
         kernel: PointwiseKernel,
         function: Any,
         builder: Any,
+        sizes: SizeValues,
         items: tuple[Any, Any] | None = None,
     ) -> None:
         self.kernel = kernel
         self.function = function
         self.builder = builder
+        self.sizes = sizes
         self.space = space = row_space(kernel)
-        self.bounds = [(_ZERO, ir.Constant(_INDEX, size)) for size in space.outer]
+        self.bounds = [(_ZERO, sizes.value(size)) for size in space.outer]
         if items and space.split is not None:
             self.bounds[space.split] = items
         self.walks = [
@@ -66,15 +72,15 @@ class RowLoops:
         ]
 
     def _walk(
-        self, access: Load | Index | Store, kept: tuple[int, ...], reduced: tuple[int, ...]
+        self, access: Load | Index | Store, kept: tuple[Size, ...], reduced: tuple[Size, ...]
     ) -> _Walk:
         column = kept[-1] if self.space.tiled else 0
         if isinstance(access, Index):
-            return _Walk(ir.Constant(_INDEX, access.offset), kept, reduced, column, None)
+            return _Walk(self.sizes.value(access.offset), kept, reduced, column, None)
         first = len(self.kernel.inputs) if isinstance(access, Store) else 0
         element = access.dtype.memory_type()
         base = self.function.args[first + access.operand]
-        base = self._moved(base, element, ir.Constant(_INDEX, access.offset), 1)
+        base = self._moved(base, element, ir.Constant(_INDEX, 1), access.offset)
         return _Walk(base, kept, reduced, column, element)
 
     def find(self, access: Load | Index | Store) -> int:
@@ -101,16 +107,17 @@ class RowLoops:
             place.align = 64
         return place
 
-    def each_tile(self, body: Callable[[Cursors, int], None]) -> None:
+    def each_tile(self, body: Callable[[Cursors, Width], None]) -> None:
         """Write the loops over rows; `body` is given how many rows a tile has."""
         self._kept(0, [walk.base for walk in self.walks], body)
 
     def each_column(
-        self, cursors: Cursors, width: int, body: Callable[[Cursors, Any], None]
+        self, cursors: Cursors, width: Width, body: Callable[[Cursors, Any], None]
     ) -> None:
         """Write the loop over the rows of a tile."""
         strides = [walk.column for walk in self.walks]
-        self._loop("column", width, lambda n: body(self._step(cursors, n, strides), n))
+        end = ir.Constant(_INDEX, width) if isinstance(width, int) else width
+        self._range("column", _ZERO, end, lambda n: body(self._step(cursors, n, strides), n))
 
     def each_element(
         self,
@@ -122,7 +129,7 @@ class RowLoops:
         """Write the loops over the elements of rows, with something to do after each chunk."""
         self._reduced(0, cursors, body, chunks, after_chunk)
 
-    def _kept(self, depth: int, cursors: Cursors, body: Callable[[Cursors, int], None]) -> None:
+    def _kept(self, depth: int, cursors: Cursors, body: Callable[[Cursors, Width], None]) -> None:
         space = self.space
         if depth < len(space.kept) - (1 if space.tiled else 0):
             strides = [walk.kept[depth] for walk in self.walks]
@@ -130,17 +137,21 @@ class RowLoops:
                 f"row{depth}",
                 *self.bounds[depth],
                 lambda n: self._kept(depth + 1, self._step(cursors, n, strides), body),
+                maybe_empty=not at_most(1, space.kept[depth]),
             )
         elif space.tiled:
             self._tiles(cursors, body)
         else:
             body(cursors, 1)
 
-    def _tiles(self, cursors: Cursors, body: Callable[[Cursors, int], None]) -> None:
+    def _tiles(self, cursors: Cursors, body: Callable[[Cursors, Width], None]) -> None:
         """Write the loop over tiles, and apart from it the last one if it has fewer rows."""
-        builder, width = self.builder, self.space.width
-        full, rest = divmod(self.space.kept[-1], width)
+        builder, width, rows = self.builder, self.space.width, self.space.kept[-1]
         strides = [walk.kept[-1] * width for walk in self.walks]
+        if isinstance(rows, SymbolicSize):
+            self._some_tiles(rows, lambda n, left: body(self._step(cursors, n, strides), left))
+            return
+        full, rest = divmod(rows, width)
         begin, end = self.bounds[-1]
 
         def tile(n: Any) -> None:
@@ -159,6 +170,18 @@ class RowLoops:
             self._range("tile", begin, builder.select(over, last, end), tile)
         with builder.if_then(builder.icmp_unsigned(">", end, last)):
             body(self._step(cursors, last, strides), rest)
+
+    def _some_tiles(self, rows: Size, body: Callable[[Any, Any], None]) -> None:
+        """Write the loop over as many tiles as `rows` turn out to make, with the rows of each."""
+        builder, width = self.builder, ir.Constant(_INDEX, self.space.width)
+        all_rows = self.sizes.value(rows)
+        end = builder.udiv(self.sizes.value(rows + (self.space.width - 1)), width)
+
+        def tile(n: Any) -> None:
+            left = builder.sub(all_rows, builder.mul(n, width))
+            body(n, builder.select(builder.icmp_unsigned("<", left, width), left, width))
+
+        self._range("tile", _ZERO, end, tile, maybe_empty=not at_most(1, rows))
 
     def _reduced(
         self,
@@ -196,13 +219,49 @@ class RowLoops:
         def inner(here: Cursors) -> None:
             self._reduced(depth + 1, here, body, chunks, after_chunk)
 
-        run(self.space.reduced[depth], cursors, chunks[depth])
+        def run_some(count: Any, begin: Cursors, cuts: list[tuple[int, int]]) -> None:
+            """As `run` does, for a count in a register."""
+            builder = self.builder
+            if not cuts:
+                name = f"reduced{depth}"
+                self._range(name, _ZERO, count, lambda n: inner(self._step(begin, n, strides)))
+                return
+            size, level = cuts[-1]
+            distances = [stride * size for stride in strides]
+
+            def one(n: Any) -> None:
+                run(size, self._step(begin, n, distances), cuts[:-1])
+                after_chunk(level)
+
+            # Cut where loops of known length are; some iterations are left to the rest.
+            last = builder.sub(count, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
+            short = builder.icmp_unsigned("<", count, ir.Constant(_INDEX, 2 * size))
+            full = builder.select(short, _ZERO, builder.udiv(last, ir.Constant(_INDEX, size)))
+            self._range("chunk", _ZERO, full, one, maybe_empty=True)
+            taken = builder.mul(full, ir.Constant(_INDEX, size), flags=("nuw", "nsw"))
+            left = builder.sub(count, taken, flags=("nuw", "nsw"))
+            run_some(left, self._step(begin, full, distances), cuts[:-1])
+            after_chunk(level)
+
+        total = self.space.reduced[depth]
+        if isinstance(total, SymbolicSize):
+            run_some(self.sizes.value(total), cursors, chunks[depth])
+        else:
+            run(total, cursors, chunks[depth])
 
     def _loop(self, name: str, size: int, body: Callable[[Any], None]) -> None:
         self._range(name, _ZERO, ir.Constant(_INDEX, size), body)
 
-    def _range(self, name: str, first: Any, end: Any, body: Callable[[Any], None]) -> None:
-        """Write a loop, tested at its bottom as no range is empty."""
+    def _range(
+        self,
+        name: str,
+        first: Any,
+        end: Any,
+        body: Callable[[Any], None],
+        *,
+        maybe_empty: bool = False,
+    ) -> None:
+        """Write a loop, tested at its bottom, and before if the range may be empty."""
         if first is _ZERO and isinstance(end, ir.Constant) and end.constant == 1:
             body(first)
             return
@@ -210,7 +269,10 @@ class RowLoops:
         before = builder.block
         loop = self.function.append_basic_block(name)
         done = self.function.append_basic_block(f"{name}_done")
-        builder.branch(loop)
+        if maybe_empty:
+            builder.cbranch(builder.icmp_unsigned("<", first, end), loop, done)
+        else:
+            builder.branch(loop)
         builder.position_at_end(loop)
         counter = builder.phi(_INDEX, name=f"{name}_counter")
         counter.add_incoming(first, before)
@@ -220,22 +282,22 @@ class RowLoops:
         builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
         builder.position_at_end(done)
 
-    def _step(self, cursors: Cursors, count: Any, strides: list[int]) -> Cursors:
+    def _step(self, cursors: Cursors, count: Any, strides: Sequence[Size]) -> Cursors:
         return [
             self._moved(cursor, walk.element, count, stride)
             for walk, cursor, stride in zip(self.walks, cursors, strides, strict=True)
         ]
 
-    def _moved(self, cursor: Any, element: Any, count: Any, stride: int) -> Any:
+    def _moved(self, cursor: Any, element: Any, count: Any, stride: Size) -> Any:
         """A cursor moved by `count * stride`; `element` is None for one that is a number."""
         if stride == 0 or (isinstance(count, ir.Constant) and count.constant == 0):
             return cursor
         if isinstance(count, ir.Constant):
-            distance = ir.Constant(_INDEX, count.constant * stride)
+            distance = self.sizes.value(stride * count.constant)
         elif stride == 1:
             distance = count
         else:
-            distance = self.builder.mul(count, ir.Constant(_INDEX, stride), flags=("nsw",))
+            distance = self.builder.mul(count, self.sizes.value(stride), flags=("nsw",))
         if element is None:
             return self.builder.add(cursor, distance, flags=("nsw",))
         return self.builder.gep(cursor, [distance], inbounds=True, source_etype=element)

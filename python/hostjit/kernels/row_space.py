@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
 from hostjit.kernels.iteration import Strides, simplify, split_dimension
+from hostjit.kernels.sizes import SymbolicSize
 
 __all__ = ["RowSpace", "row_space"]
 
@@ -38,10 +39,16 @@ class RowSpace:
 
     @property
     def outer(self) -> Strides:
-        """The sizes of the loops around one tile of rows, a smaller last tile included."""
+        """The sizes of the loops around one tile of rows, a smaller last tile included.
+
+        Without that over tiles if their number is only known at the call.
+        """
         if not self.tiled:
             return self.kept
-        return (*self.kept[:-1], -(-self.kept[-1] // self.width))
+        columns = self.kept[-1]
+        if isinstance(columns, SymbolicSize):
+            return self.kept[:-1]
+        return (*self.kept[:-1], -(-columns // self.width))
 
     @property
     def split(self) -> int | None:
@@ -68,5 +75,7 @@ def row_space(kernel: PointwiseKernel) -> RowSpace:
         ]
         columns = sum(kept_strides[number][-1] == 1 for number in moving)
         elements = sum(reduced_strides[number][-1] == 1 for number in moving)
-        width = min(kept[-1], _TILE) if columns > elements else 1
+        rows = kept[-1]
+        fitting = _TILE if isinstance(rows, SymbolicSize) else min(rows, _TILE)
+        width = fitting if columns > elements else 1
     return RowSpace(accesses, kept, tuple(kept_strides), reduced, tuple(reduced_strides), width)

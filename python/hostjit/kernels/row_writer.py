@@ -15,7 +15,7 @@ from hostjit.kernels.expression import Constant, Index, Load, Reduce
 from hostjit.kernels.operation import Value
 from hostjit.kernels.reduction import REDUCTIONS, Reduction
 from hostjit.kernels.reduction_plan import Pass, make_plan
-from hostjit.kernels.row_loops import Cursors, RowLoops
+from hostjit.kernels.row_loops import Cursors, RowLoops, Width
 
 __all__ = ["write_rows"]
 
@@ -43,7 +43,7 @@ class _RowWriter:
         self.emitter = emitter = body.emitter
         self.builder = emitter.builder
         self.dtypes = kernel.value_dtypes()
-        self.loops = RowLoops(kernel, body.function, self.builder, body.items)
+        self.loops = RowLoops(kernel, body.function, self.builder, body.sizes, body.items)
         self.plan = make_plan(kernel, self.loops.space.width)
         first, step = _COLUMN_CASCADE if self.loops.space.tiled else _ROW_CASCADE
         self.chunks = cascade(self.loops.space.reduced, first, step)
@@ -75,7 +75,7 @@ class _RowWriter:
         self.loops.each_tile(self._tile)
         self.body.checks.finish()
 
-    def _tile(self, cursors: Cursors, width: int) -> None:
+    def _tile(self, cursors: Cursors, width: Width) -> None:
         self.indices = {}
         if not self.loops.space.tiled:
             # Once per row, so that the loops over its elements have nothing to check.
@@ -134,7 +134,7 @@ class _PassWriter:
         writer: _RowWriter,
         pass_: Pass,
         cursors: Cursors,
-        width: int,
+        width: Width,
         cached: frozenset[int],
     ) -> None:
         self.writer = writer
@@ -242,7 +242,8 @@ class _Point:
             case Load():
                 cursor = self.cursors[writer.loops.find(value)]
                 terms = [(self.value(index), stride) for index, stride in value.terms]
-                return load(emitter, moved_by(cursor, value.dtype, terms), value.dtype)
+                place = moved_by(cursor, value.dtype, terms, writer.body.sizes)
+                return load(emitter, place, value.dtype)
             case Index():
                 return Value(emitter, DType.I64, self.cursors[writer.loops.find(value)])
         return writer.body.compute(value, self.value)

@@ -19,6 +19,7 @@ from hostjit.kernels.expression import (
     PointwiseKernel,
     Reduce,
     ScalarArgument,
+    SizeNumber,
 )
 from hostjit.kernels.reduction_plan import make_plan
 
@@ -53,6 +54,8 @@ def split_row(kernel: PointwiseKernel) -> SplitRow | None:
 
     None for several rows, for more than one pass, and where no size can be divided.
     """
+    if kernel.symbols():
+        return None
     kept = len(kernel.shape) - kernel.num_reduced
     if math.prod(kernel.shape[:kept]) != 1 or len(make_plan(kernel, 1).passes) != 1:
         return None
@@ -150,6 +153,8 @@ class _Splitter:
                 return builder.constant(value.dtype, value.number)
             case ScalarArgument():
                 return builder.scalar_argument(value.position, value.dtype)
+            case SizeNumber():
+                return builder.size(value.size)
             case Cast():
                 return builder.cast(operand(value.operand), value.dtype)
             case Bounded():

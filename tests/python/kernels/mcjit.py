@@ -112,7 +112,7 @@ def optimised(text: str, optimise: bool = True) -> llvm.ModuleRef:
 
 
 class CompiledKernel:
-    """A kernel that can be called with tensors: inputs, then outputs, then scalars.
+    """A kernel that can be called with tensors: inputs, then outputs, then scalars, then sizes.
 
     `optimise=False` is for tests of meaning, where compiling takes most of the time.
     """
@@ -126,6 +126,8 @@ class CompiledKernel:
         scalars = [
             ctypes.c_double if dtype is DType.F64 else ctypes.c_int64 for dtype in kernel.scalars()
         ]
+        scalars += [ctypes.c_int64] * len(kernel.symbols())
+        scalars += [ctypes.c_void_p] if kernel.errors() else []
         pointers = [ctypes.c_void_p] * (len(kernel.inputs) + len(kernel.outputs))
         address = self.engine.get_function_address(kernel.name)
         self.function = ctypes.CFUNCTYPE(None, *pointers, *scalars)(address)
