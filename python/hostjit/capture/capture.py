@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
+from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
 from hostjit.capture.dynamo import DynamoCapture, capture_lock, function_modes, run_dynamo
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.guards import Guards
 from hostjit.capture.output_inference import CannotRebuildError
-from hostjit.capture.outputs import Output
+from hostjit.capture.outputs import ConstantOutput, Output
 from hostjit.capture.program import (
     ArgumentLeaf,
     BoundTensor,
@@ -32,7 +34,10 @@ __all__ = ["capture"]
 
 
 def capture(
-    target: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    target: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: DynamicDims | None = None,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, for inference.
 
@@ -48,6 +53,8 @@ def capture(
         target: a function, nn.Module, bound method, partial or callable object.
         args: the positional arguments of the call; tensors are read for their metadata only.
         kwargs: its keyword arguments.
+        dynamic: dims whose sizes stay open where they can; `environment` tells what was assumed
+            about them. A dim of size 0 or 1 is taken to stay so.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -56,12 +63,15 @@ def capture(
         program.run(x)
     """
     with capture_lock:
-        return _capture(target, tuple(args), dict(kwargs or {}))
+        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {})
 
 
-def _capture(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedProgram:
+def _capture(
+    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: DynamicDims
+) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
-    traced = run_dynamo(target, args, kwargs)
+    with marked(leaves, dynamic):
+        traced = run_dynamo(target, args, kwargs)
     _check_results(traced)
     graph = _trace(traced)
     inputs = _bind_inputs(traced, graph, leaves)
@@ -88,12 +98,40 @@ def _capture(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Capt
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=_is_random(graph.graph_module.graph),
+        environment=_environment(traced, graph, output_spec) if dynamic else None,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
     )
     if output_spec is not None:
         _drop_unused(program, output_spec)
     return program
+
+
+def _environment(
+    traced: DynamoCapture, graph: FunctionalGraph, output_spec: Output | None
+) -> ShapeEnv | None:
+    """Return the environment of open sizes, if there are any left.
+
+    Raises CaptureError where a result would hold on to the sizes of this call.
+    """
+    placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
+    if not any(is_symbolic(node.meta["val"]) for node in placeholders):
+        return None
+    if output_spec is None:
+        raise refusal("the call changes Python objects, or returns what only its own code can make")
+    assert traced.graph_module is not None
+    check_kept(traced.graph_module.graph)
+    if _has_number(output_spec):
+        raise refusal("a result is a number, which may depend on sizes")
+    environment: ShapeEnv = traced.fake_mode.shape_env
+    return environment
+
+
+def _has_number(output: Output) -> bool:
+    if isinstance(output, ConstantOutput):
+        return isinstance(output.value, (int, float, complex, torch.Size))
+    items = getattr(output, "items", ())
+    return any(_has_number(item) for item in items)
 
 
 def _trace(traced: DynamoCapture) -> FunctionalGraph:

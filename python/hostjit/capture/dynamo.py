@@ -77,6 +77,7 @@ class DynamoCapture:
         target: the user's callable, which `entry` calls.
         graph_module: the torch-level graph; None when the call does no tensor work.
         inputs: the live tensors that were its inputs, in placeholder order.
+        positions: where they stand among all inputs; the others are sizes of theirs.
         fake_mode: the mode to trace the graph in further; None without a graph.
         bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
         backend_name: the global name under which the bytecode finds the compiled graph.
@@ -91,6 +92,7 @@ class DynamoCapture:
     target: Any
     graph_module: torch.fx.GraphModule | None
     inputs: list[Any]
+    positions: list[int]
     fake_mode: Any
     bytecode: types.CodeType
     backend_name: str | None
@@ -113,7 +115,7 @@ class DynamoCapture:
         """Return Dynamo's source of an input, or None."""
         metadata = getattr(self.output, "export_metadata", None)
         sources = getattr(metadata, "graph_input_idx_to_local_source", {})
-        return sources.get(position)
+        return sources.get(self.positions[position])
 
     def bind(
         self, compiled: Callable[..., Sequence[torch.Tensor]], *, live_globals: bool
@@ -175,11 +177,14 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
                 if name.startswith("__compiled_fn"):
                     del namespace[name]
     backend = captured.backend_input
+    found = [] if backend is None else list(enumerate(backend.example_inputs))
+    found = [(n, value) for n, value in found if not isinstance(value, torch.SymInt)]
     capture = DynamoCapture(
         entry=entry,
         target=target,
         graph_module=None if backend is None else backend.graph_module,
-        inputs=[] if backend is None else list(backend.example_inputs),
+        inputs=[value for _, value in found],
+        positions=[position for position, _ in found],
         fake_mode=None if backend is None else backend.fake_mode,
         bytecode=output.bytecode,
         backend_name=None if backend is None else backend.backend_id,

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
+from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.recorder import record
 from hostjit.capture.result_types import correct_result_types
@@ -30,6 +33,7 @@ from hostjit.capture.traced_graph import (
     check_aliasing,
     check_targets,
     lift_constants,
+    placeholder_values,
     remove_dead_nodes,
     rename_placeholders,
     storage_of,
@@ -74,9 +78,12 @@ def trace_functional(
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
     _refuse_overlap(module, inputs)
-    fakes = [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in live]
+    fakes = _fake_inputs(module, fake_mode, inputs)
+    fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
+    symbolic = any(is_symbolic(fake) for fake in fakes)
     with (
+        enable_python_dispatcher() if symbolic else contextlib.nullcontext(),
         _kept_whole(KEPT_OPERATORS),
         torch.no_grad(),
         torch._C._AutoDispatchBelowAutograd(),
@@ -118,6 +125,27 @@ def _trace_region(
     return Region(traced, constants)
 
 
+def _fake_inputs(
+    module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return fake tensors of the inputs, with the sizes that Dynamo traced them with."""
+    traced = [value for value in placeholder_values(module) if isinstance(value, torch.Tensor)]
+    fakes: list[torch.Tensor] = []
+    for model, tensor in zip(traced, inputs, strict=True):
+        if not is_symbolic(model):
+            fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
+            continue
+        if tensor.storage_offset():
+            raise refusal("an input with open sizes does not start where its memory starts")
+        with fake_mode:
+            fakes.append(
+                torch.empty_strided(
+                    model.shape, model.stride(), dtype=model.dtype, device=model.device
+                )
+            )
+    return fakes
+
+
 class _Recipe:
     """The function that is traced: interpret on functional tensors, then give back plain ones."""
 
@@ -128,6 +156,10 @@ class _Recipe:
         self._fake_mode = fake_mode
         self._count = count
         self._attributes = attributes
+        # At the places of sizes among the module's inputs, these; None at those of tensors.
+        self._sizes = [
+            None if isinstance(value, torch.Tensor) else value for value in placeholder_values(module)
+        ]
         self.mutated: list[int] = []
         self.output_storages: list[int | None] = []
 
@@ -137,7 +169,7 @@ class _Recipe:
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=True))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             with Decompositions():  # type: ignore[no-untyped-call]
-                results = interpreter.run(*wrapped[: self._count])
+                results = interpreter.run(*self._with_sizes(wrapped[: self._count]))
             if isinstance(results, torch.Tensor):  # of a region with one
                 results = [results]
             outputs = [self._unwrap(result) for result in results]
@@ -147,6 +179,10 @@ class _Recipe:
         for index, new in zip(self.mutated, news, strict=True):
             aten.copy_.default(args[index], new)
         return self._restore_aliases(args, wrapped, results, outputs)
+
+    def _with_sizes(self, tensors: Sequence[Any]) -> list[Any]:
+        remaining = iter(tensors)
+        return [next(remaining) if size is None else size for size in self._sizes]
 
     def _restore_aliases(
         self,
@@ -225,7 +261,7 @@ def _kept_whole(operators: Sequence[torch._ops.OpOverload]) -> Iterator[None]:
     missing = object()
     saved = [(op, op.py_kernels.get(key, missing)) for op in operators]
     for op in operators:
-        op.py_kernels[key] = lambda *args, **kwargs: NotImplemented
+        op.py_kernels[key] = functools.partial(_decline, op, key)
     try:
         yield
     finally:
@@ -234,6 +270,16 @@ def _kept_whole(operators: Sequence[torch._ops.OpOverload]) -> Iterator[None]:
                 del op.py_kernels[key]
             else:
                 op.py_kernels[key] = kernel  # type: ignore[assignment]
+
+
+def _decline(op: torch._ops.OpOverload, key: Any, *args: Any, **kwargs: Any) -> Any:
+    """Say that an operator has no decomposition, but to the fake tensors that compute its result.
+
+    With open sizes those look for it too.
+    """
+    if torch._C._meta_in_tls_dispatch_include():
+        return op._op_dk(key, *args, **kwargs)
+    return NotImplemented
 
 
 def _tensor_attributes(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:

@@ -16,6 +16,8 @@ from hostjit.capture.tensors import TensorFacts
 
 if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     from hostjit.capture.guards import Guards
 
 __all__ = ["ArgumentLeaf", "BoundTensor", "BytecodeRoute", "CapturedProgram", "InputBinding"]
@@ -114,6 +116,7 @@ class CapturedProgram:
         depends_on_storage_offset: the program was specialised on storage offsets, so that
             `TensorFacts.storage_offset` has to be compared too.
         random: the program draws random numbers.
+        environment: of the symbols in sizes; None when all sizes are known.
     """
 
     name: str
@@ -130,6 +133,7 @@ class CapturedProgram:
     dynamo_input_count: int
     depends_on_storage_offset: bool
     random: bool
+    environment: ShapeEnv | None
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
     _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hostjit.capture.control_flow import CONTROL_OPERATORS
+from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import is_library_file
 
@@ -18,6 +20,7 @@ __all__ = [
     "check_aliasing",
     "check_targets",
     "lift_constants",
+    "placeholder_values",
     "remove_dead_nodes",
     "rename_placeholders",
     "source_location",
@@ -65,9 +68,20 @@ def lift_constants(traced: torch.fx.GraphModule) -> list[torch.Tensor]:
     return values
 
 
+def placeholder_values(module: torch.fx.GraphModule) -> list[Any]:
+    """Return what Dynamo traced a torch-level graph with: fake tensors, and sizes of theirs."""
+    return [
+        node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"
+    ]
+
+
 def rename_placeholders(traced: torch.fx.GraphModule, module: torch.fx.GraphModule) -> None:
     """Give the placeholders Dynamo's names, which say where in the user's data they are."""
-    names = [node for node in module.graph.nodes if node.op == "placeholder"]
+    names = [
+        node
+        for node in module.graph.nodes
+        if node.op == "placeholder" and not isinstance(node.meta.get("example_value"), torch.SymInt)
+    ]
     ours = [node for node in traced.graph.nodes if node.op == "placeholder"]
     for node, original in zip(ours, names, strict=False):
         node.name = node.target = original.name
@@ -75,11 +89,11 @@ def rename_placeholders(traced: torch.fx.GraphModule, module: torch.fx.GraphModu
 
 
 def check_targets(traced: torch.fx.GraphModule) -> None:
-    """Refuse nodes that are no ATen operators, or whose values are symbolic."""
+    """Refuse nodes that are no ATen operators, or whose values depend on elements of tensors."""
     for node in traced.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        if _is_symbolic(node.meta.get("val")):
+        if _depends_on_elements(node.meta.get("val")):
             raise CaptureError(
                 CaptureFailure.DATA_DEPENDENT,
                 f"{node.target} gives a number or a size that depends on the values of a tensor",
@@ -87,6 +101,8 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
                 hint="keep it in a tensor, or run this function eagerly",
             )
         target = node.target
+        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            continue
         # What is left of attributes are the regions of control operators.
         if node.op == "get_attr" or target in CONTROL_OPERATORS or target is operator.getitem:
             continue
@@ -100,14 +116,10 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
         )
 
 
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return True
+def _depends_on_elements(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
-        return any(_is_symbolic(item) for item in value)
-    return isinstance(value, torch.Tensor) and any(
-        isinstance(number, torch.SymInt) for number in (*value.size(), *value.stride())
-    )
+        return any(_depends_on_elements(item) for item in value)
+    return is_symbolic(value) and bool(free_unbacked_symbols(value))
 
 
 def check_aliasing(traced: torch.fx.GraphModule, storages: Sequence[int | None]) -> None:

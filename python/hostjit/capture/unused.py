@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.outputs import ArgumentOutput, BoundOutput, GraphOutput, Output, map_outputs
 from hostjit.capture.program import ArgumentLeaf, InputBinding
 
@@ -63,9 +64,10 @@ def drop_unused(
 
     needed = map_outputs(output_spec, replace)
     output_node.args = (tuple(results[index] for index in kept),)
-    used = [node for node in placeholders if node.users]
+    # Those of open sizes stay, for somebody has to tell the sizes and check them.
+    used = [node for node in placeholders if node.users or is_symbolic(node.meta["val"])]
     for node in placeholders:
-        if not node.users:
+        if node not in used:
             graph.erase_node(node)
     graph_module.recompile()
     renumbered = {positions[node]: index for index, node in enumerate(used)}

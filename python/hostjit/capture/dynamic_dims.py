@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which dims of a call's tensors a capture leaves open, and how Dynamo is told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import torch
+
+from hostjit.capture.errors import CaptureError, CaptureFailure
+
+__all__ = ["DynamicDims", "check_kept", "marked"]
+
+# By tensor leaf, its dims whose sizes may differ from call to call.
+DynamicDims = Mapping[int, Set[int]]
+
+_MARKS = "_dynamo_weak_dynamic_indices"
+# What users say with torch._dynamo.mark_dynamic and its like.
+_USERS_MARKS = (
+    "_dynamo_dynamic_indices",
+    "_dynamo_propagated_dynamic_indices",
+    "_dynamo_unbacked_indices",
+    "_dynamo_strict_unbacked_indices",
+)
+
+
+@contextlib.contextmanager
+def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
+    """Mark the dims of tensors for Dynamo, and none of tensors without dims, for some time."""
+    saved: list[tuple[torch.Tensor, str, Any]] = []
+    marks: dict[int, set[int]] = {}
+    for leaf, tensor in enumerate(leaves):
+        marks.setdefault(id(tensor), set()).update(dims.get(leaf, ()))
+    try:
+        for tensor in {id(tensor): tensor for tensor in leaves}.values():
+            mine = marks[id(tensor)]
+            for name in (_MARKS, *(() if mine else _USERS_MARKS)):
+                if hasattr(tensor, name):
+                    saved.append((tensor, name, getattr(tensor, name)))
+                    delattr(tensor, name)
+            if mine:
+                setattr(tensor, _MARKS, mine)
+        yield
+    finally:
+        for tensor in leaves:
+            if hasattr(tensor, _MARKS):
+                delattr(tensor, _MARKS)
+        for tensor, name, value in saved:
+            setattr(tensor, name, value)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a number, or a size or stride of a tensor, differs from call to call."""
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride()))
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def check_kept(graph: torch.fx.Graph) -> None:
+    """Raise CaptureError for results of a torch-level graph that are numbers."""
+    for node in graph.output_node().all_input_nodes:
+        if not isinstance(node.meta.get("example_value"), torch.Tensor):
+            raise refusal("a result is a number that depends on sizes")
+
+
+def refusal(what: str) -> CaptureError:
+    """What a capture with open sizes raises where one with known sizes is needed."""
+    return CaptureError(
+        CaptureFailure.UNSUPPORTED_PROGRAM,
+        what,
+        hint="compile it for each shape: do not mark its dims as dynamic",
+    )

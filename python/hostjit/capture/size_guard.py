@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture with open sizes assumed about them, as one function of the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.printers import PythonPrinter
+
+from hostjit.capture.dynamic_dims import refusal
+
+__all__ = ["size_guard"]
+
+
+def size_guard(environment: ShapeEnv, names: Sequence[str]) -> Callable[[tuple[int, ...]], bool]:
+    """Return a function that tells whether a program is valid for sizes.
+
+    Args:
+        environment: in which the program was traced.
+        names: the symbols whose sizes the function is given, in this order.
+
+    Raises CaptureError when it depends on more than these sizes.
+    """
+    known = set(names)
+    conditions: list[Any] = []
+    for guard in environment.guards:
+        expression = environment.replace(guard.expr)
+        if expression == True:  # noqa: E712  # a symbolic truth
+            continue
+        unknown = {str(symbol) for symbol in expression.free_symbols} - known
+        if unknown:
+            raise refusal(f"it depends on {', '.join(sorted(unknown))}, which is no size of a dim")
+        conditions.append(_text(expression))
+    for symbol, bounds in environment.var_to_range.items():
+        if str(symbol) in known:
+            if bounds.lower != -int_oo:
+                conditions.append(f"{symbol} >= {int(bounds.lower)}")
+            if bounds.upper != int_oo:
+                conditions.append(f"{symbol} <= {int(bounds.upper)}")
+    source = f"lambda sizes: (lambda {', '.join(names)}: {' and '.join(conditions) or True})(*sizes)"
+    check = eval(source, dict(SYMPY_INTERP))  # noqa: S307  # of PyTorch's own expressions
+    return lambda sizes: bool(check(sizes))
+
+
+def _text(expression: Any) -> str:
+    return f"({PythonPrinter().doprint(expression)})"
