@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
 __all__ = ["CONTROL_OPERATORS", "Region", "trace_higher_order"]
@@ -158,7 +159,10 @@ def _attribute(tracer: Any, name: str, value: Any) -> Any:
     )
     target = f"{name}_{number}"
     setattr(tracer.root, target, value)
-    return tracer.create_proxy("get_attr", target, (), {})
+    proxy = tracer.create_proxy("get_attr", target, (), {})
+    if isinstance(value, torch.fx.GraphModule):
+        proxy.node.meta["region"] = value
+    return proxy
 
 
 def _share_constants(regions: Sequence[Region]) -> None:
@@ -213,6 +217,8 @@ def _plain(value: Any) -> torch.Tensor:
         raise _unsupported(f"a higher-order operator is given a {type(value).__qualname__}")
     torch._sync(value)
     plain: torch.Tensor = torch._from_functional_tensor(value.elem)
+    if is_symbolic(plain):
+        raise refusal("a higher-order operator is given a tensor with open sizes")
     return plain
 
 

@@ -6,7 +6,7 @@
 
 from hostjit.kernels.builder import KernelBuilder
 from hostjit.kernels.codegen import llvm_ir, num_items
-from hostjit.kernels.cost import estimated_nanoseconds
+from hostjit.kernels.cost import estimated_nanoseconds, nanoseconds_per_point
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import PointwiseKernel
 from hostjit.kernels.in_place import in_place_pairs
@@ -25,6 +25,7 @@ __all__ = [
     "estimated_nanoseconds",
     "in_place_pairs",
     "llvm_ir",
+    "nanoseconds_per_point",
     "num_items",
     "result_dtype",
     "split_row",

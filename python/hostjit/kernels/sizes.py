@@ -101,6 +101,21 @@ class SymbolicSize:
     __radd__ = __add__
     __rmul__ = __mul__
 
+    @property
+    def symbol(self) -> Symbol | None:
+        """The symbol that this is and nothing else; None for other polynomials."""
+        (product, factor), *others = self.terms
+        return product[0] if not others and factor == 1 and len(product) == 1 else None
+
+    def halves(self) -> tuple[str, Size, Size]:
+        """What is no symbol alone, as "add" or "mul" of two smaller sizes."""
+        (product, factor), *others = self.terms
+        if others:
+            return "add", _size(dict(others)), _size({product: factor})
+        if factor != 1:
+            return "mul", _size({product: 1}), factor
+        return "mul", _size({product[:-1]: 1}), _size({product[-1:]: 1})
+
 
 Size = int | SymbolicSize
 

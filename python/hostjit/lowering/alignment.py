@@ -9,10 +9,12 @@ from collections.abc import Hashable, Sequence
 from torch import Tensor
 from torch.fx import Node
 
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
 from hostjit.lowering.members import Points, RowsOf, is_reduction, place, points, selects
 from hostjit.lowering.reductions import broadcast, points_shape
 from hostjit.lowering.selection import selection_of
+from hostjit.lowering.sizes import shape_of
 from hostjit.lowering.views import Views
 
 __all__ = ["Alignment"]
@@ -121,13 +123,13 @@ class Alignment:
         return steps == space.steps[access.root]
 
 
-def _twin(shape: tuple[int, ...], members: Sequence[Node]) -> Hashable | None:
+def _twin(shape: tuple[Size, ...], members: Sequence[Node]) -> Hashable | None:
     """What among the members visits points of the same shape, or is of that shape."""
     for member in members:
         if points_shape(member) == shape:
             return points(member)
         value = member.meta["val"]
-        if isinstance(value, Tensor) and tuple(value.shape) == shape:
+        if isinstance(value, Tensor) and shape_of(value) == shape:
             return member
     return None
 
@@ -152,6 +154,6 @@ def _waits_for_a_long_row(node: Node, operands: Sequence[Node], space: Iteration
 
     Nothing is gained by one kernel there: the elements have left the caches when the row is done.
     """
-    if math.prod(space.sizes) < _LONG_ROW or space.still(points(node)):
+    if not at_most(_LONG_ROW, math.prod(space.sizes)) or space.still(points(node)):
         return False
     return any(len(space.still(operand)) == len(space.sizes) for operand in operands)

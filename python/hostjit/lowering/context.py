@@ -15,8 +15,10 @@ from torch.fx.node import _side_effectful_functions
 from hostjit import _C
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.traced_graph import source_location
+from hostjit.kernels.sizes import Size
+from hostjit.lowering.index_values import IndexValues, input_type
 from hostjit.lowering.literals import CallArguments
-from hostjit.lowering.types import tensor_type
+from hostjit.lowering.sizes import offset_of
 
 __all__ = ["LoweringContext"]
 
@@ -31,6 +33,7 @@ class LoweringContext:
         program: the Host IR program.
         location: "file:line" of the ops created from now on, or "".
         kernels: names of the kernels added so far.
+        indices: the sizes that are only known at the call.
         buffers: what was allocated so far, in this region.
     """
 
@@ -42,6 +45,7 @@ class LoweringContext:
         self._tuples: dict[Node, list[_C.Value]] = {}
         self.kernels: set[str] = set()
         self.buffers: set[_C.Value] = set()
+        self.indices = IndexValues(self.create)
 
     def regions(self) -> dict[str, LoweringContext]:
         """Return contexts that write the regions of the op created last, by their names."""
@@ -50,16 +54,18 @@ class LoweringContext:
     def _inside(self, builder: _C.Builder) -> LoweringContext:
         inner = LoweringContext.__new__(LoweringContext)
         inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
-        inner._builder = builder
+        inner.indices, inner._builder = self.indices, builder
         inner._values, inner._tuples, inner.buffers = {}, {}, set()
         return inner
 
-    def add_input(self, node: Node) -> None:
-        """Make the placeholder an input of the program."""
-        name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
-        self._values[node] = self.program.add_input(
-            self._unused_name(name), tensor_type(node.meta["val"])
-        )
+    def add_inputs(self, nodes: Sequence[Node]) -> None:
+        """Make the placeholders the inputs of the program."""
+        for node in nodes:
+            name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
+            self._values[node] = self.program.add_input(
+                self._unused_name(name), input_type(node.meta["val"])
+            )
+        self.indices.define_inputs([(self._values[node], node.meta["val"]) for node in nodes])
 
     def _unused_name(self, name: str) -> str:
         taken = {value.name for value in self._values.values()}
@@ -67,10 +73,15 @@ class LoweringContext:
         return next(candidate for candidate in candidates if candidate not in taken)
 
     def create(
-        self, op: str, fields: dict[str, Any], result_types: Sequence[_C.TensorType | str] = ()
+        self,
+        op: str,
+        fields: dict[str, Any],
+        result_types: Sequence[_C.TensorType | str] = (),
+        names: Sequence[str] = (),
     ) -> Any:
         """Append one op; returns its result, a list of results, or None."""
-        return self._builder.create(op, fields, list(result_types), self.location)
+        named = {"result_names": list(names)} if names else {}
+        return self._builder.create(op, fields, list(result_types), self.location, **named)
 
     def add_kernel(self, name: str, text: str) -> None:
         """Add a kernel that launches name."""
@@ -94,7 +105,7 @@ class LoweringContext:
 
     def new_buffer(self, shape: torch.Tensor) -> _C.Value:
         """Reserve memory for a tensor like `shape`."""
-        value: _C.Value = self.create("allocate", {}, [tensor_type(shape)])
+        value: _C.Value = self.create("allocate", {}, [self.indices.type_of(shape)])
         self.buffers.add(value)
         return value
 
@@ -111,9 +122,9 @@ class LoweringContext:
         self._tuples[node] = [self._view(shape, source) for shape in node.meta["val"]]
 
     def _view(self, shape: torch.Tensor, source: Node) -> _C.Value:
-        offset = shape.storage_offset() - source.meta["val"].storage_offset()
-        fields = {"source": self.value(source), "offset": offset}
-        value: _C.Value = self.create("view", fields, [tensor_type(shape)])
+        offset: Size = offset_of(shape) - offset_of(source.meta["val"])
+        fields = {"source": self.value(source), "offset": self.indices.number(offset)}
+        value: _C.Value = self.create("view", fields, [self.indices.type_of(shape)])
         return value
 
     def aten_call(self, node: Node) -> None:
@@ -125,7 +136,7 @@ class LoweringContext:
             return
         target = node.target
         assert isinstance(target, torch._ops.OpOverload), f"{node.format_node()}"
-        arguments = CallArguments(node, self.value)
+        arguments = CallArguments(node, self.value, self.indices.value)
         results = _tensor_results(node)
         made = self.create(
             "aten_call",
@@ -138,7 +149,7 @@ class LoweringContext:
                 # Without a result it is called for its effect: checks, assertions.
                 "pure": bool(results) and _is_pure(target),
             },
-            [tensor_type(result) for result in results],
+            [self.indices.type_of(result) for result in results],
         )
         values = [] if made is None else made if isinstance(made, list) else [made]
         if isinstance(node.meta.get("val"), torch.Tensor):

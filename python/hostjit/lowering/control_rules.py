@@ -143,6 +143,5 @@ def _values(context: LoweringContext, nodes: Any) -> list[_C.Value]:
 
 def _graph(attribute: Any) -> Graph:
     """The graph of a region."""
-    module = getattr(attribute.graph.owning_module, attribute.target)
-    graph: Graph = module.graph
+    graph: Graph = attribute.meta["region"].graph
     return graph

@@ -10,9 +10,11 @@ import torch
 from torch.fx import Node
 
 from hostjit import _C
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
+from hostjit.lowering.sizes import element_count, shape_of, size_of, strides_of
 from hostjit.lowering.types import is_plain
 
 __all__: list[str] = []
@@ -23,20 +25,20 @@ class _Box:
 
     def __init__(self, value: _C.Value, tensor: torch.Tensor) -> None:
         self.value = value
-        self.sizes = list(tensor.shape)
-        self.strides = list(tensor.stride())
-        self.offset = 0
+        self.sizes = list(shape_of(tensor))
+        self.strides = list(strides_of(tensor))
+        self.offset: Size = 0
 
-    def narrow(self, dim: int, start: int, size: int, step: int = 1) -> None:
-        self.offset += start * self.strides[dim]
+    def narrow(self, dim: int, start: Size, size: Size, step: int = 1) -> None:
+        self.offset = self.offset + start * self.strides[dim]
         self.sizes[dim] = size
-        self.strides[dim] *= step
+        self.strides[dim] = self.strides[dim] * step
 
     def view(self, context: LoweringContext) -> _C.Value:
         type_ = self.value.type
         assert isinstance(type_, _C.TensorType)
-        narrowed = _C.TensorType(type_.dtype, self.sizes, self.strides, type_.device)
-        fields = {"source": self.value, "offset": self.offset}
+        narrowed = context.indices.type(type_.dtype, self.sizes, self.strides, type_.device)
+        fields = {"source": self.value, "offset": context.indices.number(self.offset)}
         view: _C.Value = context.create("view", fields, [narrowed])
         return view
 
@@ -64,15 +66,15 @@ def lower_cat(context: LoweringContext, node: Node) -> bool:
         return False
     dim = arguments["dim"] % result.dim()
     value = context.allocate(node)
-    start = 0
+    start: Size = 0
     for tensor in tensors:
-        if tensor.meta["val"].numel() == 0:
+        if element_count(tensor.meta["val"]) == 0:
             continue
         target = _Box(value, result)
-        size = tensor.meta["val"].shape[dim]
+        size = shape_of(tensor.meta["val"])[dim]
         target.narrow(dim, start, size)
         _copy(context, _source(context, tensor), target)
-        start += size
+        start = start + size
     return True
 
 
@@ -115,7 +117,8 @@ def lower_pad(context: LoweringContext, node: Node) -> bool:
     source, pad, number = arguments["self"], arguments["pad"], arguments["value"]
     result = node.meta["val"]
     filling = _fitting(number, result.dtype)
-    if filling is None or not _all_plain([source, node]):
+    known = all(isinstance(number, int) for number in pad)
+    if filling is None or not known or not _all_plain([source, node]):
         return False
     value = context.allocate(node)
     context.create("fill", {"value": filling, "out": value})
@@ -139,19 +142,32 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
         return False
     result = node.meta["val"]
     dim = arguments["dim"] % result.dim()
-    extent = result.shape[dim]
+    extent = shape_of(result)[dim]
+    first = arguments["index"] if "index" in arguments else arguments["start"] or 0
+    start = _start(first, extent, is_index="index" in arguments)
+    if start is None or not isinstance(arguments.get("step", 1), int):
+        return False
     value = context.allocate(node)
     origin, target = _source(context, source), _Box(value, result)
     if "index" in arguments:
         origin.sizes.insert(dim, 1)
         origin.strides.insert(dim, 1)
-        target.narrow(dim, arguments["index"] % extent, 1)
+        target.narrow(dim, start, 1)
     else:
-        start = slice(arguments["start"], arguments["end"]).indices(extent)[0]
         target.narrow(dim, start, origin.sizes[dim], arguments["step"])
     _copy(context, _source(context, base), _Box(value, result))
     _copy(context, origin, target)
     return True
+
+
+def _start(first: int | torch.SymInt, extent: Size, *, is_index: bool) -> Size | None:
+    """Where a slice or an index starts, from the front; None where that depends on the extent."""
+    if isinstance(extent, int) and isinstance(first, int):
+        return first % extent if is_index else slice(first, None).indices(extent)[0]
+    start = size_of(first)
+    if at_most(start, -1):
+        start = start + extent
+    return start if at_most(0, start) and at_most(start, extent) else None
 
 
 @lowers("aten.repeat.default")
@@ -166,8 +182,8 @@ def lower_repeat(context: LoweringContext, node: Node) -> bool:
     missing = len(repeats) - len(origin.sizes)
     sizes, strides = [1] * missing + origin.sizes, [0] * missing + origin.strides
     target.sizes, target.strides, origin.sizes, origin.strides = [], [], [], []
-    for dim, times in enumerate(repeats):
-        stride = result.stride(dim)
+    for dim, times in enumerate(map(size_of, repeats)):
+        stride = strides_of(result)[dim]
         target.sizes += [times, sizes[dim]]
         target.strides += [stride * sizes[dim], stride]
         origin.sizes += [1, sizes[dim]]
@@ -184,10 +200,12 @@ def lower_roll(context: LoweringContext, node: Node) -> bool:
     if not _all_plain([source, node]) or len(shifts) != 1 or len(dims) != 1:
         return False
     result = node.meta["val"]
-    if result.numel() == 0:
+    dim = dims[0] % max(result.dim(), 1)
+    extent = shape_of(result)[dim] if result.dim() else 0
+    if element_count(result) == 0 or not isinstance(extent, int):
         return False
-    dim = dims[0] % result.dim()
-    extent = result.shape[dim]
+    if not isinstance(shifts[0], int):
+        return False
     shift = shifts[0] % extent
     value = context.allocate(node)
     for start, to, size in ((0, shift, extent - shift), (extent - shift, 0, shift)):

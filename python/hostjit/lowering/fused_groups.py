@@ -14,12 +14,15 @@ from hostjit.kernels import (
     estimated_nanoseconds,
     in_place_pairs,
     llvm_ir,
+    nanoseconds_per_point,
     num_items,
     split_row,
 )
+from hostjit.kernels.sizes import Size, as_size, at_most, quotient
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.members import selects
+from hostjit.lowering.sizes import defined
 
 __all__ = ["lower_group"]
 
@@ -51,10 +54,11 @@ def _launch(
     inputs: list[_C.Value],
     outputs: list[_C.Value],
 ) -> None:
-    threads = _split(kernel)
+    threads = _split(context, kernel)
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
     launch = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
+    launch["scalars"] = [context.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
     launch["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
     launch["errors"] = kernel.errors()
     context.create("launch_kernel", launch)
@@ -65,13 +69,37 @@ def _is_large(kernel: PointwiseKernel) -> bool:
     return estimated_nanoseconds(kernel) >= 2 * _NANOSECONDS_PER_THREAD
 
 
-def _split(kernel: PointwiseKernel) -> dict[str, list[int]]:
+def _split(context: LoweringContext, kernel: PointwiseKernel) -> dict[str, list[int | str]]:
     """The grid and block of a launch that is worth more than one thread."""
     items = num_items(kernel)
+    if not isinstance(math.prod(kernel.shape), int):
+        return _split_at_the_call(context, kernel, items)
     if items == 1 or not _is_large(kernel):
         return {}
+    assert isinstance(items, int)
     grain = math.ceil(items * _NANOSECONDS_PER_THREAD / estimated_nanoseconds(kernel))
     return {"grid": [items, 1, 1], "block": [grain, 1, 1]}
+
+
+def _split_at_the_call(
+    context: LoweringContext, kernel: PointwiseKernel, items: Size
+) -> dict[str, list[int | str]]:
+    """The grid and block of a launch whose sizes tell whether threads are worth it."""
+    points_per_item = quotient(math.prod(kernel.shape), items)
+    if items == 1 or points_per_item is None:
+        return {}
+    points = math.ceil(_NANOSECONDS_PER_THREAD / nanoseconds_per_point(kernel))
+    if isinstance(points_per_item, int):
+        grain: Size = math.ceil(points / points_per_item)
+    else:
+        some = points_per_item
+        if not at_most(1, some):
+            some = defined("max", points_per_item, 1, 1)
+        grain = defined("ceildiv", points, some, 1)
+    return {
+        "grid": [context.indices.number(items), 1, 1],
+        "block": [context.indices.number(grain), 1, 1],
+    }
 
 
 def _kernel_name(group: PointwiseGroup) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Hashable, Sequence, Set
 from torch.fx import Node
 
 from hostjit.kernels import KernelBuilder, PointwiseKernel
+from hostjit.kernels.sizes import Size
 from hostjit.lowering.iteration_space import IterationSpace, Radix, Steps
 from hostjit.lowering.members import points, selects
 from hostjit.lowering.pointwise import dtype_of, emit
 from hostjit.lowering.reductions import broadcast, emit_reduction, points_shape, rule_of
 from hostjit.lowering.selection import Selection, along
+from hostjit.lowering.sizes import shape_of, strides_of
 from hostjit.lowering.views import Views
 
 __all__ = ["build_kernel"]
@@ -63,7 +65,7 @@ class _GroupKernel:
             self._emit(member)
         for node in outputs:
             tensor = node.meta["val"]
-            strides = self.strides(node, tensor.shape, tensor.stride())
+            strides = self.strides(node, shape_of(tensor), strides_of(tensor))
             operand = self.builder.output(dtype_of(node))
             self.builder.store(operand, self.values[node], strides)
         return self.builder.build(), tuple(self.inputs)
@@ -80,11 +82,11 @@ class _GroupKernel:
         else:
             self.values[member] = emit(member, self.builder, _Reader(self, member))
 
-    def ordered(self, numbers: Sequence[int]) -> Steps:
+    def ordered(self, numbers: Sequence[Size]) -> Steps:
         """Numbers along the space's dimensions, along those of the kernel."""
         return tuple(numbers[dim] for dim in self.order)
 
-    def strides(self, member: Hashable, shape: Sequence[int], strides: Sequence[int]) -> Steps:
+    def strides(self, member: Hashable, shape: Sequence[Size], strides: Sequence[Size]) -> Steps:
         """Strides along the dimensions of a member's shape, along those of the kernel."""
         radix = Radix.of_shape(shape)
         result = radix.translate(self.space.steps[member], self.space.sizes, strides)
@@ -114,7 +116,7 @@ class _Reader:
         strides = self.strides(node, access.strides)
         return kernel.builder.load(kernel.input(access.root), strides, access.offset)
 
-    def strides(self, operand: Node, strides: Sequence[int]) -> Steps:
+    def strides(self, operand: Node, strides: Sequence[Size]) -> Steps:
         """Strides of an operand of the member, along the kernel's dimensions."""
         shape = points_shape(self.member)
         along = broadcast(self.member, operand, strides)
@@ -125,7 +127,7 @@ class _Reader:
         access = kernel.views.access(selection.source)
         steps, offset = list(access.strides), access.offset
         for dim in selection.flipped:
-            offset += max(access.shape[dim] - 1, 0) * steps[dim]
+            offset += (access.shape[dim] - 1) * steps[dim] if access.shape[dim] != 0 else 0
             steps[dim] = -steps[dim]
         shape = points_shape(self.member)
         strides = kernel.strides(points(self.member), shape, along(selection.walk, steps))
@@ -137,7 +139,7 @@ class _Reader:
         steps = self.kernel.space.steps[self.member]
         return self.kernel.builder.index(self.kernel.ordered(steps))
 
-    def index(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+    def index(self, shape: Sequence[Size], strides: Sequence[Size]) -> int:
         """A number that grows by `strides` along the dimensions of `shape`."""
         return self.kernel.builder.index(self.kernel.strides(points(self.member), shape, strides))
 
@@ -164,5 +166,5 @@ class _CreationReader:
         strides = self.reader.strides(self.operand, access.strides)
         return kernel.builder.index(strides, access.offset)
 
-    def index(self, shape: Sequence[int], strides: Sequence[int]) -> int:
+    def index(self, shape: Sequence[Size], strides: Sequence[Size]) -> int:
         raise AssertionError("a creator has no rows")

@@ -32,6 +32,7 @@ from hostjit.lowering.members import (
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.reductions import points_shape
 from hostjit.lowering.selection import selection_of
+from hostjit.lowering.sizes import symbolic_views
 from hostjit.lowering.views import Views
 
 __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
@@ -92,7 +93,7 @@ class _Group:
 class _Grouping:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.views = Views()
+        self.views = Views(symbolic_views(graph))
         self.alignment = Alignment(self.views)
         self.dependencies = Dependencies(graph, self.views)
         self.group_of: dict[Node, _Group] = {}

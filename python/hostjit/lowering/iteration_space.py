@@ -12,18 +12,22 @@ A member that is the same along a dimension, as the sum of a row is along the ro
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from hostjit.kernels.sizes import Size, at_most, magnitude, quotient
+
 __all__ = ["IterationSpace", "Radix", "Steps", "row_major"]
 
-Steps = tuple[int, ...]
+Steps = tuple[Size, ...]
 
 
-def row_major(shape: Sequence[int]) -> Steps:
+def row_major(shape: Sequence[Size]) -> Steps:
     """The strides of a contiguous tensor."""
-    return tuple(math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape)))
+    some = [1 if size == 0 else size for size in shape]
+    return tuple(math.prod(some[dim + 1 :]) for dim in range(len(shape)))
 
 
 @dataclass(frozen=True)
@@ -37,27 +41,30 @@ class Radix:
     sizes: Steps
 
     @staticmethod
-    def of_shape(shape: Sequence[int]) -> Radix:
+    def of_shape(shape: Sequence[Size]) -> Radix:
         return Radix(row_major(shape), tuple(shape))
 
-    def boundaries(self) -> set[int]:
+    def boundaries(self) -> set[Size]:
         return {step for step, size in zip(self.steps, self.sizes, strict=True) if size != 1}
 
-    def digit(self, step: int, size: int) -> tuple[int, int] | None:
+    def digit(self, step: Size, size: Size) -> tuple[int, Size] | None:
         """The dimension in which `size` steps of `step` stay, and the step within it."""
         for dim, (base, count) in enumerate(zip(self.steps, self.sizes, strict=True)):
-            if count != 1 and base <= step and step * size <= base * count and step % base == 0:
-                return dim, step // base
+            if count == 1:
+                continue
+            factor = quotient(step, base)
+            if factor is not None and at_most(1, factor) and at_most(factor * size, count):
+                return dim, factor
         return None
 
-    def translate(self, steps: Steps, sizes: Steps, strides: Sequence[int]) -> Steps | None:
+    def translate(self, steps: Steps, sizes: Steps, strides: Sequence[Size]) -> Steps | None:
         """The steps of a walk in another numbering, where dimension `d` has `strides[d]`.
 
         Arguments: the walk's steps in this radix and its sizes; the other numbering's strides.
         Returns: the steps in the other numbering; None if one crosses dimensions.
         Example: Radix.of_shape((4, 6)).translate((6, 1), (4, 6), (1, 4)) == (1, 4)
         """
-        result: list[int] = []
+        result: list[Size] = []
         for step, size in zip(steps, sizes, strict=True):
             if step == 0:
                 result.append(0)
@@ -78,7 +85,7 @@ class IterationSpace:
     steps: dict[Hashable, Steps]
 
     @staticmethod
-    def of_shape(node: Hashable, shape: Sequence[int]) -> IterationSpace:
+    def of_shape(node: Hashable, shape: Sequence[Size]) -> IterationSpace:
         dims = [dim for dim, size in enumerate(shape) if size != 1]
         strides = row_major(shape)
         return IterationSpace(
@@ -90,17 +97,18 @@ class IterationSpace:
 
     def refined(self, node: Hashable, radix: Radix) -> IterationSpace | None:
         """Split dimensions until each of the member's steps is a digit of `radix`."""
-        boundaries = sorted(radix.boundaries())
-        pieces: list[list[int]] = []
+        boundaries = sorted(radix.boundaries(), key=magnitude)
+        pieces: list[list[Size]] = []
         for size, step in zip(self.sizes, self.steps[node], strict=True):
             if step == 0:
                 pieces.append([size])
                 continue
-            inner = [step, *(b for b in boundaries if step < b < step * size), step * size]
-            if any(high % low for low, high in pairwise(inner)):
+            inner = [b for b in boundaries if not (at_most(b, step) or at_most(step * size, b))]
+            factors = [quotient(high, low) for low, high in pairwise([step, *inner, step * size])]
+            whole = [factor for factor in factors if factor is not None]
+            if len(whole) < len(factors):
                 return None
-            factors = [high // low for low, high in pairwise(inner)]
-            pieces.append(factors[::-1])
+            pieces.append(whole[::-1])
         sizes = tuple(size for factors in pieces for size in factors)
         return IterationSpace(
             sizes, {member: _split(steps, pieces) for member, steps in self.steps.items()}
@@ -118,7 +126,7 @@ class IterationSpace:
             return None
         here = list(zip(left.steps[node], left.sizes, strict=True))
         there = list(zip(right.steps[node], right.sizes, strict=True))
-        if sorted(here) != sorted(there):
+        if Counter(here) != Counter(there):
             return None
         # Equal digits, which are those without a step, are paired in order.
         order = [
@@ -132,8 +140,8 @@ class IterationSpace:
         return IterationSpace(left.sizes, {**moved, **left.steps})
 
 
-def _split(steps: Steps, pieces: list[list[int]]) -> Steps:
-    result: list[int] = []
+def _split(steps: Steps, pieces: list[list[Size]]) -> Steps:
+    result: list[Size] = []
     for step, factors in zip(steps, pieces, strict=True):
         result += [step * math.prod(factors[position + 1 :]) for position in range(len(factors))]
     return tuple(result)

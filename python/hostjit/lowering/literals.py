@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from hostjit import _C
+from hostjit.kernels.sizes import Size
+from hostjit.lowering.sizes import size_of
 from hostjit.lowering.types import dtype_name
 
 __all__ = ["CallArguments"]
@@ -24,10 +26,14 @@ class CallArguments:
         aliases: positions of operands whose memory a result may share.
     """
 
-    def __init__(self, node: torch.fx.Node, value_of: Callable[[torch.fx.Node], _C.Value]) -> None:
+    def __init__(
+        self,
+        node: torch.fx.Node,
+        value_of: Callable[[torch.fx.Node], _C.Value],
+        index_of: Callable[[Size], _C.Value],
+    ) -> None:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
-        self._value_of = value_of
         self._reads: list[torch.fx.Node] = []
         self._writes: list[torch.fx.Node] = []
         self._aliased: list[torch.fx.Node] = []
@@ -43,9 +49,11 @@ class CallArguments:
                 found = None
             self._note_effects(argument.alias_info, found)
             arguments.append(found)
-        operands = [*self._reads, *self._writes]
+        sizes = list(dict.fromkeys(_sizes_in(arguments)))
+        operands: list[torch.fx.Node | Size] = [*self._reads, *sizes, *self._writes]
         self._positions = {operand: index for index, operand in enumerate(operands)}
         self.inputs = [value_of(operand) for operand in self._reads]
+        self.inputs += [index_of(size) for size in sizes]
         self.mutated = [value_of(operand) for operand in self._writes]
         self.aliases = sorted({self._positions[operand] for operand in self._aliased})
         self.literals = [self._literal(found) for found in arguments]
@@ -67,6 +75,9 @@ class CallArguments:
     def _literal(self, found: Any) -> Any:
         if isinstance(found, torch.fx.Node):
             return _C.Operand(self._positions[found])
+        if isinstance(found, torch.SymInt):
+            size = size_of(found)
+            return size if isinstance(size, int) else _C.Operand(self._positions[size])
         if isinstance(found, (list, tuple)):
             return [self._literal(item) for item in found]
         if isinstance(found, torch.dtype):
@@ -78,6 +89,15 @@ class CallArguments:
         if isinstance(found, torch.memory_format):
             return _C.Symbol("memory_format", str(found).removeprefix("torch."))
         return found
+
+
+def _sizes_in(found: Any) -> Iterator[Size]:
+    """The sizes among arguments that are only known at the call."""
+    if isinstance(found, (list, tuple)):
+        for item in found:
+            yield from _sizes_in(item)
+    elif isinstance(found, torch.SymInt) and not isinstance(size := size_of(found), int):
+        yield size
 
 
 # Schemas give the defaults of these types as numbers of C++ enums; there are no others.

@@ -17,6 +17,7 @@ from hostjit.lowering.control_rules import CONTROL_RULES
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
+from hostjit.lowering.sizes import with_sizes_in_place
 
 __all__ = ["lower"]
 
@@ -32,9 +33,8 @@ def lower(graph: Graph, name: str) -> _C.Program:
         name: of what was captured, for the program's name.
     """
     context = LoweringContext(_identifier(name))
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            context.add_input(node)
+    graph = with_sizes_in_place(graph)
+    context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     lower_nodes(context, graph)
     context.program.set_outputs([context.value(result) for result in results_of(graph)])
     return context.program

@@ -8,9 +8,10 @@ import math
 from torch.fx import Node
 
 from hostjit.kernels import DType
-from hostjit.lowering.pointwise import named_arguments
+from hostjit.kernels.sizes import quotient
+from hostjit.lowering.pointwise import NotFusableError, named_arguments
 from hostjit.lowering.reduction_rules import moments
-from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, reduced_operand, reduces
+from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, points_shape, reduces
 
 _NORM_RESULTS = ("element", "row", "row")
 
@@ -55,7 +56,7 @@ def _affine(context: ReductionContext, value: int) -> int:
 
 def _over_last(node: Node) -> Rows:
     """Rows along the last dimensions, as many as `normalized_shape` has."""
-    shape = tuple(reduced_operand(node).meta["val"].shape)
+    shape = points_shape(node)
     kept = len(shape) - len(named_arguments(node)["normalized_shape"])
     return Rows(shape, tuple(dim < kept for dim in range(len(shape))))
 
@@ -68,9 +69,12 @@ def layer_norm(context: ReductionContext) -> tuple[int, int, int]:
 
 def _over_groups(node: Node) -> Rows:
     """Rows of the channels of one group, for each element of the batch."""
-    batch, channels, *spatial = reduced_operand(node).meta["val"].shape
+    batch, channels, *spatial = points_shape(node)
     groups = named_arguments(node)["group"]
-    return Rows((batch, groups, channels // groups, math.prod(spatial)), (True, True, False, False))
+    each = quotient(channels, groups)
+    if each is None:
+        raise NotFusableError("groups of a number of channels that is not known")
+    return Rows((batch, groups, each, math.prod(spatial)), (True, True, False, False))
 
 
 @reduces(
@@ -83,7 +87,7 @@ def group_norm(context: ReductionContext) -> tuple[int, int, int]:
 
 def _over_channels(node: Node) -> Rows:
     """Rows of everything that belongs to one channel."""
-    shape = tuple(reduced_operand(node).meta["val"].shape)
+    shape = points_shape(node)
     return Rows(shape, tuple(dim == 1 for dim in range(len(shape))))
 
 

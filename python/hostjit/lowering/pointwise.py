@@ -16,7 +16,9 @@ from torch._prims_common import elementwise_dtypes
 from torch.fx import Node
 
 from hostjit.kernels import DType, KernelBuilder
+from hostjit.kernels.sizes import Size, SymbolicSize
 from hostjit.lowering.registry import Registry
+from hostjit.lowering.sizes import size_of
 
 if TYPE_CHECKING:
     from hostjit.lowering.selection import Selection
@@ -52,7 +54,8 @@ DTYPES: dict[torch.dtype, DType] = {
 }
 
 Number = int | float | bool
-Operand = Node | Number
+# Of `torch.SymInt`, the value is only known at the call.
+Operand = Node | Number | torch.SymInt
 
 
 class NotFusableError(Exception):
@@ -95,7 +98,7 @@ class PointwiseContext:
     def operand(self, name: str) -> Operand:
         """A tensor or a number argument."""
         value = self.arguments[name]
-        if not isinstance(value, Node | int | float):
+        if not isinstance(value, Node | int | float | torch.SymInt):
             raise NotFusableError(f"argument '{name}' is neither a tensor nor a real number")
         return value
 
@@ -113,6 +116,8 @@ class PointwiseContext:
         """An operand as a kernel value of the register type of `dtype`."""
         if isinstance(operand, Node):
             return self.builder.cast(self.reader.read(operand), dtype.register)
+        if isinstance(operand, torch.SymInt):
+            return self.builder.cast(self.builder.size(size_of(operand)), dtype.register)
         if dtype.is_integer and not _holds(dtype, operand):
             raise NotFusableError(f"{operand} is no {dtype.value}")
         return self.builder.constant(dtype.register, operand)
@@ -146,6 +151,7 @@ class PointwiseContext:
 
     def _promotion(self, operands: Sequence[Operand], kind: PROMOTION) -> tuple[DType, DType]:
         values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
+        values = [1 if isinstance(value, torch.SymInt) else value for value in values]
         compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
         return _supported(compute), _supported(promoted)
 
@@ -159,9 +165,11 @@ class PointwiseContext:
         operands = [self.operand(name) for name in names]
         return [dtype_of(operand) for operand in operands if isinstance(operand, Node)]
 
-    def constant_like(self, value: int, number: Number) -> int:
-        """A constant of the type of another value."""
+    def constant_like(self, value: int, number: Number | Size) -> int:
+        """A constant, or a size, of the type of another value."""
         dtype = self.builder.dtype(value)
+        if isinstance(number, SymbolicSize):
+            return self.builder.cast(self.builder.size(number), dtype)
         if dtype.is_integer and not _holds(dtype, number):
             raise NotFusableError(f"{number} is no {dtype.value}")
         return self.builder.constant(dtype, number)
@@ -249,14 +257,12 @@ def _rule_of(node: Node) -> Rule | None:
 
 
 def check_tensor(node: Node) -> None:
-    """Raise NotFusableError unless a node is a plain tensor of known sizes."""
+    """Raise NotFusableError unless a node is a plain tensor."""
     value = node.meta.get("val")
     dtype_of(node)
     tensor = cast(torch.Tensor, value)
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_neg():
         raise NotFusableError(f"'{node.name}' is no plain CPU tensor")
-    if not all(isinstance(number, int) for number in (*tensor.shape, *tensor.stride())):
-        raise NotFusableError(f"'{node.name}' has a symbolic shape")
 
 
 def _supported(dtype: torch.dtype) -> DType:

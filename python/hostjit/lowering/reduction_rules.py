@@ -9,7 +9,10 @@ from torch.fx import Node
 
 from hostjit.kernels import DType
 from hostjit.kernels.expression import Load
-from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, reduced_operand, reduces
+from hostjit.kernels.operation import Number
+from hostjit.kernels.sizes import Size, at_most
+from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, points_shape, reduces
+from hostjit.lowering.sizes import shape_of
 
 
 def _accumulated(context: ReductionContext) -> int:
@@ -70,7 +73,7 @@ def extreme(context: ReductionContext, name: str, value: int) -> int:
 
 
 def _everything(node: Node) -> Rows:
-    shape = tuple(reduced_operand(node).meta["val"].shape)
+    shape = points_shape(node)
     return Rows(shape, (False,) * len(shape))
 
 
@@ -105,7 +108,7 @@ def _place_of_extreme(context: ReductionContext, name: str) -> tuple[int, int]:
     if dtype.is_float:
         here = context.apply("bitwise_or", here, context.apply("isnan", x))
     # Narrow positions make for more lanes.
-    narrow = DType.I32 if context.count < 1 << 31 else DType.I64
+    narrow = DType.I32 if at_most(context.count, (1 << 31) - 1) else DType.I64
     position = context.builder.cast(context.position_in_row(), narrow)
     behind = context.constant_like(position, context.count)
     place = context.reduce("min", context.apply("where", here, position, behind))
@@ -153,7 +156,12 @@ def _variance(context: ReductionContext) -> tuple[int, int]:
     x = context.first_operand(context.result_dtypes()[0])
     center, squares = moments(context, x)
     correction = 1 if context.argument("correction") is None else context.number("correction")
-    divisor = max(context.count - correction, 0)
+    if isinstance(context.count, int):
+        divisor: Number | Size = max(context.count - correction, 0)
+    else:
+        whole = isinstance(correction, int) and at_most(correction, context.count)
+        context.require(whole, "nothing may be left after the correction")
+        divisor = context.count - correction
     return context.apply("div", squares, context.constant_like(x, divisor)), center
 
 
@@ -220,7 +228,7 @@ def logsumexp(context: ReductionContext) -> int:
 def mse_loss(context: ReductionContext) -> int:
     reduction = context.number("reduction")
     context.require(reduction in (1, 2), "a loss per element is no reduction")
-    shapes = {tuple(context.arguments[name].meta["val"].shape) for name in ("self", "target")}
+    shapes = {shape_of(context.arguments[name].meta["val"]) for name in ("self", "target")}
     context.require(len(shapes) == 1, "a loss of operands that are broadcast")
     x, y = context.promoted([context.operand("self"), context.operand("target")])
     squares = context.apply("square", context.apply("sub", x, y))

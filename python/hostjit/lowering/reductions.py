@@ -18,6 +18,7 @@ import torch
 from torch.fx import Node
 
 from hostjit.kernels import DType, KernelBuilder
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.iteration_space import Steps, row_major
 from hostjit.lowering.pointwise import (
     DTYPES,
@@ -31,6 +32,7 @@ from hostjit.lowering.pointwise import (
 )
 from hostjit.lowering.registry import Registry
 from hostjit.lowering.selection import Selection, index_strides
+from hostjit.lowering.sizes import shape_of
 
 __all__ = [
     "ReductionContext",
@@ -54,11 +56,11 @@ class Rows:
     Points are numbered in row-major order of `shape`; dimensions that are `kept` tell rows apart.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     kept: tuple[bool, ...]
 
     @property
-    def count(self) -> int:
+    def count(self) -> Size:
         """The number of elements of a row."""
         return math.prod(n for n, kept in zip(self.shape, self.kept, strict=True) if not kept)
 
@@ -142,7 +144,7 @@ def reduced_operand(node: Node) -> Node:
 
 def over_dims(node: Node) -> Rows:
     """Rows along the argument `dim`, or of all elements."""
-    shape = tuple(reduced_operand(node).meta["val"].shape)
+    shape = points_shape(node)
     dims = named_arguments(node).get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     rank = max(len(shape), 1)
@@ -150,13 +152,13 @@ def over_dims(node: Node) -> Rows:
     return Rows(shape, tuple(dim not in reduced for dim in range(len(shape))))
 
 
-def broadcast(node: Node, operand: Node, strides: Sequence[int]) -> Steps:
+def broadcast(node: Node, operand: Node, strides: Sequence[Size]) -> Steps:
     """Strides of an operand along the dimensions of the points that its user visits."""
     picked = index_strides(node, operand, strides)
     if picked is not None:
         return picked
     rule = rule_of(node)
-    shape = operand.meta["val"].shape
+    shape = shape_of(operand.meta["val"])
     rank = len(points_shape(node))
     own = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
     if rule and rule.channelwise and operand is not reduced_operand(node):
@@ -164,16 +166,16 @@ def broadcast(node: Node, operand: Node, strides: Sequence[int]) -> Steps:
     return tuple([0] * (rank - len(own)) + own)
 
 
-def points_shape(node: Node) -> tuple[int, ...]:
+def points_shape(node: Node) -> tuple[Size, ...]:
     """The shape that a node's rule visits the points of."""
     visited = reduced_operand(node) if rule_of(node) else node
-    return tuple(visited.meta["val"].shape)
+    return shape_of(visited.meta["val"])
 
 
 class RowReader(OperandReader, Protocol):
     """Gives rules, beside elements, the place of the current point."""
 
-    def index(self, shape: tuple[int, ...], strides: Steps) -> int:
+    def index(self, shape: tuple[Size, ...], strides: Steps) -> int:
         """`sum(strides[d] * coordinate[d])` over the dimensions of `shape`, as a kernel value."""
 
 
@@ -189,7 +191,7 @@ class ReductionContext(PointwiseContext):
         self.rows = rows
 
     @property
-    def count(self) -> int:
+    def count(self) -> Size:
         """The number of elements of a row."""
         assert self.rows is not None
         return self.rows.count
@@ -257,14 +259,14 @@ class _Probe:
     def select(self, selection: Selection, places: Sequence[tuple[int, int]]) -> int:
         raise AssertionError("a reduction meets its operands in place")
 
-    def index(self, shape: tuple[int, ...], strides: Steps) -> int:
+    def index(self, shape: tuple[Size, ...], strides: Steps) -> int:
         return self.builder.index(())
 
 
 def is_reducible(node: Node) -> bool:
     """Whether a node with a rule can be part of a kernel.
 
-    Empty operands are left to ATen: it knows which reductions have an identity.
+    What may be empty is left to ATen: it knows which reductions have an identity.
     """
     rule = rule_of(node)
     if rule is None or not node.args or not isinstance(node.args[0], Node):
@@ -272,7 +274,7 @@ def is_reducible(node: Node) -> bool:
     builder = KernelBuilder("probe", ())
     try:
         check_tensor(reduced_operand(node))
-        if reduced_operand(node).meta["val"].numel() == 0:
+        if not at_most(1, math.prod(points_shape(node))):
             return False
         emit_reduction(node, builder, _Probe(builder))
     except NotFusableError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch.fx import Node
 
 from hostjit.kernels import DType
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.pointwise import (
     PointwiseContext,
     check_tensor,
@@ -21,6 +22,7 @@ from hostjit.lowering.pointwise import (
     takes,
 )
 from hostjit.lowering.registry import Registry
+from hostjit.lowering.sizes import element_count, size_of
 
 __all__ = ["Pick", "Selection", "along", "index_strides", "selection_of", "selects_elements"]
 
@@ -72,7 +74,7 @@ def selection_of(node: Node) -> Selection | None:
     return rule(node) if rule else None
 
 
-def index_strides(node: Node, operand: Node, strides: Sequence[int]) -> tuple[int, ...] | None:
+def index_strides(node: Node, operand: Node, strides: Sequence[Size]) -> tuple[Size, ...] | None:
     """Strides of an operand along the dimensions of a node that it is an index of, else None."""
     selection = selection_of(node)
     if selection is None:
@@ -81,7 +83,7 @@ def index_strides(node: Node, operand: Node, strides: Sequence[int]) -> tuple[in
     return along(walk, strides)
 
 
-def along(walk: Walk, strides: Sequence[int]) -> tuple[int, ...]:
+def along(walk: Walk, strides: Sequence[Size]) -> tuple[Size, ...]:
     """Strides of an operand along the dimensions of the node that walks it."""
     return tuple(0 if dim is None else strides[dim] for dim in walk)
 
@@ -92,13 +94,13 @@ def _emit(context: PointwiseContext) -> int:
     check_tensor(selection.source)
     source = selection.source.meta["val"]
     context.require(source.dim() > 0, "there is nothing to choose from in one element")
-    some = source.numel() > 0 or not selection.picks
+    some = at_most(1, element_count(source)) or not selection.picks
     context.require(some, "eager decides what an index of an empty tensor is")
     terms = []
     for pick in selection.picks:
         context.require(dtype_of(pick.index) in (DType.I64, DType.I32), "masks pick by number")
         index = context.builder.cast(context.reader.read(pick.index), DType.I64)
-        size = source.shape[pick.dim]
+        size = size_of(source.shape[pick.dim])
         place = context.builder.bounded(index, size, pick.error, wraps=pick.wraps)
         terms.append((place, pick.dim))
     return context.reader.select(selection, terms)

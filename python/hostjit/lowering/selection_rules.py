@@ -8,6 +8,7 @@ from torch.fx import Node
 
 from hostjit.lowering.pointwise import NotFusableError, named_arguments
 from hostjit.lowering.selection import Pick, Selection, Walk, selects_elements
+from hostjit.lowering.sizes import shape_of, size_of
 
 _OUT_OF_RANGE = "IndexError: index out of range in self"
 
@@ -17,6 +18,14 @@ def _tensor(node: object) -> torch.Tensor:
     if not isinstance(value, torch.Tensor):
         raise NotFusableError("an operand is no tensor")
     return value
+
+
+def _named_size(tensor: torch.Tensor, dim: int) -> int:
+    """A size that the text of an error names."""
+    size = size_of(tensor.shape[dim])
+    if not isinstance(size, int):
+        raise NotFusableError("the error for a wrong index names a size that is not known")
+    return size
 
 
 @selects_elements("aten.flip.default")
@@ -36,7 +45,7 @@ def gather(node: Node) -> Selection:
     if source.dim() == 0 or _tensor(index).dim() == 0:
         raise NotFusableError("gather of one element")
     dim = arguments["dim"] % source.dim()
-    size = source.shape[dim]
+    size = _named_size(source, dim)
     error = f"RuntimeError: index {{}} is out of bounds for dimension {dim} with size {size}"
     walk = tuple(None if d == dim else d for d in range(source.dim()))
     pick = Pick(dim, index, tuple(range(source.dim())), error)
@@ -54,7 +63,7 @@ def index_select(node: Node) -> Selection:
     error = _OUT_OF_RANGE
     if dim == 1:
         # Eager has a function of its own there.
-        size = source.shape[dim]
+        size = _named_size(source, dim)
         error = f"RuntimeError: INDICES element is out of DATA bounds, id={{}} axis_dim={size}"
     walk = tuple(None if d == dim else d for d in range(source.dim()))
     pick = Pick(dim, index, tuple(0 if d == dim else None for d in range(source.dim())), error)
@@ -84,22 +93,22 @@ def index(node: Node) -> Selection:
     tensors = [_tensor(given) for given in picked.values()]
     if not all(tensor.dtype in (torch.int64, torch.int32) for tensor in tensors):
         raise NotFusableError("a mask as an index")
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
+    rank = max(tensor.dim() for tensor in tensors)
     dims = list(picked)
     neighbours = dims == list(range(dims[0], dims[0] + len(dims)))
     front = dims[0] if neighbours else 0
     walk: list[int | None] = [dim for dim in range(source.dim()) if dim not in picked]
-    walk[front:front] = [None] * len(shape)
+    walk[front:front] = [None] * rank
     picks = []
     for number, (dim, given) in enumerate(picked.items()):
-        size = source.shape[dim]
+        size = _named_size(source, dim)
         error = f"IndexError: index {{}} is out of bounds for dimension {number} with size {size}"
-        walked = _broadcast(_tensor(given), len(walk), front + len(shape))
+        walked = _broadcast(_tensor(given), len(walk), front + rank)
         picks.append(Pick(dim, given, walked, error, wraps=True))
     return Selection(arguments["self"], tuple(walk), picks=tuple(picks))
 
 
 def _broadcast(tensor: torch.Tensor, rank: int, end: int) -> Walk:
     """The walk of a tensor whose dimensions are the last before `end` of `rank`."""
-    own = [None if size == 1 else dim for dim, size in enumerate(tensor.shape)]
+    own = [None if size == 1 else dim for dim, size in enumerate(shape_of(tensor))]
     return (*(None,) * (end - len(own)), *own, *(None,) * (rank - end))

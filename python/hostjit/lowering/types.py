@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from hostjit import _C
 
-__all__ = ["dtype_name", "is_plain", "tensor_type"]
+__all__ = ["dtype_name", "is_plain"]
 
 _NAMES = {torch_dtype: name for name, torch_dtype in _C.torch_dtypes().items()}
 
@@ -18,13 +18,6 @@ _NAMES = {torch_dtype: name for name, torch_dtype in _C.torch_dtypes().items()}
 def dtype_name(dtype: torch.dtype) -> str:
     """Return Host IR's name of a dtype ("f32"); raises KeyError for one it has no name for."""
     return _NAMES[dtype]
-
-
-def tensor_type(tensor: torch.Tensor) -> _C.TensorType:
-    """Return the type of a (fake) strided tensor with constant sizes."""
-    return _C.TensorType(
-        dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), str(tensor.device)
-    )
 
 
 def is_plain(node: Any) -> bool:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
+from hostjit.kernels.sizes import at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
+from hostjit.lowering.sizes import offset_of
 
 __all__: list[str] = []
 
@@ -41,7 +43,7 @@ def lower_view(context: LoweringContext, node: Node) -> bool:
     result, base = node.meta["val"], source.meta["val"]
     if result.dtype != base.dtype or not _shares_memory(result, base):
         return False
-    if result.storage_offset() < base.storage_offset():
+    if not at_most(offset_of(base), offset_of(result)):
         return False  # only the tensor itself knows the memory before its first element
     context.view(node, source)
     return True

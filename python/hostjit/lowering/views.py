@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import Node
+
+from hostjit.kernels.sizes import Size, at_most
+from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
 
 __all__ = ["Access", "Views", "is_tensor"]
 
@@ -24,9 +29,9 @@ class Access:
     """Where the elements of a node lie in the buffer of `root`, counted in elements."""
 
     root: Node
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size
 
 
 def is_tensor(node: Node) -> bool:
@@ -38,16 +43,18 @@ class Views:
     """Follows chains of view nodes to their root by running them on meta tensors.
 
     A root is any node that is no view: a graph input, or an operator that makes its own result.
+    `mode` gives what they run under, as `symbolic_views` says.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, mode: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
+        self._mode = mode
         self._actual: dict[Node, tuple[Node, Any]] = {}
         self._dense: dict[Node, Any] = {}
 
     def access(self, node: Node) -> Access:
         """The place of a tensor node's elements in its root's buffer."""
         root, value = self._follow(node)
-        return Access(root, tuple(value.shape), tuple(value.stride()), value.storage_offset())
+        return Access(root, shape_of(value), strides_of(value), offset_of(value))
 
     def root(self, node: Node) -> Node:
         return self._follow(node)[0]
@@ -61,8 +68,7 @@ class Views:
         value = self._follow_dense(node)
         if not isinstance(value, torch.Tensor):
             return None
-        strides, offset = tuple(value.stride()), int(value.storage_offset())
-        return Access(self.root(node), tuple(value.shape), strides, offset)
+        return Access(self.root(node), shape_of(value), strides_of(value), offset_of(value))
 
     def one_to_one(self, node: Node) -> Access | None:
         """The place of a node's elements in its root's row-major order, if it is a reordering.
@@ -73,14 +79,15 @@ class Views:
         access = self.dense(node)
         if access is None or access.offset != 0:
             return None
-        if math.prod(access.shape) != access.root.meta["val"].numel():
+        if math.prod(access.shape) != element_count(access.root.meta["val"]):
             return None
-        repeats = zip(access.shape, access.strides, strict=True)
-        return None if any(size > 1 and stride == 0 for size, stride in repeats) else access
+        moving = zip(access.shape, access.strides, strict=True)
+        repeats = any(stride == 0 and not at_most(size, 1) for size, stride in moving)
+        return None if repeats else access
 
     def _follow(self, node: Node) -> tuple[Node, Any]:
         if node not in self._actual:
-            self._actual[node] = self._view_of_source(node) or (node, _meta(node))
+            self._actual[node] = self._view_of_source(node) or (node, self._meta(node))
         return self._actual[node]
 
     def _view_of_source(self, node: Node) -> tuple[Node, Any] | None:
@@ -91,10 +98,10 @@ class Views:
         if value is None:
             return None
         # as_strided counts from the storage's start, where a graph input need not begin.
-        if str(node.target) == "aten.as_strided.default" and root.meta["val"].storage_offset():
+        if str(node.target) == "aten.as_strided.default" and offset_of(root.meta["val"]) != 0:
             return None
         try:
-            result = _apply(node, value)
+            result = self._apply(node, value)
         except RuntimeError:
             return None
         return (root, result) if _shares(result, value) else None
@@ -110,17 +117,34 @@ class Views:
             value = node.meta.get("val")
             if not isinstance(value, torch.Tensor):
                 return None
-            return torch.empty(value.shape, dtype=value.dtype, device="meta")
+            with self._mode():
+                return torch.empty(value.shape, dtype=value.dtype, device="meta")
         source = _source(node)
         assert source is not None
         value = self._follow_dense(source)
         if value is None or str(node.target) in _OVERLAPPING:
             return None
         try:
-            result = _apply(node, value)
+            result = self._apply(node, value)
         except RuntimeError:
             return None
         return result if _shares(result, value) else None
+
+    def _meta(self, node: Node) -> torch.Tensor | None:
+        """A tensor without data, laid out as the node's, that starts at its storage's start."""
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            return None
+        with self._mode():
+            return torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device="meta"
+            )
+
+    def _apply(self, node: Node, value: Any) -> Any:
+        target = node.target
+        assert callable(target)
+        with self._mode():
+            return target(value, *node.args[1:], **node.kwargs)
 
 
 def _source(node: Node) -> Node | None:
@@ -139,20 +163,6 @@ def _source(node: Node) -> Node | None:
         return None
     aliases = any(a.alias_info is not None for a in schema.arguments[:1])
     return node.args[0] if aliases or str(node.target) in _SHARING else None
-
-
-def _meta(node: Node) -> torch.Tensor | None:
-    """A tensor without data, laid out as the node's, that starts at its storage's start."""
-    value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return None
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _apply(node: Node, value: Any) -> Any:
-    target = node.target
-    assert callable(target)
-    return target(value, *node.args[1:], **node.kwargs)
 
 
 def _shares(result: Any, source: Any) -> bool:

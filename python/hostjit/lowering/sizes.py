@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's sizes, which may be symbolic expressions, as the sizes of kernels and Host IR.
+
+This is the only place where lowering reads the sizes of tensors. A `Size` has no order and no
+guards: what is decided by one holds for all values of its symbols.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils._sympy import functions
+from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
+
+from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.kernels.sizes import Size, Symbol, as_size
+
+__all__ = [
+    "defined",
+    "element_count",
+    "is_contiguous",
+    "offset_of",
+    "shape_of",
+    "size_of",
+    "strides_of",
+    "symbolic_views",
+    "with_sizes_in_place",
+]
+
+
+def size_of(number: int | torch.SymInt) -> Size:
+    """The size that a number of PyTorch is; raises CaptureError for one that Host IR can't write."""
+    if isinstance(number, int):
+        return number
+    node = number.node
+    return _size(node.expr, node.shape_env)
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[Size, ...]:
+    """The sizes of a tensor."""
+    return tuple(map(size_of, tensor.shape))
+
+
+def strides_of(tensor: torch.Tensor) -> tuple[Size, ...]:
+    """The strides of a tensor, in elements."""
+    return tuple(map(size_of, tensor.stride()))
+
+
+def offset_of(tensor: torch.Tensor) -> Size:
+    """Where a tensor starts in its storage."""
+    return size_of(tensor.storage_offset())
+
+
+def element_count(tensor: torch.Tensor) -> Size:
+    """The number of elements of a tensor."""
+    return math.prod(shape_of(tensor))
+
+
+def is_contiguous(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
+    """Whether strides are those of row-major order, whatever the symbols are."""
+    expected: Size = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
+    """The result of an operation of `index_binary`, as a symbol of its own."""
+    return as_size(Symbol(f"{operation}_{_word(left)}_{_word(right)}", least, (operation, left, right)))
+
+
+def with_sizes_in_place(graph: Graph) -> Graph:
+    """A copy of a graph whose arguments are symbolic numbers instead of nodes that compute them.
+
+    The graph itself if it has none. The copy is for reading, not for running.
+    """
+    if not any(is_symbolic(node.meta.get("val")) for node in graph.nodes):
+        return graph
+    result = Graph()
+    copies: dict[Node, Any] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            copies[node] = value
+        else:
+            copies[node] = _copied(node, result, copies)
+    return result
+
+
+def _copied(node: Node, graph: Graph, copies: Mapping[Node, Any]) -> Node:
+    """A copy of a node in another graph; it gets numbers as arguments once it is made."""
+    here = {found: copies[found] for found in node.all_input_nodes}
+    numbers = {found: copy for found, copy in here.items() if not isinstance(copy, Node)}
+    copy = graph.node_copy(node, lambda found: None if found in numbers else here[found])
+    if numbers:
+        copy.args = map_arg(node.args, here.__getitem__)
+        copy.kwargs = map_arg(node.kwargs, here.__getitem__)
+    return copy
+
+
+@contextlib.contextmanager
+def _without_guards(mode: Any) -> Any:
+    with mode.shape_env.error_on_new_guards(), enable_python_dispatcher(), mode:
+        yield
+
+
+def symbolic_views(graph: Graph) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """What views of a graph are computed under: with symbols, fake tensors that make no guards."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and is_symbolic(value):
+            return functools.partial(_without_guards, value.fake_mode)  # type: ignore[attr-defined]
+    return contextlib.nullcontext
+
+
+# Functions of two sizes as operations of `index_binary`.
+_OPERATIONS: dict[Any, str] = {
+    functions.FloorDiv: "floordiv",
+    functions.CleanDiv: "floordiv",
+    functions.CeilDiv: "ceildiv",
+    functions.Mod: "mod",
+    functions.PythonMod: "mod",
+}
+_FOLDS: dict[Any, str] = {
+    functions.Min: "min",
+    functions.Max: "max",
+    sympy.Min: "min",
+    sympy.Max: "max",
+}
+
+
+def _size(expression: Any, environment: Any) -> Size:
+    if expression.is_Integer:
+        return int(expression)
+    parts = [] if expression.is_Symbol else [_size(p, environment) for p in _factors(expression)]
+    kind = type(expression)
+    if expression.is_Symbol:
+        return as_size(Symbol(str(expression), _least(expression, environment)))
+    if expression.is_Add:
+        return sum(parts)
+    if expression.is_Mul or expression.is_Pow:
+        return math.prod(parts)
+    if kind in _OPERATIONS:
+        left, right = parts
+        return defined(_OPERATIONS[kind], left, right, _least(expression, environment))
+    if kind is functions.ModularIndexing:
+        whole, divisor, modulus = parts
+        return defined("mod", defined("floordiv", whole, divisor), modulus)
+    if kind in _FOLDS:
+        least = _least(expression, environment)
+        return functools.reduce(lambda a, b: defined(_FOLDS[kind], a, b, least), parts)
+    raise refusal(f"a size is {expression}, which has no form in Host IR")
+
+
+def _factors(expression: Any) -> list[Any]:
+    if not expression.is_Pow:
+        return list(expression.args)
+    base, exponent = expression.args
+    if not exponent.is_Integer or exponent < 0:
+        raise refusal(f"a size is {expression}, which is no polynomial")
+    return [base] * int(exponent)
+
+
+def _least(expression: Any, environment: Any) -> int:
+    lower = environment.bound_sympy(expression).lower
+    if isinstance(lower, (IntInfinity, NegativeIntInfinity)) or lower < 0:
+        raise refusal(f"{expression} may be negative")
+    return int(lower)
+
+
+def _word(size: Size) -> str:
+    """A size in letters, digits and underscores."""
+    words = {"*": "x", "+": "_plus_", "-": "minus"}
+    return re.sub(r"[*+-]", lambda found: words[found.group()], repr(size))
