@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capture.dynamic_dims import DynamicDims, GuardError
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.inspection import Inspection
 
 __all__ = ["Compilation", "ProgramCompilation"]
@@ -38,12 +40,14 @@ class Compilation(Inspection):
         runtime: str | None,
         fallback: bool,
         reuse_outputs: bool = False,
+        shapes: DynamicShapes | None = None,
     ) -> None:
         super().__init__()
         self.target = target
         self.runtime = runtime
         self.fallback = fallback
         self.reuse_outputs = reuse_outputs
+        self.shapes = shapes or DynamicShapes(None, None)
         self._count = 0
         self._said: set[str] = set()
         # Memory patterns of calls that write to memory that another input shares.
@@ -101,18 +105,31 @@ class Compilation(Inspection):
             return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        """Compile for the sizes of a call, or for any where dims ask for it and can have it."""
+        dims = self.shapes.dims(self.target, args, kwargs)
+        if dims:
+            try:
+                return self._compile_for(args, kwargs, dims)
+            except (CaptureError, GuardError):
+                self.shapes.refuse(args, kwargs)
+        return self._compile_for(args, kwargs, {})
+
+    def _compile_for(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], dims: DynamicDims
+    ) -> _C.Specialization | None:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
         from hostjit.specialize import make_specialization
 
-        captured = capture(self.target, args, kwargs)
+        captured = capture(self.target, args, kwargs, dims)
         if captured.depends_on_storage_offset:
             return self._run_eagerly(
                 args, kwargs, "offset", "reads storage offsets of tensors and runs eagerly"
             )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
-        program = _C.CompiledProgram(lower(captured.graph, captured.name))
+        with captured.no_more_guards():
+            program = _C.CompiledProgram(lower(captured.graph, captured.name))
         self._count += 1
         self._latest = program
         return make_specialization(

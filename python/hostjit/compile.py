@@ -10,6 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.compilation import Compilation, ProgramCompilation
+from hostjit.dynamic_shapes import DynamicShapes
 
 __all__ = ["compile"]
 
@@ -21,6 +22,8 @@ def compile(
     runtime: str | None = None,
     fallback: bool = False,
     reuse_outputs: bool = False,
+    dynamic: bool | None = None,
+    dynamic_shapes: Any = None,
 ) -> Callable[[Any], _C.CompiledFunction]: ...
 @overload
 def compile(
@@ -29,6 +32,8 @@ def compile(
     runtime: str | None = None,
     fallback: bool = False,
     reuse_outputs: bool = False,
+    dynamic: bool | None = None,
+    dynamic_shapes: Any = None,
 ) -> _C.CompiledFunction: ...
 def compile(
     target: Any = None,
@@ -36,6 +41,8 @@ def compile(
     runtime: str | None = None,
     fallback: bool = False,
     reuse_outputs: bool = False,
+    dynamic: bool | None = None,
+    dynamic_shapes: Any = None,
 ) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
     """Compile a PyTorch callable, a Host IR program or its text.
 
@@ -54,6 +61,11 @@ def compile(
             the last result was resized, given other memory or a gradient, and when another thread
             called last. Views of a result, NumPy's too, see the next one. Results of ATen calls
             are new tensors as ever.
+        dynamic: compile for any size of all dims of tensor arguments (True), of marked ones only
+            (False), or also of those that turn out to vary (None): at the second size of a dim.
+            Sizes 0 and 1, and what the program cannot do for any size, have programs of their own.
+        dynamic_shapes: dims to compile for any size from the first call on, per argument, as
+            torch.export takes them: `{"x": {0: Dim("batch")}}`. Ranges are not enforced.
 
     Returns:
         A callable with the signature of `target`; attributes it lacks are those of `target`.
@@ -75,7 +87,12 @@ def compile(
 
         def decorate(decorated: Any) -> _C.CompiledFunction:
             compiled: _C.CompiledFunction = compile(
-                decorated, runtime=runtime, fallback=fallback, reuse_outputs=reuse_outputs
+                decorated,
+                runtime=runtime,
+                fallback=fallback,
+                reuse_outputs=reuse_outputs,
+                dynamic=dynamic,
+                dynamic_shapes=dynamic_shapes,
             )
             return compiled
 
@@ -92,4 +109,6 @@ def compile(
             f"hostjit.compile takes a callable, a torch.fx.Graph, a Program or Host IR text, got "
             f"{type(target).__qualname__}"
         )
-    return _C.CompiledFunction(target, Compilation(target, runtime, fallback, reuse_outputs))
+    shapes = DynamicShapes(dynamic, dynamic_shapes)
+    compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes)
+    return _C.CompiledFunction(target, compilation)

@@ -12,6 +12,7 @@ from hostjit import _C
 from hostjit.capture import outputs as capture_outputs
 from hostjit.capture import watches
 from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram, InputBinding
+from hostjit.capture.size_guard import size_guard
 
 __all__ = ["describe_inputs", "describe_output", "make_specialization"]
 
@@ -35,6 +36,9 @@ def make_specialization(
     else:
         assert captured.output_spec is not None
         output = describe_output(captured.output_spec)
+    symbolic: dict[str, Any] = {}
+    if captured.environment is not None:
+        symbolic["row_guard"] = size_guard(captured.environment, program.symbols)
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
@@ -52,6 +56,7 @@ def make_specialization(
         route=route,
         runtime=runtime,
         reuse_outputs=reuse_outputs,
+        **symbolic,
     )
 
 

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
+from torch.fx.experimental import symbolic_shapes
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
-__all__ = ["DynamicDims", "check_kept", "marked"]
+__all__ = ["DynamicDims", "GuardError", "check_kept", "is_symbolic", "marked", "refusal"]
 
+# Raised where a decision would depend on a size, once all that do have been taken.
+GuardError: type[Exception] = getattr(symbolic_shapes, "_ShapeEnvGuardError", NotImplementedError)
 # By tensor leaf, its dims whose sizes may differ from call to call.
 DynamicDims = Mapping[int, Set[int]]
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,12 @@ class CapturedProgram:
     def graph(self) -> torch.fx.Graph:
         """The graph of `graph_module`."""
         return self.graph_module.graph
+
+    def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
+        """What the program is lowered under: a decision by a size raises GuardError."""
+        if self.environment is None:
+            return contextlib.nullcontext()
+        return self.environment.error_on_new_guards()
 
     def revalidate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Decide whether the program is still valid for a call, after a watch has failed.

@@ -23,7 +23,7 @@ from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
-from hostjit.kernels.sizes import Size, Symbol, as_size
+from hostjit.kernels.sizes import Size, Symbol, as_size, at_most
 
 __all__ = [
     "defined",
@@ -160,8 +160,16 @@ def _size(expression: Any, environment: Any) -> Size:
         return defined("mod", defined("floordiv", whole, divisor), modulus)
     if kind in _FOLDS:
         least = _least(expression, environment)
-        return functools.reduce(lambda a, b: defined(_FOLDS[kind], a, b, least), parts)
+        return functools.reduce(lambda a, b: _fold(_FOLDS[kind], a, b, least), parts)
     raise refusal(f"a size is {expression}, which has no form in Host IR")
+
+
+def _fold(operation: str, left: Size, right: Size, least: int) -> Size:
+    """The smaller or the larger of two sizes: one of them where that is known."""
+    for low, high in ((left, right), (right, left)):
+        if at_most(low, high):
+            return high if operation == "max" else low
+    return defined(operation, left, right, least)
 
 
 def _factors(expression: Any) -> list[Any]:

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which dims of a call's tensors to compile for any size: those asked for, and those that varied."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capture.arguments import tensor_leaves
+from hostjit.capture.dynamic_dims import DynamicDims
+
+__all__ = ["DynamicShapes"]
+
+_Key = tuple[tuple[torch.dtype, int], ...]
+# Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic, by mark_static.
+_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
+_MARKED_STATIC = "_dynamo_static_indices"
+
+
+class DynamicShapes:
+    """Remembers the shapes of one callable's calls.
+
+    `dynamic` is True for all dims, False for none but those marked, None for those that vary: the
+    second size of a dim makes it one for any size. `dynamic_shapes` names dims as torch.export
+    does; its ranges and names are not enforced.
+    """
+
+    def __init__(self, dynamic: bool | None, dynamic_shapes: Any) -> None:
+        self._dynamic = dynamic
+        self._named = dynamic_shapes
+        self._first: dict[_Key, list[torch.Size]] = {}
+        self._varied: dict[_Key, list[set[int]]] = {}
+        self._refused: set[_Key] = set()
+
+    def dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
+        """Return the dims to leave open in a capture for this call, by tensor leaf."""
+        leaves = tensor_leaves(args, kwargs)
+        key = _key(leaves)
+        if key in self._refused:
+            return {}
+        first = self._first.setdefault(key, [leaf.shape for leaf in leaves])
+        varied = self._varied.setdefault(key, [set() for _ in leaves])
+        named = self._named_dims(target, args, kwargs)
+        found: dict[int, set[int]] = {}
+        for number, leaf in enumerate(leaves):
+            if self._dynamic is None:
+                pairs = zip(leaf.shape, first[number], strict=True)
+                varied[number].update(dim for dim, (size, seen) in enumerate(pairs) if size != seen)
+            wanted = set(range(leaf.dim())) if self._dynamic else set(varied[number])
+            wanted -= getattr(leaf, _MARKED_STATIC, set())
+            wanted |= named.get(number, set())
+            for marks in _MARKS:
+                wanted |= getattr(leaf, marks, set())
+            # Eager and the compiler treat 0 and 1 unlike other sizes.
+            wanted = {dim for dim in wanted if leaf.shape[dim] > 1}
+            if wanted:
+                found[number] = wanted
+        return found
+
+    def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compile calls like this one for their own sizes from now on."""
+        self._refused.add(_key(tensor_leaves(args, kwargs)))
+
+    def _named_dims(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[int, set[int]]:
+        if self._named is None:
+            return {}
+        specs = self._named
+        if isinstance(specs, Mapping):
+            names = list(inspect.signature(_function(target)).parameters)
+            by_position: Sequence[Any] = [specs.get(name) for name in names[: len(args)]]
+        else:
+            by_position, specs = list(specs), {}
+        found: list[Any] = []
+        for value, spec in zip(args, [*by_position, *[None] * len(args)], strict=False):
+            found += _leaf_specs(value, spec)
+        for name, value in kwargs.items():
+            found += _leaf_specs(value, specs.get(name))
+        return {leaf: _dims(spec) for leaf, spec in enumerate(found)}
+
+
+def _key(leaves: Sequence[torch.Tensor]) -> _Key:
+    return tuple((leaf.dtype, leaf.dim()) for leaf in leaves)
+
+
+def _function(target: Any) -> Any:
+    return target.forward if isinstance(target, torch.nn.Module) else target
+
+
+def _leaf_specs(value: Any, spec: Any) -> Iterator[Any]:
+    """The parts of a spec that belong to the tensors in a value, in the order of `tensor_leaves`."""
+    if isinstance(value, torch.Tensor):
+        yield spec
+    elif isinstance(value, (tuple, list)):
+        parts = spec if isinstance(spec, Sequence) else [None] * len(value)
+        for item, part in zip(value, parts, strict=True):
+            yield from _leaf_specs(item, part)
+    elif type(value) in (dict, collections.OrderedDict):
+        for key, item in value.items():
+            yield from _leaf_specs(item, spec.get(key) if isinstance(spec, Mapping) else None)
+
+
+def _dims(spec: Any) -> set[int]:
+    """The dims that a spec leaves open: a Dim, Dim.AUTO or Dim.DYNAMIC, not None or a number."""
+    if spec is None:
+        return set()
+    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
+    return {dim for dim, kind in pairs if kind is not None and not _is_static(kind)}
+
+
+def _is_static(kind: Any) -> bool:
+    return isinstance(kind, int) or getattr(kind, "type", None) is _STATIC or kind is _STATIC
+
+
+_STATIC = getattr(torch.export.Dim, "STATIC", None)
