@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which dims are compiled for any size, and how often a callable is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+import hostjit
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Any:
+    with torch.no_grad():
+        yield
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def programs(compiled: Any, *shapes: tuple[int, ...]) -> int:
+    """How many programs calls with these shapes leave behind."""
+    for shape in shapes:
+        x = torch.randn(shape)
+        assert torch.equal(compiled(x), x * 2)
+    return len(compiled.specializations)
+
+
+def test_the_second_size_of_a_dim_makes_it_open() -> None:
+    compiled = hostjit.compile(double)
+    assert programs(compiled, (4, 8), (5, 8), (6, 8), (100, 8)) == 2
+    assert programs(compiled, (4, 9)) == 3
+    assert programs(compiled, (7, 10), (8, 11)) == 3
+
+
+def test_dims_are_closed_on_request() -> None:
+    assert programs(hostjit.compile(double, dynamic=False), (4, 8), (5, 8), (6, 8)) == 3
+
+
+def test_all_dims_are_open_on_request() -> None:
+    assert programs(hostjit.compile(double, dynamic=True), (4, 8), (5, 9), (6, 10)) == 1
+
+
+def test_dims_of_torch_export_are_open_from_the_first_call() -> None:
+    batch = Dim("batch", max=64)
+    for shapes in ({"x": {0: batch}}, [{0: Dim.AUTO}], ((Dim.DYNAMIC, Dim.STATIC),)):
+        compiled = hostjit.compile(double, dynamic=False, dynamic_shapes=shapes)
+        assert programs(compiled, (4, 8), (5, 8)) == 1
+        assert programs(compiled, (5, 9)) == 2
+
+
+def test_dims_in_containers_are_named_as_the_containers_are() -> None:
+    def function(parts: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+        return parts["a"][0] * 2 + parts["a"][1].sum()
+
+    shapes = {"parts": {"a": [{0: Dim.AUTO}, None]}}
+    compiled = hostjit.compile(function, dynamic=False, dynamic_shapes=shapes)
+    for n in (3, 4):
+        parts = {"a": [torch.randn(n), torch.randn(2)]}
+        torch.testing.assert_close(compiled(parts), function(parts))
+    assert len(compiled.specializations) == 1
+
+
+def test_marked_dims_are_open() -> None:
+    for mark in (torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic):
+        compiled = hostjit.compile(double, dynamic=False)
+        x = torch.randn(4, 8)
+        mark(x, 0)
+        before = dict(vars(x))
+        assert torch.equal(compiled(x), x * 2)
+        assert vars(x) == before
+        assert programs(compiled, (5, 8), (6, 8)) == 1
+
+
+def test_dims_marked_static_stay_closed() -> None:
+    compiled = hostjit.compile(double, dynamic=True)
+    for n in (4, 5):
+        x = torch.randn(n, 8)
+        torch._dynamo.mark_static(x, 0)
+        assert torch.equal(compiled(x), x * 2)
+    assert len(compiled.specializations) == 2
+
+
+def test_nothing_of_an_argument_is_changed() -> None:
+    x = torch.randn(4, 8)
+    hostjit.compile(double, dynamic=True)(x)
+    assert not vars(x)
+
+
+def test_a_replaced_parameter_is_seen_at_any_size() -> None:
+    model = torch.nn.Linear(8, 8)
+    compiled = hostjit.compile(model, dynamic=True)
+    for n in (4, 5):
+        x = torch.randn(n, 8)
+        torch.testing.assert_close(compiled(x), model(x))
+    model.weight = torch.nn.Parameter(torch.randn(8, 8))
+    for n in (6, 7):
+        x = torch.randn(n, 8)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_other_signatures_are_other_programs() -> None:
+    compiled = hostjit.compile(double, dynamic=True)
+    assert programs(compiled, (4, 8), (4,), (4, 8, 2), (5,), (3, 3)) == 3
+    x = torch.randn(3, 5, dtype=torch.float64)
+    assert torch.equal(compiled(x), x * 2)
+    assert len(compiled.specializations) == 4

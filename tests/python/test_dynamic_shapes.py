@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs for any size of a dim: right for all of them, and compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import hostjit
+
+
+@pytest.fixture(autouse=True)
+def inference() -> Any:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(params=["jit", "evaluator"])
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def check(
+    function: Callable[..., Any],
+    calls: Iterable[tuple[Any, ...]],
+    programs: int = 1,
+    **options: Any,
+) -> hostjit.CompiledFunction:
+    """Compare calls with eager's; returns the compiled function, which has that many programs."""
+    options = {"dynamic": True} | options
+    compiled = hostjit.compile(function, **options)
+    for call in calls:
+        torch.testing.assert_close(compiled(*call), function(*call), msg=lambda text: text)
+    assert len(compiled.specializations) == programs
+    return compiled
+
+
+SIZES = [(2, 3), (5, 7), (16, 16), (3, 40), (64, 2)]
+
+
+def test_a_perceptron_with_any_batch(runtime: str) -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8), torch.nn.Tanh()
+    )
+    compiled = check(model, [(torch.randn(n, 16),) for n in (4, 5, 2, 33)], runtime=runtime)
+    assert "tensor<f32, [s" in compiled.host_ir()
+
+
+def test_softmax_over_any_length(runtime: str) -> None:
+    calls = [(torch.randn(n, m),) for n, m in SIZES]
+    check(lambda x: x.softmax(-1), calls, runtime=runtime)
+    check(lambda x: x.softmax(0), calls, runtime=runtime)
+
+
+def test_sums_means_and_deviations() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.sum(0), x.mean(1), x.var(1), x.amax(), x.argmax(1), x.mean(), x.std(0)
+
+    check(function, [(torch.randn(n, m),) for n, m in SIZES])
+
+
+def test_layer_norm_over_known_and_open_dims() -> None:
+    weight, bias = torch.randn(24), torch.randn(24)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(x, (24,), weight, bias) + x.mean((0, 1))
+
+    check(function, [(torch.randn(n, m, 24),) for n, m in SIZES])
+
+
+def test_putting_together_and_taking_apart(runtime: str) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        both = torch.cat([x, y], 1)
+        return both, both[:, 1:] * 2, x.t().contiguous(), torch.stack([y, y]), both.flip(1)
+
+    calls = [(torch.randn(n, m), torch.randn(n, m + 1)) for n, m in SIZES]
+    check(function, calls, runtime=runtime)
+
+
+def test_views_regroup_open_dims() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batch, length, width = x.shape
+        heads = x.view(batch, length, 4, width // 4).transpose(1, 2)
+        return heads.relu(), heads.reshape(batch * 4, length, -1), x.flatten(), x.unsqueeze(1) + x[0]
+
+    check(function, [(torch.randn(n, m, 8),) for n, m in SIZES if n != m])
+
+
+def test_masks_and_positions(runtime: str) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        length = x.shape[1]
+        places = torch.arange(length)
+        mask = places[:, None] >= places
+        scores = (x.unsqueeze(1) * x.unsqueeze(2)).masked_fill(~mask, float("-inf"))
+        return scores.softmax(-1), torch.zeros(length, 3), torch.full_like(x, 2.0) * length
+
+    check(function, [(torch.randn(n, m),) for n, m in SIZES if n != m], runtime=runtime)
+
+
+def test_sizes_are_numbers_of_kernels() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x / x.shape[0] + x.shape[1] * x.numel()
+
+    check(function, [(torch.randn(n, m),) for n, m in SIZES])
+
+
+def test_operands_are_broadcast() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y) * y.expand(x.shape[0], -1)
+
+    check(function, [(torch.randn(n, m), torch.randn(1, m)) for n, m in SIZES])
+
+
+def test_two_dims_that_must_agree() -> None:
+    calls = [(torch.randn(n, m), torch.randn(n, m)) for n, m in SIZES]
+    compiled = check(lambda x, y: x * y + x, calls)
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(torch.randn(3, 4), torch.randn(3, 5))
+
+
+def test_convolutions_of_any_batch() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.ReLU())
+    images = [torch.randn(n, 3, 8, 8) for n in (2, 3, 7)]
+    check(model, [(image,) for image in images], dynamic=None, dynamic_shapes=[{0: "batch"}])
+    large = torch.nn.Conv2d(16, 32, 3)
+    images = [torch.randn(n, 16, 32, 32) for n in (2, 3, 7)]
+    check(large, [(image,) for image in images], dynamic=None, dynamic_shapes=[{0: "batch"}])
+
+
+def test_embeddings_of_any_length(runtime: str) -> None:
+    model = torch.nn.Embedding(10, 16)
+    calls = [(torch.randint(0, 10, (n, m)),) for n, m in SIZES]
+    compiled = check(lambda x: torch.relu(model(x)), calls, runtime=runtime)
+    with pytest.raises(IndexError, match="index out of range in self"):
+        compiled(torch.full((3, 4), 10))
+
+
+def test_products_of_open_sizes(runtime: str) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ y, (x @ y).relu() @ y.t(), torch.einsum("ij,jk->ki", x, y)
+
+    calls = [(torch.randn(n, m), torch.randn(m, n + m)) for n, m in SIZES]
+    check(function, calls, runtime=runtime)
+
+
+def test_attention() -> None:
+    def function(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    calls = [tuple(torch.randn(3, n, 4, m, 8)) for n, m in SIZES]
+    check(function, calls)
+
+
+def test_operators_without_a_rule(runtime: str) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.cumsum(1), torch.sort(x, 1).values, x.tril(), x.new_zeros(x.shape).logcumsumexp(0)
+
+    check(function, [(torch.randn(n, m),) for n, m in SIZES], runtime=runtime)
+
+
+def test_inputs_and_results_in_place() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x[1:] += x[:-1]
+        return x.add_(1)
+
+    compiled = hostjit.compile(function, dynamic=True)
+    for n, m in SIZES:
+        x = torch.randn(n + 1, m)
+        y = x.clone()
+        torch.testing.assert_close(compiled(x), function(y))
+        torch.testing.assert_close(x, y)
+    assert len(compiled.specializations) == 1
+
+
+def test_an_empty_slice() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[2:] * 2
+
+    compiled = hostjit.compile(function, dynamic=True)
+    for n in (5, 2, 3, 4, 2, 9):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_sizes_zero_and_one_have_programs_of_their_own() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.relu().sum(0) + x.shape[0]
+
+    check(function, [(torch.randn(n, 4),) for n in (5, 1, 0, 7, 1, 0)], programs=3)
+
+
+def test_a_decision_by_a_size_makes_two_programs() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 10 else x - 1
+
+    check(function, [(torch.randn(n, 4),) for n in (5, 20, 6, 10, 11, 2)], programs=2)
+
+
+def test_results_that_are_sizes_are_compiled_for_each() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x.relu(), x.shape[0]
+
+    check(function, [(torch.randn(n, 4),) for n in (5, 6)], programs=2)
+
+
+def test_strides_are_part_of_the_signature() -> None:
+    calls = [(torch.randn(m, n).t(),) for n, m in SIZES]
+    check(lambda x: x.relu() + 1, calls)
+    calls = [(torch.randn(n, 2 * m)[:, ::2],) for n, m in SIZES]
+    compiled = hostjit.compile(lambda x: x.relu() + 1, dynamic=True)
+    for (x,) in calls:
+        torch.testing.assert_close(compiled(x), x.relu() + 1)
+        y = x.contiguous()
+        torch.testing.assert_close(compiled(y), y.relu() + 1)
+
+
+def test_an_argument_that_only_lends_its_sizes() -> None:
+    def function(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return x.sum() + torch.ones(like.shape[0], 2)
+
+    check(function, [(torch.randn(3), torch.randn(n, m)) for n, m in SIZES])
