@@ -19,6 +19,8 @@ from unittest import mock
 import torch
 from torch.nn.modules import activation
 
+from hostjit.capture.open_sizes import known
+
 __all__ = ["eager_attention_path", "native_attention"]
 
 _PADDING_MASK = 1
@@ -40,7 +42,7 @@ def native_attention(
     mask_type: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Compute `torch._native_multi_head_attention` for one dense tensor as query, key and value."""
-    if query.numel() == 0:
+    if known(query.numel() == 0):
         return torch.empty_like(query), None
     batch, length, _ = query.shape
     packed = torch.nn.functional.linear(query, qkv_weight, qkv_bias)

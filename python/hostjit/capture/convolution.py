@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capture.open_sizes import known, some, typical
+
 __all__ = ["convolution"]
 
 Tensor = torch.Tensor
@@ -63,7 +65,9 @@ def convolution(
         x.dtype in (torch.float32, torch.float64)
         and rank in (1, 2)
         and not transposed
-        and 0 not in (*x.shape, *weight.shape)
+        and some((*x.shape, *weight.shape))
+        # The batch alone may be open.
+        and not any(isinstance(size, torch.SymInt) for size in (*x.shape[1:], *weight.shape))
     )
     taps = math.prod(weight.shape[2:])
     if not plain or taps > _MAX_TAPS:
@@ -75,7 +79,7 @@ def convolution(
             x.shape[2:], padding, dilation, weight.shape[2:], stride, strict=True
         )
     ]
-    points = x.shape[0] * math.prod(space)
+    points = typical(x.shape[0]) * math.prod(space)
     depthwise = groups == x.shape[1] == weight.shape[0]
     limits = _PLAIN
     if groups > 1 and not depthwise:
@@ -147,7 +151,7 @@ def _as_product(
     batch, outputs = unfolded.shape[0], weight.shape[0]
     matrix = weight.reshape(outputs, -1)
     columns = unfolded.reshape(batch, matrix.shape[1], -1)
-    if batch == 1 and bias is not None:
+    if known(batch == 1) and bias is not None:
         result = torch.addmm(bias.unsqueeze(1), matrix, columns[0])
     else:
         result = torch.bmm(matrix.expand(batch, -1, -1), columns)
@@ -166,7 +170,7 @@ def _as_products(
     batch, *space = places[0].shape[2:]
     matrices = weight.reshape(groups, weight.shape[0] // groups, -1)
     products = torch.bmm(matrices, unfolded.reshape(groups, matrices.shape[2], -1))
-    if batch == 1:
+    if known(batch == 1):
         result = products.view(1, -1, *space)
     else:
         result = products.view(groups, -1, batch, *space).movedim(2, 0).flatten(1, 2)

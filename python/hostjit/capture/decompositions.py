@@ -19,6 +19,8 @@ from torch.utils._pytree import tree_map
 
 from hostjit.capture.attention import native_attention
 from hostjit.capture.convolution import convolution
+from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.open_sizes import known, some, typical
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
 __all__ = ["Decompositions"]
@@ -76,9 +78,9 @@ def _with_strides(x: Tensor, model: Tensor) -> Tensor:
 
 def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
     """A view with eager's strides of dimensions of one element."""
-    if 1 not in view.shape:
-        return view
     x = args[0]
+    if is_symbolic(view) or is_symbolic(x) or 1 not in view.shape:
+        return view
     with _disable_current_modes():
         model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
         strides = func(model, *args[1:], **kwargs).stride()
@@ -123,7 +125,7 @@ def _encoder_layer(
     mask_type: int | None = None,
 ) -> Any:
     """The fast path of nn.TransformerEncoderLayer."""
-    if src.dtype not in _FLOATS or src.dim() != 3 or src.numel() == 0:
+    if src.dtype not in _FLOATS or src.dim() != 3 or not some(src.shape):
         return NotImplemented
     activation = torch.nn.functional.gelu if use_gelu else torch.relu
 
@@ -194,14 +196,16 @@ def _lstm(
     plain = (
         x.dtype in _FLOATS
         and x.dim() == 3
-        and x.numel() > 0
+        and some(x.shape)
         and len(params) == num_runs * per_run
         and not (train and dropout)
     )
     if not plain:
         return NotImplemented
+    if isinstance(x.shape[0], torch.SymInt):
+        return NotImplemented
     is_long = x.shape[0] * num_runs > _MAX_STEPS
-    is_large = x.shape[1] * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS
+    is_large = typical(x.shape[1]) * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS
     if x.dtype == torch.float32 and not projected and (is_long or is_large):
         return NotImplemented
     last_h: list[Tensor] = []
@@ -225,7 +229,7 @@ def _lstm(
 
 def _dropout(x: Tensor, p: float, train: bool) -> Any:
     """Eager returns its operand where there is nothing to drop; PyTorch's decomposition a copy."""
-    if p == 0 or not train or x.numel() == 0:
+    if p == 0 or not train or known(x.numel() == 0):
         return x
     return aten.native_dropout.default(x, p, train)[0]
 
@@ -251,7 +255,7 @@ def _vector_norm(
     dtype: torch.dtype | None = None,
 ) -> Any:
     """The norm of one element; the fake tensors of torch 2.11 keep its dimensions always."""
-    if x.numel() != 1 or x.dim() == 0:
+    if not known(x.numel() == 1) or x.dim() == 0:
         return NotImplemented
     reduced = len(dim) if dim else x.dim()
     kept = x.dim() if keepdim else x.dim() - reduced

@@ -130,13 +130,15 @@ def _fake_inputs(
 ) -> list[torch.Tensor]:
     """Return fake tensors of the inputs, with the sizes that Dynamo traced them with."""
     traced = [value for value in placeholder_values(module) if isinstance(value, torch.Tensor)]
+    nodes = list(module.graph.nodes)
     fakes: list[torch.Tensor] = []
     for model, tensor in zip(traced, inputs, strict=True):
         if not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
             continue
-        if tensor.storage_offset():
-            raise refusal("an input with open sizes does not start where its memory starts")
+        # Views count from where the input starts; only as_strided counts from where its memory does.
+        if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
+            raise refusal("as_strided of an input that does not start where its memory starts")
         with fake_mode:
             fakes.append(
                 torch.empty_strided(

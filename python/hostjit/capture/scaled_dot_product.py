@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capture.open_sizes import all_equal, some, typical
+
 __all__ = ["scaled_dot_product_attention"]
 
 Tensor = torch.Tensor
@@ -37,13 +39,13 @@ def scaled_dot_product_attention(
         query.dtype in (torch.float32, torch.float64)
         and query.dtype == key.dtype == value.dtype
         and query.dim() == key.dim() >= 2
-        and key.shape[:-2] == value.shape[:-2]
-        and 0 not in (*query.shape, *key.shape, *value.shape)
+        and all_equal(key.shape[:-2], value.shape[:-2])
+        and some((*query.shape, *key.shape, *value.shape))
         and not dropout_p
         and _is_plain_mask(attn_mask, query, is_causal)
     )
     heads = _heads_per_key(query, key, enable_gqa) if plain else 0
-    num_scores = math.prod(query.shape[:-1]) * key.shape[-2]
+    num_scores = typical(math.prod(query.shape[:-1]) * key.shape[-2])
     if not heads or num_scores > _MAX_SCORES:
         return NotImplemented
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -66,15 +68,17 @@ def _is_plain_mask(mask: Tensor | None, query: Tensor, is_causal: bool) -> bool:
         not is_causal
         and mask.dtype in (torch.bool, query.dtype)
         and 2 <= mask.dim() <= query.dim()
-        and 0 not in mask.shape
+        and some(mask.shape)
     )
 
 
 def _heads_per_key(query: Tensor, key: Tensor, enable_gqa: bool) -> int:
     """How many heads of the query share one of the key; 0 where shapes are not that simple."""
-    if query.shape[:-2] == key.shape[:-2]:
+    if all_equal(query.shape[:-2], key.shape[:-2]):
         return 1
-    if not enable_gqa or query.dim() < 3 or query.shape[:-3] != key.shape[:-3]:
+    if not enable_gqa or query.dim() < 3 or not all_equal(query.shape[:-3], key.shape[:-3]):
+        return 0
+    if isinstance(query.shape[-3], torch.SymInt) or isinstance(key.shape[-3], torch.SymInt):
         return 0
     heads, rest = divmod(query.shape[-3], key.shape[-3])
     return 0 if rest else heads
