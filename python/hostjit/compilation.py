@@ -102,7 +102,8 @@ class Compilation(Inspection):
                 return self._run_eagerly(args, kwargs, str(error.failure), reason)
             if not self.fallback:
                 raise
-            return self._run_eagerly(args, kwargs, str(error), f"runs eagerly: {error}")
+            key = error.where or str(error)
+            return self._run_eagerly(args, kwargs, key, f"runs eagerly: {error}")
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile for the sizes of a call, or for any where dims ask for it and can have it."""

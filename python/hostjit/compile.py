@@ -20,7 +20,7 @@ def compile(
     target: None = None,
     *,
     runtime: str | None = None,
-    fallback: bool = False,
+    fallback: bool = True,
     reuse_outputs: bool = False,
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -30,7 +30,7 @@ def compile(
     target: Any,
     *,
     runtime: str | None = None,
-    fallback: bool = False,
+    fallback: bool = True,
     reuse_outputs: bool = False,
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -39,7 +39,7 @@ def compile(
     target: Any = None,
     *,
     runtime: str | None = None,
-    fallback: bool = False,
+    fallback: bool = True,
     reuse_outputs: bool = False,
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -54,7 +54,9 @@ def compile(
         target: a function, nn.Module, method, fusion built by hand as a `torch.fx.Graph`,
             `hostjit.ir.Program` or Host IR text. Without it, returns a decorator.
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
-        fallback: run what cannot be captured eagerly, with a warning, instead of raising.
+        fallback: run a call that cannot be captured eagerly, with a warning that says why and
+            where: a decision on a tensor's value, sizes that depend on values, a graph break.
+            False makes it an error.
         reuse_outputs: return the same tensors at every call of a signature, written anew: for
             control loops that are done with a result when they ask for the next. A call makes new
             ones where that is not safe: when an input shares memory with the last result, when
@@ -73,7 +75,7 @@ def compile(
         specialization used last; `profile(*args)` measures the nodes of the one for a call.
 
     Raises:
-        hostjit.CaptureError: at a call that cannot be captured, without `fallback`.
+        hostjit.CaptureError: at a call that cannot be captured, with `fallback=False`.
         hostjit.Error: malformed Host IR text, unknown runtime.
 
     Example:

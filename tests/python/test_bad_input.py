@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,12 +179,16 @@ def test_data_dependent_control_flow_says_where() -> None:
             return x
         return -x
 
-    with pytest.raises(hostjit.CaptureError, match=r"test_bad_input\.py:\d+"):
-        hostjit.compile(f)(torch.ones(3))
-    fast = hostjit.compile(f, fallback=True)
-    with pytest.warns(UserWarning, match="runs eagerly"):
+    line = rf"test_bad_input\.py:{f.__code__.co_firstlineno + 1}"
+    with pytest.raises(hostjit.CaptureError, match=line):
+        hostjit.compile(f, fallback=False)(torch.ones(3))
+    fast = hostjit.compile(f)
+    with pytest.warns(UserWarning, match=rf"'.*f' runs eagerly: (.|\n)*{line}"):
         assert_close(fast(-torch.ones(3)), torch.ones(3))
-    assert_close(fast(torch.ones(3)), torch.ones(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_close(fast(torch.ones(3)), torch.ones(3))
+        assert_close(fast(torch.ones(4)), torch.ones(4))
 
 
 @pytest.mark.parametrize("node", ["aten::take", "launch_kernel @index"])

@@ -35,7 +35,10 @@ def translate_failure(error: Exception) -> CaptureError:
 
 def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     text = str(error)
-    eagerly = "or run this function eagerly"
+    elsewhere = (
+        "move it out of the compiled function, or use torch.compile(..., backend='hostjit'), which "
+        "compiles what is before and after it"
+    )
     if (
         "Observed exception" in text
         or "TypeError when making fake tensor call" in text
@@ -43,17 +46,16 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     ):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
-        return CaptureFailure.UNSUPPORTED_INPUT, f"use a plain strided tensor, {eagerly}"
+        return CaptureFailure.UNSUPPORTED_INPUT, "use a plain strided tensor"
     user_error = getattr(exc, "UserError", ())
     data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
     if any(word in text.lower() for word in data_dependent):
         return (
             CaptureFailure.DATA_DEPENDENT,
-            "replace the decision on tensor values by torch.where, or move it out of the "
-            f"compiled function, {eagerly}",
+            f"replace the decision on tensor values by torch.where, {elsewhere}",
         )
     if isinstance(error, (exc.Unsupported, user_error)):
-        return CaptureFailure.GRAPH_BREAK, f"move it out of the compiled function, {eagerly}"
+        return CaptureFailure.GRAPH_BREAK, elsewhere
     return CaptureFailure.INTERNAL, "run this function eagerly"
 
 

@@ -21,7 +21,7 @@ def check(program: Program) -> None:
     """Compare values, types, strides and shared memory, by both runtimes, then the refusals."""
     if program.statements:
         eager = program.function()
-        fast = hostjit.compile(program.function())
+        fast = hostjit.compile(program.function(), fallback=False)
         for runtime, variant in (("jit", 0), ("jit", 1), ("evaluator", 1)):
             with hostjit.runtime(runtime):
                 _compare(program, eager, fast, variant, runtime)
@@ -80,7 +80,7 @@ def check_refusal(program: Program, expression: str) -> None:
         return
     except Exception as error:
         refusal = error
-    text = _raises(hostjit.compile(function), inputs, refusal)
+    text = _raises(hostjit.compile(function, fallback=False), inputs, refusal)
     if _is_out_of_bounds(refusal):
         assert text == str(refusal), expression
 
