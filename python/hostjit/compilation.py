@@ -129,8 +129,12 @@ class Compilation(Inspection):
             )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
-        with captured.no_more_guards():
-            program = _C.CompiledProgram(lower(captured.graph, captured.name))
+        try:
+            with captured.no_more_guards():
+                program = _C.CompiledProgram(lower(captured.graph, captured.name))
+        except Exception as error:
+            # Whatever went wrong, eager is right.
+            raise CaptureError(CaptureFailure.INTERNAL, f"compiling it raised {error!r}") from error
         self._count += 1
         self._latest = program
         return make_specialization(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,13 @@ def compile_dynamo_graph(
     """Return a callable that answers as `module` does, gradients included."""
     leave_out_profiler_events()
     name = f"graph_{next(_graph_numbers)}"
+    if any(_is_lazy(node) for node in module.graph.output_node().all_input_nodes):
+        warnings.warn(
+            f"hostjit: '{name}' runs eagerly: a result is conjugated or negated lazily; return "
+            "its resolve_conj().resolve_neg()",
+            stacklevel=2,
+        )
+        return module.forward
     if _needs_aot_autograd(module, inputs):
         from hostjit.backend.training import compile_with_backward
 
@@ -50,6 +58,12 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> 
         return any(_requires_grad(node) for node in nodes) or _has_views(module.graph)
     results = module.graph.output_node().all_input_nodes
     return any(_requires_grad(node) for node in results)
+
+
+def _is_lazy(node: torch.fx.Node) -> bool:
+    """Tell whether a result is a tensor whose conjugation or sign is a bit, not in its memory."""
+    value = node.meta.get("example_value")
+    return isinstance(value, torch.Tensor) and (value.is_conj() or value.is_neg())
 
 
 def _requires_grad(node: torch.fx.Node) -> bool:

@@ -216,6 +216,7 @@ def vector_norm(context: ReductionContext) -> int:
 
 @reduces("aten.logsumexp.default", rows=over_dims)
 def logsumexp(context: ReductionContext) -> int:
+    context.require(context.arguments.get("dim") != [], "eager raises for no dims")
     x = context.first_operand(context.result_dtypes()[0])
     largest = context.reduce("max", x)
     infinite = context.apply("isinf", largest)

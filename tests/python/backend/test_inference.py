@@ -168,6 +168,16 @@ def test_compiled_inside_of_compiled(runtime: str) -> None:
     check(lambda x: inner(x) * 2, (torch.randn(3),), runtime=runtime)
 
 
+@pytest.mark.parametrize("function", [torch.fft.ifft, lambda x: x.cfloat().conj().imag])
+def test_lazy_results_stay_lazy(function: Callable[..., Any]) -> None:
+    x = torch.randn(4, 3)
+    with pytest.warns(UserWarning, match="conjugated or negated lazily"):
+        found = torch.compile(function, backend="hostjit")(x)
+    expected = function(x)
+    assert (found.is_conj(), found.is_neg()) == (expected.is_conj(), expected.is_neg())
+    torch.testing.assert_close(found, expected)
+
+
 def test_errors_are_those_of_eager() -> None:
     compiled = torch.compile(lambda x, i: x[i] + 1, backend="hostjit")
     with pytest.raises(IndexError, match="out of bounds"):

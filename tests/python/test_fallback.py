@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot be captured or compiled runs eagerly, says so once, and answers as eager does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import hostjit
+
+
+@pytest.fixture(autouse=True)
+def _no_grad() -> Iterator[None]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2)[x > 0] + 1
+
+
+def item(x: torch.Tensor) -> float:
+    return x.sum().item() + 1
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def distinct(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.unique(x.round(), return_counts=True)
+
+
+def graph_break(x: torch.Tensor) -> torch.Tensor:
+    x = x + 1
+    torch._dynamo.graph_break()
+    return x * 2
+
+
+def resize(x: torch.Tensor) -> torch.Tensor:
+    return (x + 0).resize_(1, 2)
+
+
+def decide(x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def repeat(x: torch.Tensor) -> Any:
+    return torch._higher_order_ops.while_loop(
+        lambda x: x.abs().sum() < 100, lambda x: (x * 2,), (x,)
+    )
+
+
+def map_rows(x: torch.Tensor) -> Any:
+    return torch._higher_order_ops.map(lambda row, y: row + y, x, torch.ones(3))
+
+
+def accumulate(x: torch.Tensor) -> Any:
+    return torch._higher_order_ops.scan(
+        lambda total, row: (total + row, total * 2), torch.zeros(3), x
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(masked, item, branch, distinct, graph_break, resize),
+        *(decide, repeat, map_rows, accumulate),
+    ],
+)
+def test_runs_eagerly_and_says_so_once(function: Callable[..., Any]) -> None:
+    fast = hostjit.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for x in (torch.randn(4, 3), torch.randn(2, 3)):
+                assert_close(fast(x), function(x))
+                assert_close(fast(-x), function(-x))
+    said = [str(warning.message) for warning in caught if "hostjit" in str(warning.message)]
+    assert len(said) == 1
+    assert said[0].startswith(f"hostjit: '{function.__name__}' runs eagerly: ")
+    with pytest.raises(hostjit.CaptureError):
+        hostjit.compile(function, fallback=False)(torch.randn(4, 3))
+
+
+def test_a_program_that_cannot_be_compiled_runs_eagerly() -> None:
+    fast = hostjit.compile(torch.sin)
+    x = torch.randn(3)
+    broken = mock.patch("hostjit.lowering.lower.lower", side_effect=KeyError("rule"))
+    with broken, pytest.warns(UserWarning, match=r"runs eagerly: (.|\n)*KeyError\('rule'\)"):
+        assert_close(fast(x), x.sin())
+    assert_close(fast(x), x.sin())
+    with broken, pytest.raises(hostjit.CaptureError, match="KeyError"):
+        hostjit.compile(torch.sin, fallback=False)(x)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.logsumexp(x, dim=()),
+        lambda x: torch.nn.functional.pad(x[:, :0], [1, -1]),
+    ],
+)
+def test_raises_where_eager_does(function: Callable[..., Any]) -> None:
+    x = torch.randn(3, 2)
+    with pytest.raises(RuntimeError) as eager:
+        function(x)
+    with pytest.raises(RuntimeError) as found:
+        hostjit.compile(function)(x)
+    assert type(found.value) is type(eager.value)
