@@ -83,8 +83,10 @@ def _bytes_of(tensor: _C.TensorType) -> int:
 def _flops_of_operator(op: _C.Op) -> int | None:
     from torch.utils.flop_counter import flop_registry
 
-    namespace, _, name = op.target.split(".")[0].partition("::")
-    formula = flop_registry.get(getattr(getattr(torch.ops, namespace), name))
+    qualified, _, overload = op.target.partition(".")
+    namespace, _, name = qualified.partition("::")
+    operator = getattr(getattr(torch.ops, namespace), name)
+    formula = flop_registry.get(operator)
     if formula is None or not op.results:
         return None
     operands = [*op.inputs, *op.mutated]
@@ -98,8 +100,12 @@ def _flops_of_operator(op: _C.Op) -> int | None:
             return _sizes(tensor) if isinstance(tensor, _C.TensorType) else None
         return literal
 
+    schema = getattr(operator, overload or "default")._schema
     arguments = [argument(literal) for literal in op.arguments]
-    return int(formula(*arguments, out_val=_sizes(op.results[0].type)))
+    named = list(zip(schema.arguments, arguments, strict=True))
+    positional = [value for parameter, value in named if not parameter.kwarg_only]
+    keywords = {parameter.name: value for parameter, value in named if parameter.kwarg_only}
+    return int(formula(*positional, **keywords, out_val=_sizes(op.results[0].type)))
 
 
 def _sizes(tensor: _C.TensorType) -> torch.Size:

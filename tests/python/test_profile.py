@@ -75,6 +75,12 @@ def test_operators_of_aten() -> None:
     assert_close(fast(x, w), expected)
 
 
+def test_operations_of_an_operator_with_keyword_arguments() -> None:
+    fast = hostjit.compile(lambda c, a, b: torch.baddbmm(c, a, b, alpha=2))
+    entries = fast.profile(torch.ones(3), torch.ones(2, 5, 7), torch.ones(2, 7, 3), calls=1).entries
+    assert [entry.flops for entry in entries if "baddbmm" in entry.name] == [2 * 2 * 5 * 7 * 3]
+
+
 def test_a_broadcast_operand_counts_once() -> None:
     fast = hostjit.compile(lambda x: (x.expand(100, 8) + 1).sum(1))
     bytes_of = [e.bytes for e in fast.profile(torch.ones(8), calls=1).entries if e.bytes]
