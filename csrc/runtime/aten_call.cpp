@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <sstream>
 
+#include "runtime/freed_memory.h"
 #include "runtime/literal_to_ivalue.h"
+#include "runtime/tensor_header.h"
 #include "runtime/torch_types.h"
 #include "support/check.h"
 
@@ -87,6 +89,11 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
     } catch (const LiteralMismatch&) {
       fail(concat("argument '", schema[i].name(), "' is ", to_string(spec.arguments[i]),
                   ", expected ", schema[i].real_type()->str()));
+    }
+  }
+  for (const int64_t slot : result_slots_) {
+    if (slot >= 0 && slots_[slot].type.device == Device{}) {
+      keep_freed_memory(extent_in_bytes(slots_[slot].type));
     }
   }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small convolutions as products or sums of shifted inputs, very large ones in channels_last."""
+"""Small convolutions as products or sums of shifted inputs, very large ones in parts."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ _GROUPED = _Limits(1 << 21, 1 << 17)
 # Rows that are shorter than a vector take five times as long to copy.
 _GROUPED_IN_SHORT_ROWS = _Limits(1 << 21, 1 << 14)
 _SHORT_ROW = 8
-# Elements of a result from where on oneDNN is faster in channels_last, the copies there and back
-# included: 1.15 to 1.8 times with 16 to 256 channels, on one and two cores of a Zen 5. Below 2^22
-# it depends on the shape.
-_CHANNELS_LAST = 1 << 22
+# Memory of so many bytes goes back to the system when freed (csrc/runtime/freed_memory.h), and so
+# do the copies that the library makes: with such a result a convolution waits for new pages for a
+# third to two thirds of its time.
+_HUGE = (32 << 20) - (64 << 10)
+# Bytes of the result of a part of the batch; 2 to 8 MiB differ by 5%. Larger ones rather than more
+# than _MOST_PARTS: each is a call in the program.
+_PART = 4 << 20
+_LARGEST_PART = 16 << 20
+_MOST_PARTS = 64
 
 
 def convolution(
@@ -55,22 +60,16 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """aten.convolution over one or two dimensions; NotImplemented where it is best as it is.
+    """aten.convolution; NotImplemented where it is best as it is.
 
     Shapes: x (batch, channels, *space), weight (outputs, channels / groups, *window),
     bias (outputs,); the result is (batch, outputs, *space).
     """
     rank = x.dim() - 2
-    plain = (
-        x.dtype in (torch.float32, torch.float64)
-        and rank in (1, 2)
-        and not transposed
-        and some((*x.shape, *weight.shape))
-        # The batch alone may be open.
-        and not any(isinstance(size, torch.SymInt) for size in (*x.shape[1:], *weight.shape))
-    )
-    taps = math.prod(weight.shape[2:])
-    if not plain or taps > _MAX_TAPS:
+    if transposed or not some((*x.shape, *weight.shape)):
+        return NotImplemented
+    # The batch alone may be open.
+    if any(isinstance(size, torch.SymInt) for size in (*x.shape[1:], *weight.shape)):
         return NotImplemented
     stride, padding, dilation = (_per_dim(n, rank) for n in (stride, padding, dilation))
     space = [
@@ -79,20 +78,21 @@ def convolution(
             x.shape[2:], padding, dilation, weight.shape[2:], stride, strict=True
         )
     ]
+    if min(space) < 1:
+        return NotImplemented
     points = typical(x.shape[0]) * math.prod(space)
     depthwise = groups == x.shape[1] == weight.shape[0]
     limits = _PLAIN
     if groups > 1 and not depthwise:
         limits = _GROUPED if space[-1] >= _SHORT_ROW else _GROUPED_IN_SHORT_ROWS
+    taps = math.prod(weight.shape[2:])
     unfolded = 0 if depthwise else points * x.shape[1] * taps
     is_large = points * weight.numel() > limits.multiply_adds or unfolded > limits.unfolded
-    if min(space) < 1:
-        return NotImplemented
     if is_large:
-        is_huge = groups == 1 and points * weight.shape[0] >= _CHANNELS_LAST
-        if not is_huge or rank != 2 or x.dtype is not torch.float32:
-            return NotImplemented
-        return _in_channels_last(x, weight, bias, stride, padding, dilation)
+        options = (weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+        return _by_the_library(x, options, points * weight.shape[0])
+    if x.dtype not in (torch.float32, torch.float64) or rank not in (1, 2) or taps > _MAX_TAPS:
+        return NotImplemented
     if any(padding):
         x = torch.constant_pad_nd(x, [n for pad in reversed(padding) for n in (pad, pad)])
     shifted = _shifted(x, weight.shape[2:], space, stride, dilation)
@@ -103,19 +103,25 @@ def convolution(
     return _as_product(shifted, weight, bias, space)
 
 
-def _in_channels_last(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Any:
-    if not (x.is_contiguous() and weight.is_contiguous()):
+def _by_the_library(x: Tensor, options: tuple[Any, ...], elements: int) -> Any:
+    """In parts of the batch, or in channels_last, which the library does without copies."""
+    weight, *_, groups = options
+    is_contiguous = x.is_contiguous() and weight.is_contiguous()
+    is_open = isinstance(x.shape[0], torch.SymInt)
+    if elements * x.itemsize < _HUGE or is_open or not is_contiguous:
+        return NotImplemented
+    of_image = elements // x.shape[0] * x.itemsize
+    if of_image <= _LARGEST_PART // 2:
+        part = min(max(_PART, elements * x.itemsize // _MOST_PARTS), _LARGEST_PART)
+        images = max(1, part // of_image)
+        parts = x.split(images)
+        return torch.cat([torch.ops.aten.convolution.default(part, *options) for part in parts])
+    if groups != 1 or x.dim() != 4 or x.dtype is not torch.float32:
         return NotImplemented
     x, weight = (operand.contiguous(memory_format=torch.channels_last) for operand in (x, weight))
-    arguments = (x, weight, bias, stride, padding, dilation, False, [0, 0], 1)
-    return torch.ops.aten.convolution.default(*arguments).contiguous()
+    if x.is_contiguous() and weight.is_contiguous():  # one channel: both formats are the same
+        return NotImplemented
+    return torch.ops.aten.convolution.default(x, weight, *options[1:]).contiguous()
 
 
 def _per_dim(numbers: Sequence[int], rank: int) -> list[int]:

@@ -106,17 +106,38 @@ def test_large_convolutions_are_left_to_the_library() -> None:
 
 
 @pytest.mark.parametrize("weight_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("batch", [1, 27])
 def test_very_large_convolutions_have_the_strides_of_eager(
-    weight_format: torch.memory_format, stride: int
+    weight_format: torch.memory_format, batch: int
 ) -> None:
     torch.manual_seed(0)
-    model = nn.Conv2d(4, 20, 3, stride, padding=1).eval().to(memory_format=weight_format)
-    x = torch.randn(4, 4, 240 * stride, 239 * stride)
+    model = nn.Conv2d(4, 20, 3, padding=1).eval().to(memory_format=weight_format)
+    x = torch.randn(batch, 4, 660, 660 // batch)
     fast = hostjit.compile(model)
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x), check_stride=True)
-    assert ("clone" in fast.host_ir()) == (weight_format is torch.contiguous_format)
+    is_plain = weight_format is torch.contiguous_format
+    assert ("clone" in fast.host_ir()) == (is_plain and batch == 1)
+    assert (fast.host_ir().count("aten::convolution") > 1) == (is_plain and batch > 1)
+
+
+@pytest.mark.parametrize("name", ["1d", "3d", "groups", "7x7", "bfloat16", "one channel"])
+def test_very_large_convolutions_in_parts(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = {
+        "1d": (nn.Conv1d(4, 20, 5, stride=2), torch.randn(9, 4, 100_004)),
+        "3d": (nn.Conv3d(2, 20, 1), torch.randn(9, 2, 40, 40, 40)),
+        "groups": (nn.Conv2d(4, 20, 3, groups=2), torch.randn(9, 4, 220, 220)),
+        "7x7": (nn.Conv2d(2, 20, 7), torch.randn(9, 2, 226, 226)),
+        "bfloat16": (nn.Conv2d(4, 20, 3), torch.randn(18, 4, 220, 220)),
+        "one channel": (nn.Conv2d(1, 20, 3), torch.randn(1, 1, 700, 700)),
+    }[name]
+    if name == "bfloat16":
+        model, x = model.bfloat16(), x.bfloat16()
+    fast = hostjit.compile(model.eval())
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x), check_stride=True)
+    assert (fast.host_ir().count("aten::convolution") > 1) == (name != "one channel")
 
 
 def test_a_window_larger_than_the_input_raises_what_eager_raises() -> None:
