@@ -54,11 +54,18 @@ def scaled_dot_product_attention(
     rows = (*key.shape[:-2], heads * query.shape[-2])
     grouped = query.reshape(*rows, query.shape[-1]) if heads > 1 else query
     scores = (torch.matmul(grouped, key.transpose(-2, -1)) * factor).view(shape)
+    is_flash = query.dim() == 4 and query.shape[-1] == value.shape[-1]
     if is_causal:
         row = torch.arange(shape[-2], device=query.device).unsqueeze(1)
-        later = torch.arange(shape[-1], device=query.device) > row
-        scores = scores.masked_fill(later, -math.inf)
-    weights = torch.softmax(scores, -1) if attn_mask is None else _masked(scores, attn_mask)
+        earlier = torch.arange(shape[-1], device=query.device) <= row
+        if is_flash:
+            scores = scores.masked_fill(~earlier, -math.inf)
+        else:
+            attn_mask = earlier
+    if attn_mask is not None:
+        scores = scores + _as_numbers(attn_mask, scores.dtype)
+    overlooks_nan = is_flash and attn_mask is None and not _fills_a_vector(scores)
+    weights = _weights(scores, overlooks_nan)
     attended = torch.matmul(weights.view(*rows, shape[-1]), value)
     return attended.view(*query.shape[:-1], value.shape[-1])
 
@@ -84,10 +91,23 @@ def _heads_per_key(query: Tensor, key: Tensor, enable_gqa: bool) -> int:
     return 0 if rest else heads
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """The weights under a mask: zeros, not NaN, where a mask leaves nothing of a row."""
-    if mask.dtype == torch.bool:
-        mask = torch.where(mask, 0.0, -math.inf).to(scores.dtype)
-    scores = scores + mask
-    is_empty = scores.amax(-1, keepdim=True) == -math.inf
+def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.where(mask, 0.0, -math.inf).to(dtype) if mask.dtype == torch.bool else mask
+
+
+def _fills_a_vector(scores: Tensor) -> bool:
+    vector_bytes = {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(), 16)
+    return scores.shape[-1] * scores.itemsize >= vector_bytes
+
+
+def _weights(scores: Tensor, overlooks_nan: bool) -> Tensor:
+    """The softmax of rows; zeros, not NaN, where the maximum is -inf.
+
+    Where a row fills no vector, PyTorch's flash kernel compares its scores one by one, in an order
+    of operands that overlooks NaN: then the maximum is -inf also of rows with nothing but NaN.
+    """
+    if overlooks_nan:
+        is_empty = ~(scores > -math.inf).any(-1, keepdim=True)
+    else:
+        is_empty = scores.amax(-1, keepdim=True) == -math.inf
     return torch.softmax(scores, -1).masked_fill(is_empty, 0.0)

@@ -86,6 +86,22 @@ def test_a_mask_does_not_hide_what_is_no_number() -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_keys", [1, 3, 7, 8, 15, 16, 40])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_rows_without_a_number_are_those_of_the_kernel(
+    is_causal: bool, num_keys: int, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    query = torch.randn(1, 5, 3, 4, dtype=dtype)
+    key, value = torch.randn(2, 1, 5, num_keys, 4, dtype=dtype).unbind(0)
+    query[0, 0, 1, 2] = key[0, 1, :, 0] = key[0, 2, 0, 0] = math.nan
+    query[0, 3, :, 0], key[0, 3, :, 0] = math.inf, -math.inf
+    query[0, 4, :, 0], key[0, 4, -1, 0] = math.inf, -math.inf
+    check(attention(is_causal=is_causal), query, key, value)
+    check(attention(is_causal=is_causal), query[0], key[0], value[0])
+
+
 def test_mask_of_a_product_without_a_batch() -> None:
     torch.manual_seed(0)
     query = torch.randn(4, 5, 8)
