@@ -7,6 +7,7 @@ import collections
 import enum
 import functools
 import types
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,12 +29,14 @@ class ReadWatcher:
 
     Attributes:
         watches: where they go.
+        inlined: the code that Dynamo followed, so that what it reads is guarded by itself.
         modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
     """
 
-    def __init__(self, watches: WatchList) -> None:
+    def __init__(self, watches: WatchList, inlined: Sequence[types.CodeType] = ()) -> None:
         self.watches = watches
+        self.inlined = frozenset(inlined)
         self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
 
@@ -108,7 +111,7 @@ class ReadWatcher:
         Nothing is said of what the class answers: a property's getter has guards of its own.
         """
         state = None if covered or isinstance(base, _OTHER_DICTS) else _instance_dict(base)
-        if state is None or _overrides_lookup(type(base)):
+        if state is None or self._overrides_lookup(type(base)):
             self.attribute(base, member, path, covered)
             return
         self._note_object(base, path)
@@ -130,7 +133,7 @@ class ReadWatcher:
         self._note_object(base, path)
         if member in ("__dict__", "__class__"):
             return
-        if _overrides_lookup(kind):
+        if self._overrides_lookup(kind):
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
             return
         found = _class_attribute(kind, member)
@@ -141,6 +144,8 @@ class ReadWatcher:
         if found is not MISSING and hasattr(type(found), "__set__"):
             if kind.__module__.startswith("torch.") and not isinstance(base, torch.nn.Module):
                 return  # such as the slots of a TreeSpec, which torch makes once
+            if isinstance(found, property) and self._is_inlined(found.fget):
+                return  # what its getter reads has guards of its own
             self.watches.cannot_watch(f"{path}.{member} (a property or slot)")
             return
         if state is None:
@@ -154,6 +159,18 @@ class ReadWatcher:
             self.module_lookup(base, member, path)
         else:
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattr__)")
+
+    def _overrides_lookup(self, kind: type) -> bool:
+        """Tell whether attributes are found in a way that is unknown here.
+
+        A `__getattribute__` that Dynamo inlined ends in reads of the usual kind, which are what
+        the guards are about: its own conditions have guards too, and its code is watched.
+        """
+        lookup = _class_attribute(kind, "__getattribute__")
+        return lookup not in _USUAL_LOOKUPS and not self._is_inlined(lookup)
+
+    def _is_inlined(self, function: Any) -> bool:
+        return isinstance(function, types.FunctionType) and function.__code__ in self.inlined
 
     def module_lookup(self, module: torch.nn.Module, member: str, path: str) -> None:
         """Watch what `Module.__getattr__` would find, up to the dict that answers."""
@@ -169,6 +186,12 @@ class ReadWatcher:
 
 
 _MODULE_GETATTR: Any = torch.nn.Module.__getattr__
+
+# All of them are PyObject_GenericGetAttr.
+_USUAL_LOOKUPS = frozenset(
+    kind.__getattribute__
+    for kind in (object, dict, list, tuple, set, frozenset, collections.OrderedDict)
+)
 
 # Their `__dict__` is not where a class looks for what its instances hide.
 _OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
@@ -188,10 +211,6 @@ def _class_attribute(kind: type, name: str) -> Any:
         if name in vars(base):
             return vars(base)[name]
     return MISSING
-
-
-def _overrides_lookup(kind: type) -> bool:
-    return _class_attribute(kind, "__getattribute__") is not vars(object)["__getattribute__"]
 
 
 def _instance_dict(value: object) -> dict[Any, Any] | None:

@@ -78,7 +78,7 @@ class SourceWalker(ReadWatcher):
         argument_objects: set[int],
         watches: WatchList,
     ) -> None:
-        super().__init__(watches)
+        super().__init__(watches, traced.traced_code)
         self._scope = traced.scope(args, kwargs)
         self._globals = traced.entry.__globals__
         self._installed = traced.installed_globals

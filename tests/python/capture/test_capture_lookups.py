@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects whose class says how attributes are found: what it reads is watched, all of it."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from watch_checker import Watched
+
+from hostjit.capture import capture
+
+
+def make_configuration() -> Any:
+    class Configuration:
+        """Finds some attributes under other names."""
+
+        other_names = {"size": "width"}  # noqa: RUF012
+        kind = 1.0
+
+        def __init__(self) -> None:
+            self.width = 2.0
+            self.height = 3.0
+            self.unused = 0.0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name != "other_names" and name in super().__getattribute__("other_names"):
+                name = super().__getattribute__("other_names")[name]
+            return super().__getattribute__(name)
+
+        @property
+        def area(self) -> float:
+            return self.size * self.height
+
+    return Configuration()
+
+
+def scaled(x: torch.Tensor, configuration: Any) -> torch.Tensor:
+    if hasattr(configuration, "missing"):
+        x = x * configuration.missing
+    return x * configuration.size + configuration.area + configuration.kind
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "an attribute": lambda c: replace(c, "width", 4.0),
+    "what a property reads": lambda c: replace(c, "height", 4.0),
+    "an attribute that was missing": lambda c: replace(c, "missing", 4.0),
+    "an attribute of the class": lambda c: replace(type(c), "kind", 4.0),
+    "what hides an attribute of the class": lambda c: replace(c, "kind", 4.0),
+    "a name": lambda c: type(c).other_names.update(size="height"),
+    "a name more": lambda c: type(c).other_names.update(height="width"),
+    "the names": lambda c: replace(type(c), "other_names", {"size": "height"}),
+    "the names of the object": lambda c: replace(c, "other_names", {"size": "height"}),
+    "the property": lambda c: replace(type(c), "area", property(lambda self: 7.0)),
+    "the way": lambda c: replace(type(c), "__getattribute__", lambda self, name: 5.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_way_of_its_own_to_find_attributes(name: str) -> None:
+    configuration = make_configuration()
+    watched = Watched(lambda x: scaled(x, configuration), torch.randn(3))
+    configuration.unused = 5.0
+    assert not watched.checker.failed()
+    CHANGES[name](configuration)
+    watched.assert_invalid()
+
+
+def test_a_dict_of_a_class_of_its_own() -> None:
+    class Registry(dict[str, float]):
+        def find(self, name: str) -> float:
+            return self.get(name, 1.0)
+
+    registry = Registry(gain=2.0)
+    watched = Watched(lambda x: x * registry.find("gain"), torch.randn(3))
+    registry["gain"] = 3.0
+    watched.assert_invalid()
+    ordered = collections.OrderedDict(gain=2.0)
+    watched = Watched(lambda x: x * ordered.get("gain", 1.0), torch.randn(3))
+    ordered["gain"] = 3.0
+    watched.assert_invalid()
+
+
+def test_a_way_that_is_not_followed_is_checked_at_every_call() -> None:
+    class Slots:
+        __slots__ = ("value",)
+
+        def __getattribute__(self, name: str) -> Any:
+            return super().__getattribute__(name)
+
+    slots = Slots()
+    slots.value = 2.0
+    x = torch.randn(3)
+    program = capture(lambda x: x * slots.value, (x,))
+    assert program.guards.check_every_call
+    assert program.revalidate((x,), {})
+    slots.value = 3.0
+    assert not program.revalidate((x,), {})
