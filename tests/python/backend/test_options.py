@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import tomllib
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
+from entry_point import environment_with_entry_point
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import hostjit
@@ -160,20 +159,9 @@ assert "torch._inductor.compile_fx" not in sys.modules
 
 
 def test_dynamo_finds_the_entry_point_by_itself(tmp_path: Path) -> None:
-    """In an environment with the entry point of pyproject.toml, whatever is installed here."""
-    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
-    (entry,) = project["entry-points"]["torch_dynamo_backends"].items()
-    information = tmp_path / "backend_entry-1.0.dist-info"
-    information.mkdir()
-    metadata_text = "Metadata-Version: 2.1\nName: backend-entry\nVersion: 1.0\n"
-    (information / "METADATA").write_text(metadata_text)
-    (information / "entry_points.txt").write_text(
-        "[torch_dynamo_backends]\n{} = {}\n".format(*entry)
-    )
-    paths = [str(tmp_path), *(path for path in sys.path if path)]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment_with_entry_point(tmp_path),
         capture_output=True,
         text=True,
         check=False,
