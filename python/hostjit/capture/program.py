@@ -187,7 +187,7 @@ class CapturedProgram:
         """
         with torch.no_grad():
             if self.needs_bytecode:
-                return self.bytecode.bind(self._run_graph)(*args, **kwargs)
+                return self.bytecode.bind(self._graph_callable())(*args, **kwargs)
             leaves = tensor_leaves(args, kwargs)
             inputs = [
                 leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
@@ -196,11 +196,12 @@ class CapturedProgram:
             assert self.output_spec is not None
             return rebuild_output(self.output_spec, self.graph_module(*inputs), leaves)
 
-    def _run_graph(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+    def _graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
+        """Return what the bytecode calls; the user's globals keep it, so it keeps no program."""
+        graph_module = self.graph_module
         constants = [
             binding.tensor
             for binding in self.inputs[self.dynamo_input_count :]
             if isinstance(binding, BoundTensor)
         ]
-        result: Sequence[torch.Tensor] = self.graph_module(*inputs, *constants)
-        return result
+        return lambda *inputs: graph_module(*inputs, *constants)
