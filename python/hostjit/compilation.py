@@ -138,7 +138,7 @@ class Compilation(Inspection):
         self._count += 1
         self._latest = program
         return make_specialization(
-            captured, program, args, kwargs, self.runtime, self.reuse_outputs
+            captured, program, self.target, args, kwargs, self.runtime, self.reuse_outputs
         )
 
     def _run_eagerly(

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.bytecode_call import CheckedCall, compiled_graph
 from hostjit.capture import outputs as capture_outputs
 from hostjit.capture import watches
-from hostjit.capture.program import ArgumentLeaf, BoundTensor, CapturedProgram, InputBinding
+from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
 from hostjit.capture.size_guard import size_guard
 
 __all__ = ["describe_inputs", "describe_output", "make_specialization"]
@@ -20,38 +21,49 @@ __all__ = ["describe_inputs", "describe_output", "make_specialization"]
 def make_specialization(
     captured: CapturedProgram,
     program: _C.CompiledProgram,
+    target: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     runtime: str | None,
     reuse_outputs: bool = False,
 ) -> _C.Specialization:
-    """Return the specialization that answers calls like (args, kwargs) with `program`.
+    """Return the specialization that answers calls like (args, kwargs) of `target` with `program`.
 
     Raises hostjit.Error when the captured description does not fit the program.
     """
     route: Callable[..., Any] | None = None
+    checked: CheckedCall | None = None
     output: tuple[Any, ...] = ("object", None)
     if captured.needs_bytecode:
-        route = captured.bytecode.bind(_flat_callable(captured, program, runtime))
+        graph = compiled_graph(captured, program, args, kwargs, runtime)
+        route = captured.bytecode.bind(graph)
+        # Written inputs have to be known before the call: see `mutated`.
+        if captured.guards.check_every_call and not captured.mutated_inputs:
+            route = checked = CheckedCall(captured, route, target)
     else:
         assert captured.output_spec is not None
         output = describe_output(captured.output_spec)
     symbolic: dict[str, Any] = {}
     if captured.environment is not None:
         symbolic["row_guard"] = size_guard(captured.environment, program.symbols)
+
+    def watch() -> list[tuple[Any, ...]]:
+        watched = [_watch(entry) for entry in captured.guards.watches]
+        return watched if checked is None else [*watched, checked.watch()]
+
+    def revalidate(*call: Any) -> tuple[list[tuple[Any, ...]], list[int | torch.Tensor]] | None:
+        valid = captured.revalidate(*call)
+        return (watch(), describe_inputs(captured.inputs)) if valid else None
+
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
         program=program,
         bindings=describe_inputs(captured.inputs),
         output=output,
-        watches=_watches(captured),
-        revalidate=lambda *call: (
-            (_watches(captured), describe_inputs(captured.inputs))
-            if captured.revalidate(*call)
-            else None
-        ),
-        always_revalidate=captured.guards.check_every_call,
+        watches=watch(),
+        revalidate=revalidate,
+        always_revalidate=captured.guards.check_every_call and checked is None,
         mutated=list(captured.mutated_inputs),
         route=route,
         runtime=runtime,
@@ -65,10 +77,6 @@ def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor]:
     return [
         binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor for binding in inputs
     ]
-
-
-def _watches(captured: CapturedProgram) -> list[tuple[Any, ...]]:
-    return [_watch(entry) for entry in captured.guards.watches]
 
 
 def _watch(entry: watches.Watch) -> tuple[Any, ...]:
@@ -94,21 +102,6 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
             return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
         case watches.TensorState():
             return ("tensor", entry.tensor)
-
-
-def _flat_callable(
-    captured: CapturedProgram, program: _C.CompiledProgram, runtime: str | None
-) -> Callable[..., Sequence[torch.Tensor]]:
-    constants = [
-        binding.tensor
-        for binding in captured.inputs[captured.dynamo_input_count :]
-        if isinstance(binding, BoundTensor)
-    ]
-
-    def run(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        return program.run([*inputs, *constants], runtime)
-
-    return run
 
 
 def _new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:

@@ -78,6 +78,9 @@ def _capture(
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
+    if not reason and guards.check_every_call and not graph.mutated:
+        # The bytecode reads anew, at every call, what the watches can't follow.
+        reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
     if not reason:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)

@@ -12,7 +12,12 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from hostjit.capture.arguments import ObjectArgument, describe_arguments, walk_arguments
+from hostjit.capture.arguments import (
+    ObjectArgument,
+    describe_arguments,
+    tensor_leaves,
+    walk_arguments,
+)
 from hostjit.capture.behaviour import GLOBAL_HOOKS, Behaviour
 from hostjit.capture.dynamo import DynamoCapture
 from hostjit.capture.sources import SourceWalker, UnresolvedError
@@ -53,8 +58,9 @@ class Guards:
 
     Attributes:
         watches: entries to check at every call; when one fails, `CapturedProgram.revalidate`.
-        check_every_call: some assumption has no entry (`unwatchable` says which), so that
-            `CapturedProgram.revalidate` has to run at every call.
+        check_every_call: some assumption has no entry (`unwatchable` says which, or an argument
+            must lack an attribute), so that `holds_now` or `CapturedProgram.revalidate` has to run
+            at every call.
         bound_tensors: tensors outside of the arguments that Dynamo met.
     """
 
@@ -67,8 +73,17 @@ class Guards:
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
         assert self._behaviour is not None
-        scope = self._traced.scope(args, kwargs)
-        return bool(self._traced.guard_manager.check(scope)) and self._behaviour.unchanged()
+        return self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
+
+    def holds_now(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Check what no watch does: where the watches hold, that makes it the full check."""
+        if self.unwatchable:
+            return self._dynamo_holds(args, kwargs)
+        leaves = tensor_leaves(args, kwargs)
+        return not any(hasattr(leaves[leaf], member) for leaf, member in self._absent)
+
+    def _dynamo_holds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        return bool(self._traced.guard_manager.check(self._traced.scope(args, kwargs)))
 
     def refresh(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
         """Derive the watches again; returns the live inputs, None when one can't be read.
@@ -92,6 +107,9 @@ class Guards:
     def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
         self._watches = WatchList()
         self.bound_tensors: list[torch.Tensor] = []
+        # Attributes that tensors among the arguments lack: numbers of leaves, and names.
+        self._absent: set[tuple[int, str]] = set()
+        self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
         walker = SourceWalker(
             self._traced, args, kwargs, _object_leaves(args, kwargs), self._watches
         )
@@ -109,7 +127,7 @@ class Guards:
                 self._watches.dict_version(hooks, name)
         self.watches: tuple[Watch, ...] = self._watches.entries()
         self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
-        self.check_every_call = bool(self.unwatchable)
+        self.check_every_call = bool(self.unwatchable or self._absent)
         if self._behaviour is None:
             self._behaviour = Behaviour(
                 walker.classes.values(), walker.modules.values(), self._traced.traced_code
@@ -137,6 +155,10 @@ class Guards:
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):
             member = extra.get("attr", rest[0] if rest else "")
+            if covered and id(value) in self._leaves and not hasattr(value, member):
+                self._watches.type_version(type(value), source.name)
+                self._absent.add((self._leaves[id(value)], member))
+                return
             watch = walker.attribute if kind == _HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
         elif covered:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import enum
 import functools
 import types
@@ -144,6 +145,8 @@ class ReadWatcher:
         if found is not MISSING and hasattr(type(found), "__set__"):
             if kind.__module__.startswith("torch.") and not isinstance(base, torch.nn.Module):
                 return  # such as the slots of a TreeSpec, which torch makes once
+            if kind is dataclasses.Field:
+                return  # made once, by the decorator
             if isinstance(found, property) and self._is_inlined(found.fget):
                 return  # what its getter reads has guards of its own
             self.watches.cannot_watch(f"{path}.{member} (a property or slot)")

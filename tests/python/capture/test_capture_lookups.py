@@ -11,6 +11,7 @@ import pytest
 import torch
 from watch_checker import Watched
 
+import hostjit
 from hostjit.capture import capture
 
 
@@ -103,3 +104,54 @@ def test_a_way_that_is_not_followed_is_checked_at_every_call() -> None:
     assert program.revalidate((x,), {})
     slots.value = 3.0
     assert not program.revalidate((x,), {})
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_calls_whose_reads_cannot_all_be_watched(runtime: str) -> None:
+    """Checked at every call; a call that finds a difference runs eagerly, the next one compiled."""
+
+    class Slots:
+        __slots__ = ("value",)
+
+        def __init__(self, value: float) -> None:
+            self.value = value
+
+    slots = Slots(2.0)
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x * slots.value]
+
+    fast = hostjit.compile(function, runtime=runtime)
+    x = torch.randn(3)
+    for value in (2.0, 3.0, 2.0):
+        slots.value = value
+        for _ in range(3):
+            assert torch.equal(fast(x)[0], x * value)
+    assert len(fast.specializations) == 2
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_an_argument_given_an_attribute(runtime: str) -> None:
+    def function(x: torch.Tensor, others: dict[str, torch.Tensor]) -> torch.Tensor:
+        y = others["y"]
+        return y * 3 + x if hasattr(y, "marked") else y * 2 + x
+
+    fast = hostjit.compile(function, runtime=runtime)
+    x, y = torch.ones(3), torch.ones(3)
+    for _ in range(2):
+        assert torch.equal(fast(x, {"y": y}), torch.full((3,), 3.0))
+    y.marked = True  # type: ignore[attr-defined]
+    for _ in range(2):
+        assert torch.equal(fast(x, {"y": y}), torch.full((3,), 4.0))
+        assert torch.equal(fast(y, {"y": x}), torch.full((3,), 3.0))
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_a_class_of_tensors_given_an_attribute(
+    runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = hostjit.compile(lambda x: x * 3 if hasattr(x, "marked") else x * 2, runtime=runtime)
+    x = torch.ones(3)
+    assert torch.equal(fast(x), x * 2)
+    monkeypatch.setattr(torch.Tensor, "marked", True, raising=False)
+    assert torch.equal(fast(x), x * 3)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that need Dynamo's bytecode: they change Python objects, or return what it alone makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capture.arguments import tensor_leaves
+from hostjit.capture.program import ArgumentLeaf, CapturedProgram
+
+__all__ = ["CheckedCall", "compiled_graph"]
+
+
+def compiled_graph(
+    captured: CapturedProgram,
+    program: _C.CompiledProgram,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    runtime: str | None,
+) -> _C.CompiledFunction:
+    """Return what the bytecode calls: from the graph's inputs to its outputs, in C.
+
+    Args:
+        captured: whose bytecode it is; not kept.
+        program: compiled from its graph.
+        args: of the call that was captured.
+        kwargs: of the same.
+        runtime: as of `hostjit.compile`.
+    """
+    leaves = tensor_leaves(args, kwargs)
+    count = captured.dynamo_input_count
+    inputs = [
+        leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
+        for binding in captured.inputs
+    ]
+    constants = inputs[count:]
+    specialization = _C.Specialization(
+        args=tuple(inputs[:count]),
+        kwargs={},
+        program=program,
+        bindings=[*range(count), *constants],
+        output=("tuple", [("output", index) for index in range(len(program.program.outputs))]),
+        mutated=list(captured.mutated_inputs),
+        runtime=runtime,
+    )
+
+    def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+        return program.run([*given, *constants], runtime)
+
+    return _C.CompiledFunction(run, _OneSpecialization(specialization))
+
+
+class _OneSpecialization:
+    """Owner of a function whose calls were all checked before: by the watches or by Dynamo."""
+
+    def __init__(self, specialization: _C.Specialization) -> None:
+        self._specialization: _C.Specialization | None = specialization
+
+    def specialize(self, *_: Any) -> _C.Specialization | None:
+        """Return it the first time; whatever else comes runs as given, fully checked."""
+        made, self._specialization = self._specialization, None
+        return made
+
+
+class CheckedCall:
+    """Runs bytecode whose assumptions can't all be watched: the others are checked at every call.
+
+    When they fail, the target runs eagerly, and `state` changes: watched, it makes the next call
+    look for another specialization.
+    """
+
+    def __init__(
+        self, captured: CapturedProgram, run: Callable[..., Any], target: Callable[..., Any]
+    ) -> None:
+        self._holds = captured.guards.holds_now
+        self._run = run
+        self._target = target
+        self.state = [True]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._holds(args, kwargs):
+            return self._run(*args, **kwargs)
+        self.state[0] = False
+        return self._target(*args, **kwargs)
+
+    def watch(self) -> tuple[Any, ...]:
+        """Return the watch of `state`, as `_C.Specialization` takes it; it holds from now on."""
+        self.state[0] = True
+        return ("list", self.state, (True,))
