@@ -233,7 +233,9 @@ void StoragePlan::add_aten_call(const AtenCall& op) {
       spec.operand_is_f64.push_back(std::holds_alternative<F64Type>(operand->type()));
     }
   }
-  for (const Value* result : op.results) spec.result_slots.push_back(slot_of(result));
+  for (const Value* result : op.returned()) {
+    spec.result_slots.push_back(result == nullptr ? -1 : slot_of(result));
+  }
   layout_.aten_calls.push_back(std::move(spec));
 }
 

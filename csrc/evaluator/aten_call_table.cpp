@@ -38,8 +38,8 @@ AtenCallTable::AtenCallTable(const Program& program) {
           spec.operand_is_f64.push_back(std::holds_alternative<F64Type>(operand->type()));
         }
       }
-      for (const Value* result : call->results) {
-        if (!used.contains(result)) {
+      for (const Value* result : call->returned()) {
+        if (result == nullptr || !used.contains(result)) {
           spec.result_slots.push_back(-1);
           continue;
         }

@@ -93,9 +93,22 @@ void AtenCall::verify(const OpVerifier& verifier) const {
                      concat("aliases[", i, "]"), concat("is ", operand),
                      concat("a tensor among ", num_operands, " operands"));
   }
+  const auto num_returned = static_cast<int64_t>(results.size() + absent.size());
+  for (size_t i = 0; i < absent.size(); ++i) {
+    const int64_t least = i == 0 ? 0 : absent[i - 1] + 1;
+    verifier.require(absent[i] >= least && absent[i] < num_returned, concat("absent[", i, "]"),
+                     concat("is ", absent[i]),
+                     concat("a position from ", least, " on, below ", num_returned));
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     verifier.require_tensor(concat("results[", i, "]"), results[i]);
   }
+}
+
+std::vector<const Value*> AtenCall::returned() const {
+  std::vector<const Value*> returned(results.begin(), results.end());
+  for (const int64_t position : absent) returned.insert(returned.begin() + position, nullptr);
+  return returned;
 }
 
 }  // namespace hostjit

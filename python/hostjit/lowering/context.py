@@ -13,8 +13,6 @@ from torch.fx import Node
 from torch.fx.node import _side_effectful_functions
 
 from hostjit import _C
-from hostjit.capture.errors import CaptureError, CaptureFailure
-from hostjit.capture.traced_graph import source_location
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.index_values import IndexValues, input_type
 from hostjit.lowering.literals import CallArguments
@@ -42,7 +40,7 @@ class LoweringContext:
         self.location = ""
         self._builder = _C.Builder(self.program)
         self._values: dict[Node, _C.Value] = {}
-        self._tuples: dict[Node, list[_C.Value]] = {}
+        self._tuples: dict[Node, list[_C.Value | None]] = {}
         self.kernels: set[str] = set()
         self.buffers: set[_C.Value] = set()
         self.indices = IndexValues(self.create)
@@ -132,12 +130,15 @@ class LoweringContext:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, Node) and isinstance(index, int)
-            self.bind(node, self._tuples[source][index])
+            value = self._tuples[source][index]
+            if value is not None:  # else nobody can use it
+                self.bind(node, value)
             return
         target = node.target
         assert isinstance(target, torch._ops.OpOverload), f"{node.format_node()}"
         arguments = CallArguments(node, self.value, self.indices.value)
-        results = _tensor_results(node)
+        returned = _returned(node)
+        results = [value for value in returned if isinstance(value, torch.Tensor)]
         made = self.create(
             "aten_call",
             {
@@ -146,6 +147,11 @@ class LoweringContext:
                 "mutated": arguments.mutated,
                 "arguments": arguments.literals,
                 "aliases": arguments.aliases,
+                "absent": [
+                    position
+                    for position, value in enumerate(returned)
+                    if not isinstance(value, torch.Tensor)
+                ],
                 # Without a result it is called for its effect: checks, assertions.
                 "pure": bool(results) and _is_pure(target),
             },
@@ -155,28 +161,27 @@ class LoweringContext:
         if isinstance(node.meta.get("val"), torch.Tensor):
             self.bind(node, values[0])
         else:
-            self._tuples[node] = values
+            rest = iter(values)
+            self._tuples[node] = [
+                next(rest) if isinstance(value, torch.Tensor) else None for value in returned
+            ]
 
 
-def _tensor_results(node: Node) -> list[torch.Tensor]:
-    """Return the results as fake tensors, those in lists after one another."""
+def _returned(node: Node) -> list[Any]:
+    """Return what the operator returns, those in lists after one another.
+
+    Tensors are fake ones; anything else is no result of the call: a gradient that a mask turned
+    off, a number.
+    """
     value = node.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        return [value]
     if value is None:
         return []
-    results: list[torch.Tensor] = []
-    for item in value:
-        items = item if isinstance(item, (list, tuple)) else [item]
-        if not all(isinstance(found, torch.Tensor) for found in items):
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                f"{node.target} gives results of which some are no tensors",
-                where=source_location(node),
-                hint="run this function eagerly",
-            )
-        results.extend(items)
-    return results
+    if isinstance(value, torch.Tensor):
+        return [value]
+    returned: list[Any] = []
+    for item in value if isinstance(value, (list, tuple)) else [value]:
+        returned.extend(item if isinstance(item, (list, tuple)) else [item])
+    return returned
 
 
 def _schema_name(target: torch._ops.OpOverload) -> str:

@@ -106,11 +106,20 @@ def test_an_encoder_layer_with_dropout(runtime: str) -> None:
     check(lambda layer, x: layer(x), (layer, leaf(2, 3, 8)), runtime=runtime)
 
 
-def test_a_convolution_runs_its_backward_eagerly(runtime: str) -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
-    call = (module, torch.randn(2, 3, 8, 8))
-    with pytest.warns(UserWarning, match="_backward' runs eagerly: .*convolution_backward"):
-        check(lambda module, x: module(x), call, runtime=runtime, may_fall_back=True)
+@pytest.mark.parametrize(
+    ("module", "sizes"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (2, 3, 8, 8)),
+        (nn.GroupNorm(2, 4, affine=False), (2, 4, 6)),
+        (nn.LayerNorm(6, bias=False), (3, 6)),
+        (nn.ConvTranspose1d(3, 4, 3), (2, 3, 8)),
+    ],
+)
+def test_operators_that_leave_gradients_out(
+    module: nn.Module, sizes: tuple[int, ...], runtime: str
+) -> None:
+    for x in (torch.randn(sizes), leaf(*sizes)):
+        check(lambda module, x: module(x).sin(), (module, x), runtime=runtime)
 
 
 def test_training_steps(runtime: str) -> None:
