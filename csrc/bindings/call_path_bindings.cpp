@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bindings/backward_plan.h"
 #include "bindings/compiled_function.h"
 #include "bindings/compiled_program.h"
 #include "bindings/program_bindings.h"
@@ -13,7 +14,6 @@
 #include "passes/memory_plan_report.h"
 #include "runtime/output_allocator.h"
 #include "runtime/torch_types.h"
-#include "support/knobs.h"
 
 namespace py = pybind11;
 
@@ -32,7 +32,7 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
-    const py::object& row_guard) {
+    const py::object& row_guard, std::shared_ptr<BackwardPlan> backward) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -47,6 +47,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.runtime = runtime_from_python(runtime);
   options.reuse_outputs = reuse_outputs;
   options.row_guard = row_guard.ptr();
+  options.backward = std::move(backward);
   return std::make_shared<Specialization>(options);
 }
 
@@ -132,11 +133,9 @@ py::object run_program(CompiledProgram& program, const py::sequence& arguments,
   const std::vector<Value*>& inputs = program.program().inputs();
   ProgramRow& row = checked_row(program, arguments);
   const RuntimeChoice choice = runtime_from_python(runtime);
-  const bool evaluator = choice == RuntimeChoice::kEvaluator ||
-                         (choice == RuntimeChoice::kKnob && !host_ir_jit_enabled());
   ProgramCall call(program, row);
   for (size_t i = 0; i < inputs.size(); ++i) add_input(call, *inputs[i], arguments[i]);
-  if (!call.run(evaluator ? program.evaluator_main(row) : program.jit_main())) {
+  if (!call.run(program.main(choice, row))) {
     throw py::error_already_set();
   }
   py::list outputs;
@@ -212,6 +211,28 @@ void bind_call_path(py::module_& module) {
             return timings;
           },
           "Milliseconds of each pass and of LLVM's stages.");
+  py::class_<BackwardPlan, std::shared_ptr<BackwardPlan>>(
+      module, "BackwardPlan",
+      "How gradients are computed. 'Result k' is output k of the forward program, 'input i' its\n"
+      "input i. saved: ('input', i) or ('result', k). inputs, one per input of the backward "
+      "program:\n"
+      "('saved', position), ('tangent', result) or a constant. gradients, one per forward input: "
+      "an\n"
+      "output of the backward program or None. again(inputs, tangents): the gradients, with a "
+      "graph.")
+      .def(py::init([](std::shared_ptr<CompiledProgram> forward,
+                       std::shared_ptr<CompiledProgram> backward, int64_t num_results,
+                       std::vector<bool> differentiable, const py::sequence& saved,
+                       const py::sequence& inputs, const py::sequence& gradients,
+                       const py::object& again, const std::optional<std::string>& runtime) {
+             return std::make_shared<BackwardPlan>(
+                 std::move(forward), std::move(backward), num_results, std::move(differentiable),
+                 saved, inputs, gradients, again, runtime_from_python(runtime));
+           }),
+           py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
+           py::arg("differentiable"), py::arg("saved"), py::arg("inputs"), py::arg("gradients"),
+           py::arg("again") = py::none(), py::arg("runtime") = py::none())
+      .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",
       "A compiled program with everything that has to hold for it to answer a call.\n\n"
@@ -231,8 +252,10 @@ void bind_call_path(py::module_& module) {
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
-           py::arg("reuse_outputs") = false, py::arg("row_guard") = py::none())
-      .def_property_readonly("program", &Specialization::program);
+           py::arg("reuse_outputs") = false, py::arg("row_guard") = py::none(),
+           py::arg("backward") = py::none())
+      .def_property_readonly("program", &Specialization::program)
+      .def_property_readonly("backward", &Specialization::backward);
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
   module.def(

@@ -3,6 +3,7 @@
 
 #include "passes/pipeline.h"
 #include "support/check.h"
+#include "support/knobs.h"
 
 namespace hostjit {
 
@@ -27,8 +28,15 @@ void CompiledProgram::begin_timing() {
   jit_main_ = timed_->main();
 }
 
+MainFunction CompiledProgram::main(RuntimeChoice runtime, ProgramRow& row) {
+  const bool evaluator = runtime == RuntimeChoice::kEvaluator ||
+                         (runtime == RuntimeChoice::kKnob && !host_ir_jit_enabled());
+  return evaluator ? evaluator_main(row) : jit_main();
+}
+
 MainFunction CompiledProgram::evaluator_main(ProgramRow& row) {
   if (jit_main_ != module_->main()) return jit_main_;
+  const std::lock_guard<std::mutex> lock(evaluator_mutex_);
   if (row.state().evaluator() == nullptr) {
     row.set_evaluator(std::make_unique<Evaluator>(rows_ ? rows_->program_of(row) : program_.clone(),
                                                   module_->packed_kernels()));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,9 @@
 #include "runtime/program_state.h"
 
 namespace hostjit {
+
+// Which runtime a call runs on.
+enum class RuntimeChoice { kKnob, kJit, kEvaluator };
 
 // A Host IR program made runnable by both runtimes: after the passes, with its compiled code, its
 // evaluators and its rows. Calls from several threads that hold the GIL are fine.
@@ -39,7 +43,8 @@ class CompiledProgram {
     return timed_ ? timed_->node_times() : std::span<int64_t>();
   }
 
-  // The evaluator of a row is made when it is first asked for.
+  MainFunction main(RuntimeChoice runtime, ProgramRow& row);
+  // The evaluator of a row is made when it is first asked for. Needs no GIL.
   MainFunction evaluator_main(ProgramRow& row);
 
  private:
@@ -51,6 +56,7 @@ class CompiledProgram {
   std::unique_ptr<ProgramState> state_;  // with symbols: what the rows share
   std::unique_ptr<ProgramRows> rows_;
   std::unique_ptr<ProgramRow> only_row_;
+  std::mutex evaluator_mutex_;
   MainFunction jit_main_ = nullptr;
 };
 

@@ -2,13 +2,13 @@
 #include "bindings/program_call.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <bit>
 #include <string>
 
 #include "bindings/python_error.h"
 #include "runtime/frame_storage.h"
+#include "runtime/tensor_header.h"
 #include "support/check.h"
 
 namespace hostjit {
@@ -47,17 +47,6 @@ PyObject* set_recorded_error(Frame* frame) {
   END_HANDLE_TH_ERRORS
 }
 
-// As TensorImpl::data(), without its virtual calls where the tensor has a storage.
-const void* first_element(const c10::TensorImpl* impl) {
-  const c10::Storage& storage = impl->unsafe_storage();
-  if (!storage) [[unlikely]]
-    return impl->data();
-  const auto* base = static_cast<const char*>(storage.unsafeGetStorageImpl()->data());
-  const int64_t offset = impl->storage_offset();
-  if (offset == 0 || base == nullptr) return base;
-  return base + offset * static_cast<int64_t>(impl->itemsize());
-}
-
 void add_note(const std::string& note) {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
@@ -72,59 +61,63 @@ void add_note(const std::string& note) {
   PyErr_Restore(type, value, traceback);
 }
 
+// The evaluator makes views by PyTorch's operators: to autograd, which is off meanwhile, results
+// would be views that nobody may write. As headers of their own they are what compiled code makes.
+void hide_views(std::vector<at::Tensor>& tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const at::Tensor tensor = tensors[i];
+    if (!tensor.is_view()) [[likely]]
+      continue;
+    const at::Tensor header = alias_of(tensor, tensor.sizes(), tensor.strides(), /*offset=*/0);
+    for (at::Tensor& other : tensors) {
+      if (other.is_same(tensor)) other = header;
+    }
+  }
+}
+
 }  // namespace
 
 ProgramCall::ProgramCall(const CompiledProgram& program, ProgramRow& row)
-    : program_(program), row_(row), frame_(row.take_frame()) {
-  const size_t num_inputs = program.program().inputs().size();
-  // Used by position, within the capacity: inputs_ points into the others.
-  tensors_.reserve(num_inputs);
-  scalars_.reserve(num_inputs);
-  inputs_.reserve(num_inputs + 1);
-  inputs_.data()[0] = frame_;
-}
+    : program_(program),
+      row_(row),
+      frame_(row.take_frame()),
+      arguments_(program.program(), frame_) {}
 
 ProgramCall::~ProgramCall() {
   for (PyObject* output : outputs_) Py_XDECREF(output);
   row_.give_back(frame_);
 }
 
-void ProgramCall::add_tensor(PyObject* tensor) {
-  at::Tensor& value = reinterpret_cast<THPVariable*>(tensor)->cdata;
-  const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
-  const void* data = first_element(impl);
-  HOSTJIT_CHECK(data != nullptr || impl->numel() == 0, "input %",
-                program_.program().inputs()[num_added_]->name(), " of sizes ", impl->sizes(),
-                " has no memory: its storage was resized");
-  // Field by field: a struct on the stack would be copied by loads wider than its stores.
-  TensorArg& argument = tensors_.data()[num_added_];
-  argument.data = const_cast<void*>(data);
-  argument.sizes = impl->sizes().data();
-  argument.strides = impl->strides().data();
-  argument.tensor = &value;
-  inputs_.data()[++num_added_] = &argument;
-}
-
-void ProgramCall::add_index(int64_t value) {
-  scalars_.data()[num_added_] = value;
-  inputs_.data()[num_added_ + 1] = &scalars_.data()[num_added_];
-  ++num_added_;
-}
-
-void ProgramCall::add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
-
 void ProgramCall::keep_outputs(KeptTensors& kept) { FrameStorage::of(frame_).kept = &kept; }
 
 bool ProgramCall::run(MainFunction main) {
-  const size_t num_outputs = program_.program().outputs().size();
-  c10::SmallVector<void*, 8> raw;
-  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
-  void* const* inputs = inputs_.data() + 1;
-  if (call_main(row_, main, inputs, raw.data()) != 0) {
-    set_error();
-    return false;
+  RawOutputs raw;
+  return run_raw(main, raw) && wrap_outputs(raw.data());
+}
+
+bool ProgramCall::run(MainFunction main, std::vector<at::Tensor>& tensors) {
+  RawOutputs raw;
+  if (!run_raw(main, raw)) return false;
+  tensors.reserve(raw.size());
+  for (void* output : raw) tensors.push_back(owned_tensor(output));
+  hide_views(tensors);
+  return true;
+}
+
+bool ProgramCall::wrap(const std::vector<at::Tensor>& tensors, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    outputs_.push_back(THPVariable_Wrap(tensors[i]));
+    if (outputs_.back() == nullptr) return false;
   }
-  return wrap_outputs(raw.data());
+  return true;
+}
+
+bool ProgramCall::run_raw(MainFunction main, RawOutputs& raw) {
+  const size_t num_outputs = program_.program().outputs().size();
+  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
+  if (call_main(row_, main, arguments_.inputs(), raw.data()) == 0) return true;
+  set_error();
+  return false;
 }
 
 bool ProgramCall::wrap_outputs(void* const* raw) {
@@ -133,9 +126,7 @@ bool ProgramCall::wrap_outputs(void* const* raw) {
   for (size_t i = 0; i < values.size(); ++i) {
     PyObject* output = nullptr;
     if (values[i]->is_tensor()) {
-      auto impl = c10::intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>::reclaim(
-          static_cast<c10::TensorImpl*>(raw[i]));
-      output = THPVariable_Wrap(at::TensorBase(std::move(impl)));
+      output = THPVariable_Wrap(owned_tensor(raw[i]));
     } else if (std::holds_alternative<F64Type>(values[i]->type())) {
       output = PyFloat_FromDouble(std::bit_cast<double>(raw[i]));
     } else if (std::holds_alternative<BoolType>(values[i]->type())) {

@@ -3,8 +3,12 @@
 
 #include <Python.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <vector>
 
 #include "bindings/compiled_program.h"
+#include "bindings/program_arguments.h"
 #include "runtime/kept_tensors.h"
 
 namespace hostjit {
@@ -19,11 +23,10 @@ class ProgramCall {
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
 
-  // The next input. `tensor` is a torch.Tensor that outlives the call. Throws Error when its
-  // storage was emptied: eager reads through the null pointer.
-  void add_tensor(PyObject* tensor);
-  void add_index(int64_t value);
-  void add_f64(double value);
+  // The next input. `tensor` is a torch.Tensor that outlives the call.
+  void add_tensor(PyObject* tensor) { arguments_.add_tensor(THPVariable_Unpack(tensor)); }
+  void add_index(int64_t value) { arguments_.add_index(value); }
+  void add_f64(double value) { arguments_.add_f64(value); }
 
   // Lets the call write its outputs into the tensors kept, and keep those that it makes. `kept`
   // outlives this object's last run.
@@ -33,21 +36,24 @@ class ProgramCall {
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.
   bool run(MainFunction main);
+  // The same for a program whose outputs are tensors: they become `tensors`, no Python objects.
+  bool run(MainFunction main, std::vector<at::Tensor>& tensors);
+  // Makes the first `count` of the tensors that run() gave the outputs.
+  bool wrap(const std::vector<at::Tensor>& tensors, size_t count);
 
-  // One owned Python object per program output, after run() returned true.
+  // One owned Python object per program output, after run() or wrap() returned true.
   PyObject* const* outputs() const { return outputs_.data(); }
 
  private:
+  using RawOutputs = c10::SmallVector<void*, 8>;
+  bool run_raw(MainFunction main, RawOutputs& raw);
   bool wrap_outputs(void* const* raw);
   void set_error();
 
   const CompiledProgram& program_;
   ProgramRow& row_;
   Frame* frame_;
-  c10::SmallVector<TensorArg, 16> tensors_;
-  c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
-  c10::SmallVector<void*, 17> inputs_;     // the frame, then one pointer per input
-  size_t num_added_ = 0;                   // inputs so far
+  ProgramArguments arguments_;
   c10::SmallVector<PyObject*, 8> outputs_;
 };
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/specialization.h"
 
+#include <ATen/core/grad_mode.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
+#include "bindings/backward_node.h"
 #include "bindings/program_call.h"
 #include "support/check.h"
-#include "support/knobs.h"
 
 namespace py = pybind11;
 
@@ -19,11 +21,13 @@ namespace {
 // Beyond so many the guard is asked again.
 constexpr size_t kMostVerdicts = 4096;
 
-std::vector<InputBinding> make_bindings(PyObject* description, size_t num_inputs,
+// Without a program the bindings are tensors to guard, and leaves.
+std::vector<InputBinding> make_bindings(PyObject* description, const CompiledProgram* program,
                                         size_t num_leaves) {
   const PyRef items = PyRef::steal(PySequence_Fast(description, "bindings is no sequence"));
   HOSTJIT_CHECK(items, "specialization: bindings is no sequence");
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get()));
+  const size_t num_inputs = program ? program->program().inputs().size() : count;
   HOSTJIT_CHECK(count == num_inputs, "specialization: ", count, " bindings for ", num_inputs,
                 " program inputs");
   std::vector<InputBinding> bindings(count);
@@ -94,6 +98,18 @@ std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) 
   return same_as;
 }
 
+bool needs_gradient(PyObject* tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
+
+bool any_needs_gradient(const std::vector<PyObject*>& leaves) {
+  return std::ranges::any_of(leaves, needs_gradient);
+}
+
+bool any_needs_gradient(const std::vector<InputBinding>& bindings) {
+  return std::ranges::any_of(bindings, [](const InputBinding& binding) {
+    return binding.tensor && needs_gradient(binding.tensor.get());
+  });
+}
+
 }  // namespace
 
 Specialization::Specialization(const Options& options)
@@ -101,8 +117,7 @@ Specialization::Specialization(const Options& options)
       arguments_(options.args, options.kwargs),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
-      bindings_(make_bindings(options.bindings, program_ ? program_->program().inputs().size() : 0,
-                              num_leaves_)),
+      bindings_(make_bindings(options.bindings, program_.get(), num_leaves_)),
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
               static_cast<Py_ssize_t>(num_leaves_)),
@@ -114,7 +129,11 @@ Specialization::Specialization(const Options& options)
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
-      row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)) {
+      row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)),
+      backward_(options.backward),
+      hides_gradients_(
+          at::GradMode::is_enabled() &&
+          (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))) {
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
@@ -171,7 +190,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
   try {
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
-    bindings_ = make_bindings(py::object(renewed[1]).ptr(), bindings_.size(), num_leaves_);
+    bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
     if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
@@ -269,11 +288,30 @@ bool Specialization::run_reusing(ProgramCall& call, MainFunction main, const Lea
   return true;
 }
 
+bool Specialization::run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves) {
+  std::optional<at::NoGradGuard> no_grad;
+  if (hides_gradients_) no_grad.emplace();
+  return reused_ ? run_reusing(call, main, leaves) : call.run(main);
+}
+
+bool Specialization::run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves) {
+  std::vector<at::Tensor> outputs;
+  {
+    const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    if (!call.run(main, outputs)) return false;
+  }
+  c10::SmallVector<const at::Tensor*, 16> inputs;
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    inputs.push_back(&THPVariable_Unpack(input(i, leaves)));
+  }
+  attach_backward(backward_, {inputs.data(), inputs.size()}, outputs);
+  return call.wrap(outputs, backward_->num_results);
+}
+
 PyObject* Specialization::run(const Leaves& leaves) {
-  const bool evaluator = runtime_ == RuntimeChoice::kEvaluator ||
-                         (runtime_ == RuntimeChoice::kKnob && !host_ir_jit_enabled());
   ProgramRow& row = *leaves.row;
-  const MainFunction main = evaluator ? program_->evaluator_main(row) : program_->jit_main();
+  const MainFunction main = program_->main(runtime_, row);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
   if (row.takes_long()) {
@@ -282,7 +320,9 @@ PyObject* Specialization::run(const Leaves& leaves) {
   }
   ProgramCall call(*program_, row);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
-  if (!(reused_ ? run_reusing(call, main, leaves) : call.run(main))) return nullptr;
+  const bool ok =
+      backward_ ? run_for_training(call, main, leaves) : run_for_inference(call, main, leaves);
+  if (!ok) return nullptr;
   return output_.build(call.outputs(), leaves.data());
 }
 

@@ -18,10 +18,8 @@
 
 namespace hostjit {
 
+struct BackwardPlan;
 class ProgramCall;
-
-// Which runtime a specialization runs on.
-enum class RuntimeChoice { kKnob, kJit, kEvaluator };
 
 // One input of the program: a tensor leaf of the arguments, or a tensor held by reference.
 struct InputBinding {
@@ -51,6 +49,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // callable(sizes) -> bool or None: whether the program, which has symbols, may answer calls
     // with these values of its input symbols. Asked once for each.
     PyObject* row_guard = nullptr;
+    std::shared_ptr<BackwardPlan> backward;  // null: no result needs a gradient
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -72,11 +71,15 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   int traverse(visitproc visit, void* arg) const;
 
   const std::shared_ptr<CompiledProgram>& program() const { return program_; }
+  // How its gradients are computed, or null.
+  const std::shared_ptr<BackwardPlan>& backward() const { return backward_; }
 
  private:
   // Same-object and shared-storage relations of the tensors that the capture relied on.
   bool aliasing_holds(const Leaves& leaves) const;
   PyObject* input(size_t i, const Leaves& leaves) const;
+  bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
+  bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
   // Leaves the sizes of inputs with symbols to the rows.
@@ -104,6 +107,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   PyRef row_guard_;
   std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
   uint64_t last_row_ = 0;                                      // id of one that was accepted
+  std::shared_ptr<BackwardPlan> backward_;
+  // Some input needs a gradient: operators that the program calls must not notice.
+  bool hides_gradients_;
 };
 
 }  // namespace hostjit

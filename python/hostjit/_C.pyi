@@ -107,6 +107,23 @@ class CompiledProgram:
     def end_timing(self) -> None: ...
     def take_node_times(self) -> list[int]: ...
 
+class BackwardPlan:
+    def __init__(
+        self,
+        *,
+        forward: CompiledProgram,
+        backward: CompiledProgram,
+        num_results: int,
+        differentiable: Sequence[bool],
+        saved: Sequence[tuple[str, int]],
+        inputs: Sequence[tuple[str, int] | torch.Tensor],
+        gradients: Sequence[int | None],
+        again: Callable[..., Sequence[torch.Tensor | None]] | None = None,
+        runtime: str | None = None,
+    ) -> None: ...
+    @property
+    def program(self) -> CompiledProgram: ...
+
 class Specialization:
     def __init__(
         self,
@@ -124,9 +141,12 @@ class Specialization:
         runtime: str | None = None,
         reuse_outputs: bool = False,
         row_guard: Callable[[tuple[int, ...]], bool] | None = None,
+        backward: BackwardPlan | None = None,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...
+    @property
+    def backward(self) -> BackwardPlan | None: ...
 
 class CompiledFunction:
     def __init__(self, function: Callable[..., Any], owner: Any) -> None: ...

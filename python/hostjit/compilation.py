@@ -7,7 +7,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from hostjit.capture.dynamic_dims import DynamicDims, GuardError
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.inspection import Inspection
+
+if TYPE_CHECKING:
+    from hostjit.capture.program import CapturedProgram
 
 __all__ = ["Compilation", "ProgramCompilation"]
 
@@ -80,14 +83,6 @@ class Compilation(Inspection):
                 f"HOSTJIT_ENABLE=recompile_limit({4 * limit})",
             )
             return None
-        if torch.is_grad_enabled() and _needs_grad(self.target, args, kwargs):
-            return self._run_eagerly(
-                args,
-                kwargs,
-                "autograd",
-                "needs gradients and runs eagerly: training is not compiled yet. Call it under "
-                "torch.no_grad() or torch.inference_mode() for the compiled program",
-            )
         try:
             return self._compile(args, kwargs)
         except CaptureError as error:
@@ -120,7 +115,7 @@ class Compilation(Inspection):
     ) -> _C.Specialization | None:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
-        from hostjit.specialize import make_specialization
+        from hostjit.specialize import describe_backward, make_specialization
 
         captured = capture(self.target, args, kwargs, dims)
         if captured.depends_on_storage_offset:
@@ -129,17 +124,47 @@ class Compilation(Inspection):
             )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
+        if captured.composed:
+            self._count += 1
+            composed = self._compose(captured, args, kwargs)
+            return make_specialization(
+                captured, None, self.target, args, kwargs, self.runtime, composed=composed
+            )
+        plan = None
         try:
             with captured.no_more_guards():
                 program = _C.CompiledProgram(lower(captured.graph, captured.name))
+            if captured.backward is not None:
+                graph = captured.backward.graph_module.graph
+                backward = _C.CompiledProgram(lower(graph, f"{captured.name}_backward"))
+                plan = describe_backward(captured.backward, program, backward, self.runtime)
         except Exception as error:
             # Whatever went wrong, eager is right.
             raise CaptureError(CaptureFailure.INTERNAL, f"compiling it raised {error!r}") from error
         self._count += 1
         self._latest = program
         return make_specialization(
-            captured, program, self.target, args, kwargs, self.runtime, self.reuse_outputs
+            captured, program, self.target, args, kwargs, self.runtime, self.reuse_outputs, plan
         )
+
+    def _compose(
+        self, captured: CapturedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """Compile a graph whose gradients need what AOTAutograd does around its graphs."""
+        from hostjit.backend.options import Options
+        from hostjit.backend.training import compile_with_backward
+        from hostjit.capture.arguments import tensor_leaves
+        from hostjit.capture.joint import static_tracing
+        from hostjit.capture.program import ArgumentLeaf
+
+        options = Options(runtime=self.runtime, fallback=self.fallback)
+        leaves = tensor_leaves(args, kwargs)
+        inputs = [
+            leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
+            for binding in captured.inputs
+        ]
+        with static_tracing(inputs) as examples:
+            return compile_with_backward(captured.graph_module, examples, captured.name, options)
 
     def _run_eagerly(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
@@ -230,16 +255,6 @@ def _arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except ValueError:  # builtins without a signature
         return True
     return True
-
-
-def _needs_grad(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    from hostjit.capture.arguments import tensor_leaves
-
-    module = getattr(target, "__self__", target)
-    if isinstance(module, torch.nn.Module):
-        if any(parameter.requires_grad for parameter in module.parameters()):
-            return True
-    return any(leaf.requires_grad for leaf in tensor_leaves(args, kwargs))
 
 
 def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

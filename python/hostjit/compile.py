@@ -48,7 +48,8 @@ def compile(
 
     Nothing happens until the first call; each new signature (structure, dtypes, sizes, strides,
     devices, constants, modes) makes a specialization. Parameters and buffers are read at every
-    call. Calls that need autograd run eagerly, and say so once.
+    call. Where eager would record a graph for gradients, so does the compiled call: one node, which
+    runs a compiled backward pass.
 
     Args:
         target: a function, nn.Module, method, fusion built by hand as a `torch.fx.Graph`,
@@ -62,7 +63,7 @@ def compile(
             ones where that is not safe: when an input shares memory with the last result, when
             the last result was resized, given other memory or a gradient, and when another thread
             called last. Views of a result, NumPy's too, see the next one. Results of ATen calls
-            are new tensors as ever.
+            and results that need a gradient are new tensors as ever.
         dynamic: compile for any size of all dims of tensor arguments (True), of marked ones only
             (False), or also of those that turn out to vary (None): at the second size of a dim.
             Sizes 0 and 1, and what the program cannot do for any size, have programs of their own.

@@ -12,22 +12,36 @@ from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
 from hostjit.capture import outputs as capture_outputs
 from hostjit.capture import watches
+from hostjit.capture.backward import Backward, InputKept, ResultKept, SavedTensor, Tangent
 from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
 from hostjit.capture.size_guard import size_guard
 
-__all__ = ["describe_inputs", "describe_output", "make_specialization"]
+__all__ = ["describe_backward", "describe_inputs", "describe_output", "make_specialization"]
 
 
 def make_specialization(
     captured: CapturedProgram,
-    program: _C.CompiledProgram,
+    program: _C.CompiledProgram | None,
     target: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     runtime: str | None,
     reuse_outputs: bool = False,
+    backward: _C.BackwardPlan | None = None,
+    composed: Callable[..., Sequence[torch.Tensor]] | None = None,
 ) -> _C.Specialization:
-    """Return the specialization that answers calls like (args, kwargs) of `target` with `program`.
+    """Return the specialization that answers calls like (args, kwargs).
+
+    Args:
+        captured: what was captured of the call.
+        program: its graph; None with `composed`.
+        target: what was captured.
+        args: the positional arguments of the call.
+        kwargs: its keyword arguments.
+        runtime: as of `hostjit.compile`.
+        reuse_outputs: as of `hostjit.compile`; not with gradients.
+        backward: how gradients are computed, if results need them.
+        composed: runs the graph instead of `program`.
 
     Raises hostjit.Error when the captured description does not fit the program.
     """
@@ -35,7 +49,14 @@ def make_specialization(
     checked: CheckedCall | None = None
     output: tuple[Any, ...] = ("object", None)
     if captured.needs_bytecode:
-        graph = compiled_graph(captured, program, args, kwargs, runtime)
+        graph = composed
+        if graph is None:
+            assert program is not None
+            graph = (
+                compiled_graph(captured, program, args, kwargs, runtime)
+                if backward is None
+                else _flat_training(captured, program, backward, runtime)
+            )
         route = captured.bytecode.bind(graph)
         # Written inputs have to be known before the call: see `mutated`.
         if captured.guards.check_every_call and not captured.mutated_inputs:
@@ -45,6 +66,7 @@ def make_specialization(
         output = describe_output(captured.output_spec)
     symbolic: dict[str, Any] = {}
     if captured.environment is not None:
+        assert program is not None
         symbolic["row_guard"] = size_guard(captured.environment, program.symbols)
 
     def watch() -> list[tuple[Any, ...]]:
@@ -67,8 +89,38 @@ def make_specialization(
         mutated=list(captured.mutated_inputs),
         route=route,
         runtime=runtime,
-        reuse_outputs=reuse_outputs,
+        reuse_outputs=reuse_outputs and backward is None,
+        backward=backward,
         **symbolic,
+    )
+
+
+def describe_backward(
+    backward: Backward,
+    forward_program: _C.CompiledProgram,
+    program: _C.CompiledProgram,
+    runtime: str | None,
+) -> _C.BackwardPlan:
+    """Return the plan by which `program` computes the gradients of `forward_program`."""
+
+    def describe(source: SavedTensor | Tangent | torch.Tensor) -> Any:
+        if isinstance(source, SavedTensor):
+            return ("saved", source.position)
+        return ("tangent", source.result) if isinstance(source, Tangent) else source
+
+    return _C.BackwardPlan(
+        forward=forward_program,
+        backward=program,
+        num_results=len(backward.differentiable),
+        differentiable=list(backward.differentiable),
+        saved=[
+            ("input" if isinstance(kept, InputKept) else "result", kept.index)
+            for kept in backward.saved
+        ],
+        inputs=[describe(source) for source in backward.inputs],
+        gradients=list(backward.gradients),
+        again=backward.again,
+        runtime=runtime,
     )
 
 
@@ -102,6 +154,45 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
             return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
         case watches.TensorState():
             return ("tensor", entry.tensor)
+
+
+def _flat_training(
+    captured: CapturedProgram,
+    program: _C.CompiledProgram,
+    plan: _C.BackwardPlan,
+    runtime: str | None,
+) -> Callable[..., Sequence[torch.Tensor]]:
+    """Return what takes the graph's inputs and returns its results, with their gradients."""
+    backward, count = captured.backward, captured.dynamo_input_count
+    assert backward is not None
+    constants = describe_inputs(captured.inputs[count:])
+    output = (
+        "tuple",
+        [
+            ("output" if isinstance(place, ResultKept) else "argument", place.index)
+            for place in backward.results
+        ],
+    )
+
+    class Flat:
+        def specialize(
+            self, _: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> _C.Specialization:
+            return _C.Specialization(
+                args=args,
+                kwargs=kwargs,
+                program=program,
+                bindings=[*range(count), *constants],
+                output=output,
+                mutated=list(captured.mutated_inputs),
+                runtime=runtime,
+                backward=plan,
+            )
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("the inputs of a graph do not fit it")
+
+    return _C.CompiledFunction(never, Flat())
 
 
 def _new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:

@@ -11,14 +11,24 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
+from hostjit.capture.backward import Backward, ResultKept, trace_halves
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
 from hostjit.capture.dynamo import DynamoCapture, capture_lock, function_modes, run_dynamo
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.gradients import needs_backward
 from hostjit.capture.guards import Guards
+from hostjit.capture.joint import CannotSplitError, split
 from hostjit.capture.output_inference import CannotRebuildError
-from hostjit.capture.outputs import ConstantOutput, Output
+from hostjit.capture.outputs import (
+    ArgumentOutput,
+    BoundOutput,
+    ConstantOutput,
+    GraphOutput,
+    Output,
+    map_outputs,
+)
 from hostjit.capture.program import (
     ArgumentLeaf,
     BoundTensor,
@@ -26,6 +36,7 @@ from hostjit.capture.program import (
     CapturedProgram,
     InputBinding,
 )
+from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.traced_graph import source_location, storage_of
 from hostjit.capture.unused import drop_unused
@@ -39,7 +50,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     dynamic: DynamicDims | None = None,
 ) -> CapturedProgram:
-    """Capture one call of a callable as a functional ATen program, for inference.
+    """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
     Nothing of the user's code runs on real tensors and nothing of the user's is changed. The
     program is valid for calls that match its `argument_spec`, as long as its `guards` hold, under
@@ -72,8 +83,17 @@ def _capture(
     spec, leaves = describe_arguments(args, kwargs)
     with marked(leaves, dynamic):
         traced = run_dynamo(target, args, kwargs)
-    _check_results(traced)
-    graph = _trace(traced)
+    module = traced.graph_module
+    backward: Backward | None = None
+    composed = False
+    if module is not None and _is_training(traced):
+        if dynamic:
+            raise refusal("gradients are wanted, which are compiled for each shape")
+        graph, backward = _trace_with_backward(module, traced.inputs)
+        composed = backward is None
+    else:
+        _check_results(traced)
+        graph = _trace(traced)
     inputs = _bind_inputs(traced, graph, leaves)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
@@ -81,7 +101,7 @@ def _capture(
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
-    if not reason:
+    if not reason and not composed:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)
         except CannotRebuildError as error:
@@ -102,11 +122,16 @@ def _capture(
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=_is_random(graph.graph_module.graph),
         environment=_environment(traced, graph, output_spec) if dynamic else None,
+        backward=backward,
+        composed=composed,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
     )
     if output_spec is not None:
-        _drop_unused(program, output_spec)
+        if backward is None:
+            _drop_unused(program, output_spec)
+        else:
+            program.output_spec = _over_results(output_spec, backward, inputs)
     return program
 
 
@@ -135,6 +160,47 @@ def _has_number(output: Output) -> bool:
         return isinstance(output.value, (int, float, complex, torch.Size))
     items = getattr(output, "items", ())
     return any(_has_number(item) for item in items)
+def _is_training(traced: DynamoCapture) -> bool:
+    assert traced.graph_module is not None
+    return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
+
+
+def _trace_with_backward(
+    module: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> tuple[FunctionalGraph, Backward | None]:
+    """Return the forward graph and its backward, or Dynamo's graph and None."""
+    for value in inputs:
+        check_tensor(value, "an input")
+    try:
+        with function_modes:
+            joint = split(module, inputs)
+            graph, backward = trace_halves(module, inputs, joint)
+    except CannotSplitError:
+        return FunctionalGraph(module, list(inputs), len(inputs), ()), None
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+    if not graph.mutated and not _is_random(graph.graph_module.graph):
+        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
+        again = second_derivatives(module, wanted)
+        backward = dataclasses.replace(backward, again=again)
+    return graph, backward
+
+
+def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBinding]) -> Output:
+    """Return the spec over the results of the forward graph, where it was over Dynamo's."""
+
+    def replace(output: GraphOutput) -> Output:
+        place = backward.results[output.index]
+        if isinstance(place, ResultKept):
+            return GraphOutput(place.index)
+        binding = inputs[place.index]
+        if isinstance(binding, ArgumentLeaf):
+            return ArgumentOutput(binding.index)
+        return BoundOutput(binding.tensor)
+
+    return map_outputs(spec, replace)
 
 
 def _trace(traced: DynamoCapture) -> FunctionalGraph:

@@ -42,6 +42,7 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     if (
         "Observed exception" in text
         or "TypeError when making fake tensor call" in text
+        or "modified by an inplace operation" in text
         or isinstance(error, (exc.TorchRuntimeError, IndexError))
     ):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"

@@ -39,7 +39,7 @@ from hostjit.capture.traced_graph import (
     storage_of,
 )
 
-__all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
+__all__ = ["KEPT_OPERATORS", "FunctionalGraph", "may_write", "trace_functional"]
 
 aten = torch.ops.aten
 
@@ -296,7 +296,7 @@ def _tensor_attributes(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
 
 def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
     """Inputs that share memory are fine unless one is written: functionalisation can't see it."""
-    if not any(_may_write(node) for node in module.graph.nodes):
+    if not any(may_write(node) for node in module.graph.nodes):
         return
     seen: dict[int, torch.Tensor] = {}
     for tensor in inputs:
@@ -310,7 +310,7 @@ def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]
         seen[storage] = tensor
 
 
-def _may_write(node: torch.fx.Node) -> bool:
+def may_write(node: torch.fx.Node) -> bool:
     """Tell whether a node of Dynamo's graph may change a tensor; cheap, and errs to yes."""
     if node.op in ("placeholder", "output", "get_attr"):
         return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capture.backward import Backward
 from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
@@ -118,6 +119,10 @@ class CapturedProgram:
             `TensorFacts.storage_offset` has to be compared too.
         random: the program draws random numbers.
         environment: of the symbols in sizes; None when all sizes are known.
+        backward: how gradients are computed, when results need them; then the graph's results are
+            the user's, which `output_spec` is over, and after those what is kept.
+        composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
+            Dynamo's own, to be split by AOTAutograd and called by the bytecode, at every call.
     """
 
     name: str
@@ -135,6 +140,8 @@ class CapturedProgram:
     depends_on_storage_offset: bool
     random: bool
     environment: ShapeEnv | None
+    backward: Backward | None
+    composed: bool
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
     _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 

@@ -15,7 +15,6 @@ from torch.fx import Graph, Node
 
 from hostjit import _C
 from hostjit.lowering.context import LoweringContext
-from hostjit.lowering.types import tensor_type
 
 __all__ = ["CONTROL_RULES"]
 
@@ -113,7 +112,7 @@ def _slice(
             "arguments": [_C.Operand(0), 0, _C.Operand(1)],
             "aliases": [0],
         },
-        [tensor_type(shape.select(0, 0))],
+        [context.indices.type_of(shape.select(0, 0))],
     )
     return value
 

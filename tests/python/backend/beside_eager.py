@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a function eagerly and through torch.compile, and compares all that can be seen of it."""
+"""Calls a function eagerly and compiled, and compares all that can be seen of it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ def check(
     *calls: tuple[Any, ...],
     runtime: str,
     may_fall_back: bool = False,
+    compile: Callable[..., Any] | None = None,
     **arguments: Any,
 ) -> None:
     """Make the calls on copies of their arguments, in the grad mode of the caller.
 
+    Compiled is by torch.compile, or by what `compile(function, runtime=..., fallback=...)` does.
     Compared are results, their strides, aliases and gradients, and what became of the arguments.
     Nothing may run eagerly unless `may_fall_back`.
     """
     options = {"runtime": runtime, "fallback": may_fall_back}
-    compiled = torch.compile(function, backend="hostjit", options=options, **arguments)
+    if compile is None:
+        compiled = torch.compile(function, backend="hostjit", options=options, **arguments)
+    else:
+        compiled = compile(function, **options)
     for call in calls:
         eager_call, call = copy.deepcopy(call), copy.deepcopy(call)
         torch.manual_seed(1)

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/backward_node.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "bindings/autograd_node.h"
+#include "bindings/program_arguments.h"
+#include "bindings/second_backward.h"
+#include "support/check.h"
+
+namespace hostjit {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+using Kind = BackwardPlan::Kind;
+
+// A frame of a program for one call, by a thread that need not hold the GIL.
+class TakenFrame {
+ public:
+  explicit TakenFrame(ProgramState& state) : state_(state), frame_(state.take()) {}
+  ~TakenFrame() { state_.give_back(frame_); }
+  TakenFrame(const TakenFrame&) = delete;
+  TakenFrame& operator=(const TakenFrame&) = delete;
+  Frame* get() const { return frame_; }
+
+ private:
+  ProgramState& state_;
+  Frame* frame_;
+};
+
+std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime,
+                            const std::vector<at::Tensor>& inputs) {
+  ProgramRow& row = *program.only_row();
+  const TakenFrame frame(row.state());
+  ProgramArguments arguments(program.program(), frame.get());
+  for (const at::Tensor& input : inputs) arguments.add_tensor(input);
+  c10::SmallVector<void*, 16> raw(program.program().outputs().size(), nullptr);
+  if (program.main(runtime, row)(/*cache_id=*/0, arguments.inputs(), raw.data()) != 0) {
+    ProgramState::rethrow(frame.get());
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(raw.size());
+  for (void* output : raw) outputs.push_back(owned_tensor(output));
+  return outputs;
+}
+
+class Backward final : public torch::autograd::Node {
+ public:
+  explicit Backward(std::shared_ptr<const BackwardPlan> plan) : plan_(std::move(plan)) {}
+
+  std::string name() const override { return "HostjitBackward"; }
+
+  // After the results have this node as their grad_fn.
+  void save(std::span<const at::Tensor* const> inputs, const std::vector<at::Tensor>& outputs) {
+    saved_.reserve(plan_->saved.size());
+    for (const BackwardPlan::Source& source : plan_->saved) {
+      if (source.kind == Kind::kInput) {
+        saved_.emplace_back(*inputs[source.index], /*is_output=*/false);
+      } else {
+        const at::Tensor& output = outputs[source.index];
+        saved_.emplace_back(output, is_result(output, outputs));
+      }
+    }
+  }
+
+  variable_list apply(variable_list&& tangents) override {
+    if (at::GradMode::is_enabled()) return differentiable_gradients(std::move(tangents));
+    return gradients(std::move(tangents));
+  }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable& saved : saved_) saved.reset_data();
+  }
+
+ private:
+  // What is kept may be, or share its header with, a result: then this node is its grad_fn, and to
+  // hold the tensor itself would hold this node.
+  bool is_result(const at::Tensor& output, const std::vector<at::Tensor>& outputs) const {
+    const auto end = outputs.begin() + plan_->num_results;
+    return std::any_of(outputs.begin(), end,
+                       [&](const at::Tensor& result) { return result.is_same(output); });
+  }
+
+  at::Tensor saved(int64_t position) { return saved_[position].unpack(getptr()); }
+
+  at::Tensor input(size_t i, const variable_list& tangents) {
+    const BackwardPlan::Source& source = plan_->inputs[i];
+    if (source.kind == Kind::kConstant) return source.constant;
+    const ExpectedTensor& expected = plan_->expected[i];
+    if (source.kind == Kind::kSaved) {
+      return expected.conform(saved(source.index), "a tensor saved for backward");
+    }
+    const at::Tensor& tangent = tangents[tangent_of(source.index)];
+    if (!tangent.defined()) return expected.zeros();
+    return expected.conform(tangent, "an incoming gradient");
+  }
+
+  // Results without a gradient are no inputs of this node.
+  int64_t tangent_of(int64_t result) const {
+    const auto begin = plan_->differentiable.begin();
+    return std::count(begin, begin + result, true);
+  }
+
+  variable_list gradients(variable_list&& tangents) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<at::Tensor> inputs;
+    {
+      // Saved tensors are unpacked, perhaps by the user's hooks, in the state of the caller.
+      inputs.reserve(plan_->inputs.size());
+      for (size_t i = 0; i < plan_->inputs.size(); ++i) inputs.push_back(input(i, tangents));
+    }
+    tangents.clear();
+    const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const std::vector<at::Tensor> outputs = run(*plan_->program, plan_->runtime, inputs);
+    variable_list gradients;
+    gradients.reserve(plan_->gradients.size());
+    for (const int64_t output : plan_->gradients) gradients.push_back(outputs[output]);
+    return gradients;
+  }
+
+  // With create_graph=True.
+  variable_list differentiable_gradients(variable_list&& tangents) {
+    if (!plan_->again)
+      return without_second_derivatives(*plan_, torch::autograd::edge_list(next_edges()),
+                                        gradients(std::move(tangents)));
+    std::vector<at::Tensor> inputs;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      for (const int64_t position : plan_->inputs_for_again) inputs.push_back(saved(position));
+    }
+    variable_list all = gradients_again(*plan_, inputs, tangents);
+    variable_list gradients;
+    for (const int64_t i : plan_->edges) gradients.push_back(std::move(all[i]));
+    return gradients;
+  }
+
+  std::shared_ptr<const BackwardPlan> plan_;
+  std::vector<SavedVariable> saved_;
+};
+
+}  // namespace
+
+void attach_backward(const std::shared_ptr<const BackwardPlan>& plan,
+                     std::span<const at::Tensor* const> inputs,
+                     const std::vector<at::Tensor>& outputs) {
+  auto node = make_node<Backward>(plan);
+  torch::autograd::edge_list edges;
+  edges.reserve(plan->edges.size());
+  for (const int64_t i : plan->edges) {
+    edges.push_back(torch::autograd::impl::gradient_edge(*inputs[i]));
+  }
+  node->set_next_edges(std::move(edges));
+  for (int64_t i = 0; i < plan->num_results; ++i) {
+    if (!plan->differentiable[i]) continue;
+    at::Tensor result = outputs[i];
+    torch::autograd::create_gradient_edge(result, node);
+  }
+  node->save(inputs, outputs);
+}
+
+}  // namespace hostjit

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/backward_plan.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+using Kind = BackwardPlan::Kind;
+
+// The last owner may be a thread that does not hold the GIL.
+std::shared_ptr<PyObject> share_across_threads(const py::object& object) {
+  if (object.is_none()) return nullptr;
+  return {object.inc_ref().ptr(), [](PyObject* held) {
+            if (!Py_IsInitialized()) return;
+            const py::gil_scoped_acquire gil;
+            Py_DECREF(held);
+          }};
+}
+
+Kind kind_of(const std::string& word) {
+  if (word == "input") return Kind::kInput;
+  if (word == "result") return Kind::kResult;
+  if (word == "saved") return Kind::kSaved;
+  if (word == "tangent") return Kind::kTangent;
+  throw_error(concat("backward: unknown kind '", word,
+                     "', expected input, result, saved, tangent or a tensor"));
+}
+
+BackwardPlan::Source source_from_python(const py::handle& description) {
+  if (THPVariable_Check(description.ptr())) {
+    return {Kind::kConstant, 0, THPVariable_Unpack(description.ptr())};
+  }
+  const auto parts = py::reinterpret_borrow<py::tuple>(description);
+  return {kind_of(parts[0].cast<std::string>()), parts[1].cast<int64_t>(), {}};
+}
+
+void check_position(const char* what, int64_t index, size_t limit) {
+  HOSTJIT_CHECK(index >= 0 && index < static_cast<int64_t>(limit), "backward: ", what, " ", index,
+                " is out of range, there are ", limit);
+}
+
+const TensorType& tensor_type(const Value* value) {
+  HOSTJIT_CHECK(value->is_tensor(), "backward: %", value->name(), " is no tensor");
+  return value->tensor_type();
+}
+
+// The forward value that an input of the backward program is; null for a constant. A tangent has
+// the type of its result, whatever the strides are that it arrives with.
+const Value* value_of(const BackwardPlan& plan, const Program& forward,
+                      BackwardPlan::Source source) {
+  if (source.kind == Kind::kSaved) {
+    check_position("saved", source.index, plan.saved.size());
+    source = plan.saved[source.index];
+  }
+  switch (source.kind) {
+    case Kind::kInput:
+      check_position("input", source.index, forward.inputs().size());
+      return forward.inputs()[source.index];
+    case Kind::kTangent:
+      check_position("tangent", source.index, plan.differentiable.size());
+      HOSTJIT_CHECK(plan.differentiable[source.index], "backward: result ", source.index,
+                    " has a tangent, but no gradient");
+      return forward.outputs()[source.index];
+    case Kind::kResult:
+      check_position("result", source.index, forward.outputs().size());
+      return forward.outputs()[source.index];
+    case Kind::kSaved:
+    case Kind::kConstant: break;
+  }
+  return nullptr;
+}
+
+void check_same_shape(const Value* found, const Value* expected) {
+  const TensorType& a = tensor_type(found);
+  const TensorType& b = tensor_type(expected);
+  HOSTJIT_CHECK(a.dtype == b.dtype && a.dims == b.dims && a.device == b.device, "backward: %",
+                expected->name(), " takes ", to_string(expected->type()), ", and gets %",
+                found->name(), ", which is ", to_string(found->type()));
+}
+
+}  // namespace
+
+BackwardPlan::BackwardPlan(std::shared_ptr<CompiledProgram> forward,
+                           std::shared_ptr<CompiledProgram> backward, int64_t num_results,
+                           std::vector<bool> differentiable, const py::sequence& saved,
+                           const py::sequence& inputs, const py::sequence& gradients,
+                           const py::object& again, RuntimeChoice runtime)
+    : name(forward->program().name()),
+      program(std::move(backward)),
+      runtime(runtime),
+      num_results(num_results),
+      differentiable(std::move(differentiable)),
+      again(share_across_threads(again)) {
+  const Program& first = forward->program();
+  const Program& second = program->program();
+  HOSTJIT_CHECK(num_results >= 0 && num_results <= static_cast<int64_t>(first.outputs().size()),
+                "backward: ", num_results, " results of ", first.outputs().size(), " outputs");
+  HOSTJIT_CHECK(this->differentiable.size() == static_cast<size_t>(num_results),
+                "backward: 'differentiable' has ", this->differentiable.size(), " entries for ",
+                num_results, " results");
+  for (const py::handle description : saved) {
+    this->saved.push_back(source_from_python(description));
+    HOSTJIT_CHECK(
+        this->saved.back().kind == Kind::kInput || this->saved.back().kind == Kind::kResult,
+        "backward: only inputs and results are saved");
+    value_of(*this, first, this->saved.back());
+  }
+  HOSTJIT_CHECK(inputs.size() == second.inputs().size(), "backward: ", inputs.size(),
+                " sources for ", second.inputs().size(), " inputs");
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value* input = second.inputs()[i];
+    this->inputs.push_back(source_from_python(py::object(inputs[i])));
+    const Source& source = this->inputs.back();
+    HOSTJIT_CHECK(source.kind != Kind::kInput && source.kind != Kind::kResult,
+                  "backward: an input of the backward program is saved, a tangent or a constant");
+    if (const Value* value = value_of(*this, first, source)) check_same_shape(value, input);
+    expected.emplace_back(tensor_type(input));
+  }
+  HOSTJIT_CHECK(gradients.size() == first.inputs().size(), "backward: ", gradients.size(),
+                " gradients for ", first.inputs().size(), " inputs");
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const py::object gradient = gradients[i];
+    if (gradient.is_none()) continue;
+    const auto output = gradient.cast<int64_t>();
+    check_position("gradient", output, second.outputs().size());
+    tensor_type(second.outputs()[output]);
+    edges.push_back(static_cast<int64_t>(i));
+    this->gradients.push_back(output);
+  }
+  if (!this->again) return;
+  for (int64_t i = 0; i < static_cast<int64_t>(first.inputs().size()); ++i) {
+    const auto found = std::ranges::find_if(this->saved, [i](const Source& source) {
+      return source.kind == Kind::kInput && source.index == i;
+    });
+    inputs_for_again.push_back(found - this->saved.begin());
+    if (found == this->saved.end()) this->saved.push_back({Kind::kInput, i, {}});
+  }
+}
+
+}  // namespace hostjit

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/compiled_program.h"
+#include "bindings/expected_tensor.h"
+
+namespace hostjit {
+
+// How the gradients of one forward program are computed: what a call keeps for later, and what the
+// backward program makes of it. Immutable; every autograd node of the specialization shares it.
+//
+// "Result k" is output k of the forward program. The first `num_results` are the user's, the rest
+// is only kept. "Input i" is its input i.
+struct BackwardPlan {
+  enum class Kind { kInput, kResult, kSaved, kTangent, kConstant };
+  struct Source {
+    Kind kind;
+    int64_t index = 0;
+    at::Tensor constant;
+  };
+
+  // Throws Error when the parts do not fit the two programs. `saved`: tuples ("input", i) or
+  // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
+  // ("tangent", result) or a constant tensor. `gradients`, one per forward input: an output of the
+  // backward program or None. `again`: see below, or None.
+  BackwardPlan(std::shared_ptr<CompiledProgram> forward, std::shared_ptr<CompiledProgram> backward,
+               int64_t num_results, std::vector<bool> differentiable,
+               const pybind11::sequence& saved, const pybind11::sequence& inputs,
+               const pybind11::sequence& gradients, const pybind11::object& again,
+               RuntimeChoice runtime);
+
+  std::string name;  // of the forward program, for messages
+  std::shared_ptr<CompiledProgram> program;
+  RuntimeChoice runtime;
+  int64_t num_results;
+  std::vector<bool> differentiable;  // per result of the user's
+  std::vector<Source> saved;
+  std::vector<Source> inputs;
+  std::vector<ExpectedTensor> expected;  // what each of `inputs` has to be
+  std::vector<int64_t> edges;            // forward inputs that have a gradient
+  std::vector<int64_t> gradients;        // per edge: the output of the backward program
+  // again(inputs, tangents) -> gradients, one per forward input: computes the same by PyTorch's
+  // operators, with a graph of its own. Null where the forward may not be run twice: then second
+  // derivatives are an error. Inputs that are not saved anyway are kept for it.
+  std::shared_ptr<PyObject> again;
+  std::vector<int64_t> inputs_for_again;  // per forward input: a position in `saved`
+};
+
+}  // namespace hostjit

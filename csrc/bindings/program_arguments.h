@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "ir/program.h"
+#include "runtime/abi.h"
+
+namespace hostjit {
+
+// The input array that a program's main wants, for one call. Lives on the stack of the call.
+class ProgramArguments {
+ public:
+  // `frame` is the one of the call.
+  ProgramArguments(const Program& program, Frame* frame);
+  ProgramArguments(const ProgramArguments&) = delete;
+  ProgramArguments& operator=(const ProgramArguments&) = delete;
+
+  // The next input. `tensor` outlives the call. Throws Error when its storage was emptied: eager
+  // reads through the null pointer.
+  void add_tensor(const at::Tensor& tensor);
+  void add_index(int64_t value);
+  void add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
+
+  void* const* inputs() const { return inputs_.data() + 1; }
+
+ private:
+  const Program& program_;
+  c10::SmallVector<TensorArg, 16> tensors_;
+  c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
+  c10::SmallVector<void*, 17> inputs_;     // the frame, then one pointer per input
+  size_t num_added_ = 0;                   // inputs so far
+};
+
+// The tensor whose owned reference main left in an output.
+inline at::Tensor owned_tensor(void* output) {
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>::reclaim(
+      static_cast<c10::TensorImpl*>(output)));
+}
+
+}  // namespace hostjit

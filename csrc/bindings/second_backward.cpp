@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/second_backward.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "bindings/autograd_node.h"
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+py::list to_python(const std::vector<at::Tensor>& tensors) {
+  py::list list;
+  for (const at::Tensor& tensor : tensors) {
+    PyObject* wrapped = THPVariable_Wrap(tensor);  // None for an undefined one
+    if (wrapped == nullptr) throw python_error();
+    list.append(py::reinterpret_steal<py::object>(wrapped));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
+                                        const std::vector<at::Tensor>& inputs,
+                                        const std::vector<at::Tensor>& tangents) {
+  const py::gil_scoped_acquire gil;
+  const auto found = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
+      plan.again.get(), to_python(inputs).ptr(), to_python(tangents).ptr(), nullptr));
+  if (!found) {
+    python_error error;
+    error.persist();
+    throw std::move(error);
+  }
+  std::vector<at::Tensor> gradients;
+  for (const py::handle gradient : found) {
+    gradients.push_back(gradient.is_none() ? at::Tensor() : THPVariable_Unpack(gradient.ptr()));
+  }
+  HOSTJIT_CHECK(gradients.size() == inputs.size(), "backward: ", gradients.size(),
+                " gradients for ", inputs.size(), " inputs");
+  return gradients;
+}
+
+std::vector<at::Tensor> without_second_derivatives(const BackwardPlan& plan,
+                                                   torch::autograd::edge_list edges,
+                                                   std::vector<at::Tensor> gradients) {
+  const auto error = make_node<torch::autograd::Error>(
+      "hostjit: second derivatives of '" + plan.name +
+          "' are not possible: its forward draws random numbers or changes tensors, so that it "
+          "cannot be run again. Call the original function where you need them",
+      std::move(edges));
+  for (at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || !torch::autograd::isDifferentiableType(gradient.scalar_type()))
+      continue;
+    torch::autograd::create_gradient_edge(gradient, error);
+  }
+  return gradients;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functional forward and backward graphs of a call, and what goes from one to the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.joint import CannotSplitError, JointGraphs
+from hostjit.capture.traced_graph import rename_placeholders, storage_of
+
+__all__ = ["Backward", "InputKept", "ResultKept", "SavedTensor", "Tangent", "trace_halves"]
+
+aten = torch.ops.aten
+
+
+@dataclasses.dataclass(frozen=True)
+class InputKept:
+    """Input `index` of the forward graph, kept for the backward pass."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultKept:
+    """Result `index` of the forward graph, kept for the backward pass."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedTensor:
+    """An input of the backward graph: what is kept at `position`."""
+
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Tangent:
+    """An input of the backward graph: the gradient that arrives for result `result`."""
+
+    result: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Backward:
+    """How the gradients of a forward graph are computed.
+
+    Attributes:
+        graph_module: functional ATen graph; its output is a flat tuple of gradients.
+        results: where each result of Dynamo's graph is, among inputs and results of the forward
+            graph. The results of the forward graph after those are only kept.
+        differentiable: for each result of the forward graph that is the user's.
+        saved: what is kept, as (input or result) of the forward graph.
+        inputs: one for each placeholder: a SavedTensor, a Tangent or a constant tensor.
+        gradients: for each input of the forward graph, an output of this graph or None.
+        again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
+            None when the forward cannot be run twice.
+    """
+
+    graph_module: torch.fx.GraphModule
+    results: tuple[InputKept | ResultKept, ...]
+    differentiable: tuple[bool, ...]
+    saved: tuple[InputKept | ResultKept, ...]
+    inputs: tuple[SavedTensor | Tangent | torch.Tensor, ...]
+    gradients: tuple[int | None, ...]
+    again: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] | None = None
+
+
+def trace_halves(
+    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], joint: JointGraphs
+) -> tuple[FunctionalGraph, Backward]:
+    """Make both halves functional graphs for lowering.
+
+    The forward graph returns the user's results, as far as they are no inputs, then what is kept.
+
+    Args:
+        module: Dynamo's graph, whose halves they are.
+        inputs: the live tensors it takes.
+        joint: the halves.
+
+    Raises CannotSplitError.
+    """
+    with torch.no_grad(), torch._C._DisableAutocast():
+        forward = trace_functional(joint.forward, inputs, FakeTensorMode())
+        rename_placeholders(forward.graph_module, module)
+        results, saved = _arrange_results(forward, len(joint.differentiable))
+        examples = _examples(forward, saved, results, joint)
+        backward = trace_functional(joint.backward, examples, FakeTensorMode())
+    if backward.mutated:
+        raise CannotSplitError("the backward pass changes a tensor")
+    positions = {kept: position for position, kept in enumerate(dict.fromkeys(saved))}
+    tangents = [
+        found.index
+        for found, wanted in zip(results, joint.differentiable, strict=True)
+        if wanted and isinstance(found, ResultKept)
+    ]
+    sources: list[SavedTensor | Tangent | torch.Tensor] = [
+        *(SavedTensor(positions[kept]) for kept in saved),
+        *(Tangent(index) for index in tangents),
+        *backward.inputs[len(examples) :],
+    ]
+    gradients = _separate_gradients(backward.graph_module.graph)
+    gradients.extend([None] * (len(forward.inputs) - len(gradients)))
+    count = sum(isinstance(found, ResultKept) for found in results)
+    return forward, Backward(
+        graph_module=backward.graph_module,
+        results=results,
+        differentiable=tuple(index in tangents for index in range(count)),
+        saved=tuple(positions),
+        inputs=_drop_unused(backward.graph_module, sources),
+        gradients=tuple(gradients),
+    )
+
+
+def _arrange_results(
+    forward: FunctionalGraph, user_count: int
+) -> tuple[tuple[InputKept | ResultKept, ...], list[InputKept | ResultKept]]:
+    """Let the forward graph return the user's results, then what is kept; each once, no inputs.
+
+    Returns where the user's results are, and what the backward graph takes.
+    """
+    graph = forward.graph_module.graph
+    output = graph.output_node()
+    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    places: dict[torch.fx.Node, InputKept | ResultKept] = {
+        node: InputKept(index) for index, node in enumerate(placeholders)
+    }
+    written: dict[torch.fx.Node, Any] = dict.fromkeys(
+        placeholders[index] for index in forward.mutated
+    )
+    found: list[InputKept | ResultKept] = []
+    results: list[torch.fx.Node] = []
+    for index, node in enumerate(outputs):
+        if not isinstance(node, torch.fx.Node):
+            raise CannotSplitError("what the forward pass returns is no tensor")
+        if node.target is aten.copy_.default:  # an input, which is written at the end
+            node = node.args[0]
+        if index < user_count and isinstance(places.get(node), ResultKept):
+            with graph.inserting_before(output):  # one tensor for each, as in eager mode
+                clone = graph.call_function(aten.clone.default, (node,))
+            clone.meta.update(node.meta)
+            node = clone
+        if index >= user_count and node in written:
+            node = written[node] = written[node] or _keep_what_was(graph, node)
+        if node not in places:
+            places[node] = ResultKept(len(results))
+            results.append(node)
+        found.append(places[node])
+    output.args = (tuple(results),)
+    forward.graph_module.recompile()
+    return tuple(found[:user_count]), found[user_count:]
+
+
+def _keep_what_was(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    """Copy an input before the forward graph writes it, for the backward pass."""
+    last = [placeholder for placeholder in graph.nodes if placeholder.op == "placeholder"][-1]
+    with graph.inserting_after(last):
+        clone = graph.call_function(aten.clone.default, (node,))
+    clone.meta.update(node.meta)
+    return clone
+
+
+def _examples(
+    forward: FunctionalGraph,
+    saved: Sequence[InputKept | ResultKept],
+    found: Sequence[InputKept | ResultKept],
+    joint: JointGraphs,
+) -> list[torch.Tensor]:
+    """Make tensors such as the backward graph will get; their memory is never touched."""
+    graph = forward.graph_module.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    results: Any = graph.output_node().args[0]
+    tangents = [place for place, wanted in zip(found, joint.differentiable, strict=True) if wanted]
+    nodes = [
+        placeholders[place.index] if isinstance(place, InputKept) else results[place.index]
+        for place in (*saved, *tangents)
+    ]
+    values = [node.meta["val"] for node in nodes]
+    return [
+        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        for value in values
+    ]
+
+
+def _separate_gradients(graph: torch.fx.Graph) -> list[int | None]:
+    """Give every gradient memory of its own, and drop those that are None.
+
+    Returns for each former output its new position. A gradient that shares memory with an incoming
+    one, with a saved tensor or with another gradient would be changed with it.
+    """
+    output = graph.output_node()
+    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    taken = {storage_of(node.meta["val"]) for node in graph.nodes if node.op == "placeholder"}
+    results: list[torch.fx.Node] = []
+    positions: list[int | None] = []
+    for node in outputs:
+        if node is None:
+            positions.append(None)
+            continue
+        storage = storage_of(node.meta["val"])
+        if storage in taken:
+            with graph.inserting_before(output):
+                clone = graph.call_function(aten.clone.default, (node,))
+            with node.meta["val"].fake_mode:
+                clone.meta["val"] = aten.clone.default(node.meta["val"])
+            node = clone
+        taken.add(storage)
+        positions.append(len(results))
+        results.append(node)
+    output.args = (tuple(results),)
+    return positions
+
+
+def _drop_unused(module: torch.fx.GraphModule, sources: Sequence[Any]) -> tuple[Any, ...]:
+    """Drop placeholders that nothing uses, and their sources."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    used = []
+    for node, source in zip(placeholders, sources, strict=True):
+        if node.users:
+            used.append(source)
+        else:
+            module.graph.erase_node(node)
+    module.recompile()
+    return tuple(used)

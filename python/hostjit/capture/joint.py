@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A forward and a backward graph of one Dynamo graph, by AOTAutograd and its partitioner.
+
+AOTAutograd is used for its traces alone. What it would do around them at run time (writes of
+inputs that autograd must see, views of inputs, tensors made of others) is not taken over: a graph
+that needs it is refused here, and composed with its code in Python instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.gradients import saved_tensor_hooks_set_aside
+
+__all__ = ["CannotSplitError", "JointGraphs", "split", "static_tracing"]
+
+# The result is new memory, or looks like a view of something that nobody else sees.
+_NEW = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
+
+
+class CannotSplitError(Exception):
+    """The graph needs what AOTAutograd does around its graphs; the message says what."""
+
+
+@dataclasses.dataclass(frozen=True)
+class JointGraphs:
+    """The two halves of a graph.
+
+    Attributes:
+        forward: takes the inputs of the graph; returns its results, then what `backward` needs.
+            Writes of inputs are trailing `copy_` operators.
+        backward: takes what is saved, then one gradient for each differentiable result; returns
+            one gradient for each input, or None.
+        differentiable: per result of the graph.
+    """
+
+    forward: torch.fx.GraphModule
+    backward: torch.fx.GraphModule
+    differentiable: tuple[bool, ...]
+
+
+def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> JointGraphs:
+    """Trace a graph of Dynamo's with its backward, and cut it in two.
+
+    Args:
+        module: the graph.
+        inputs: live tensors; they are not changed.
+
+    Raises CannotSplitError, or CaptureError when only eager will do.
+    """
+    recorder = _Recorder()
+    compiler = aot_autograd(
+        fw_compiler=recorder.forward_compiler,
+        bw_compiler=recorder.backward_compiler,
+        inference_compiler=recorder.inference_compiler,
+        partition_fn=recorder.partition,
+        keep_inference_input_mutations=True,
+    )
+    with static_tracing(inputs) as examples:
+        compiler(module, examples)
+    if recorder.forward is None or recorder.backward is None:
+        raise CannotSplitError("no result needs a gradient")
+    if recorder.metadata.mutated_inp_runtime_indices:
+        # Composed with AOTAutograd's code, some of these fail in the backward pass: what it saves
+        # may be what it then writes.
+        raise CaptureError(
+            CaptureFailure.NEEDS_AUTOGRAD,
+            "the call changes an input in place, and gradients flow through the change",
+            hint="compute a new tensor, and let the caller assign it",
+        )
+    reason = _what_is_around(recorder.metadata, recorder.forward, recorder.backward, len(inputs))
+    if reason:
+        raise CannotSplitError(reason)
+    differentiable = tuple(
+        info.output_type in _NEW and _has_gradient(info) for info in recorder.metadata.output_info
+    )
+    return JointGraphs(recorder.forward, recorder.backward, differentiable)
+
+
+@contextlib.contextmanager
+def static_tracing(inputs: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Provide what AOTAutograd looks for around a graph of constant sizes: yields fake inputs."""
+    fake_mode = FakeTensorMode()
+    examples: list[torch.Tensor] = [
+        fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs
+    ]
+    with saved_tensor_hooks_set_aside(), tracing(TracingContext(fake_mode)):
+        yield examples
+
+
+class _Recorder:
+    """Stands for the compilers, which AOTAutograd calls with the graphs."""
+
+    def __init__(self) -> None:
+        self.forward: torch.fx.GraphModule | None = None
+        self.backward: torch.fx.GraphModule | None = None
+        self.metadata: Any = None
+
+    def partition(self, joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **arguments)
+        self.backward = backward
+        return forward, backward
+
+    def forward_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        self.forward = module
+        context = TracingContext.try_get()
+        assert context is not None
+        self.metadata = context.fw_metadata
+        return _never_run
+
+    def inference_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        return _never_run
+
+    def backward_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        return _never_run
+
+
+def _never_run(arguments: list[Any]) -> list[Any]:
+    raise AssertionError("a graph that was only traced was called")
+
+
+_never_run._boxed_call = True  # type: ignore[attr-defined]
+
+
+def _has_gradient(info: Any) -> bool:
+    return bool(getattr(info, "requires_grad_for_backward", info.requires_grad))
+
+
+def _what_is_around(
+    metadata: Any, forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, input_count: int
+) -> str:
+    """Say what AOTAutograd would do around the graphs at run time; "" for nothing."""
+    if any(type(plain).__name__ != "PlainTensorMeta" for plain in metadata.subclass_inp_meta):
+        return "an input is a tensor made of others"
+    if metadata.num_intermediate_bases:
+        return "results share memory"
+    for info in metadata.output_info:
+        if not issubclass(info.raw_type, torch.Tensor):
+            return "a result is no tensor"
+        if info.output_type not in _NEW and info.output_type is not OutputType.is_input:
+            return "a result is a view of an input"
+    if metadata.grad_enabled_mutation is not None:
+        return "the call switches gradients on or off"
+    if metadata.tokens or getattr(metadata, "num_backward_tokens", 0):
+        return "operators with effects are ordered by tokens"
+    if any(getattr(metadata, name, 0) for name in _COUNTS):
+        return "more than tensors is saved for the backward pass"
+    if metadata.is_rng_op_functionalized or getattr(
+        metadata, "indices_of_inputs_that_requires_grad_with_mutations_in_bw", ()
+    ):
+        return "the backward pass changes state"
+    tangents = sum(
+        info.output_type in _NEW and _has_gradient(info) for info in metadata.output_info
+    )
+    saved = len(forward.graph.output_node().args[0]) - len(metadata.output_info)  # type: ignore[arg-type]
+    if _placeholder_count(forward) != input_count:
+        return "the graph takes other inputs"
+    if _placeholder_count(backward) != saved + tangents:
+        return "the backward pass takes other inputs"
+    return ""
+
+
+_COUNTS = (
+    "num_symints_saved_for_bw",
+    "num_tensors_saved_with_no_vc_check",
+    "num_opaque_objects_saved_for_bw",
+    "num_graphsafe_rng_states",
+)
+
+
+def _placeholder_count(module: torch.fx.GraphModule) -> int:
+    return sum(node.op == "placeholder" for node in module.graph.nodes)

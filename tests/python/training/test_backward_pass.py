@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one can do with the graph that a compiled call leaves: hooks, retained graphs, errors."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+
+def leaf(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, requires_grad=True)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def test_a_retained_graph(runtime: str) -> None:
+    x = leaf(3)
+    y = hostjit.compile(lambda x: x.sin(), runtime=runtime)(x).sum()
+    y.backward(retain_graph=True)
+    y.backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        y.backward()
+
+
+def test_several_calls_before_the_backward_passes(runtime: str) -> None:
+    module = network()
+    fast = hostjit.compile(module, runtime=runtime)
+    batches = [torch.randn(2, 4) for _ in range(3)]
+    losses = [fast(x).square().sum() for x in batches]
+    for loss in reversed(losses):
+        loss.backward()
+    found = [parameter.grad for parameter in module.parameters()]
+    module.zero_grad()
+    for x in batches:
+        module(x).square().sum().backward()
+    torch.testing.assert_close(found, [parameter.grad for parameter in module.parameters()])
+
+
+@pytest.mark.parametrize("target", ["result", "parameter", "input"])
+def test_writes_before_the_backward_pass(target: str, runtime: str) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    x = leaf(2, 4)
+    between = x * 1
+    y = hostjit.compile(module, runtime=runtime)(between)
+    with torch.no_grad():
+        {"result": y, "parameter": module[0].weight, "input": between}[target].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_hooks(runtime: str) -> None:
+    module = network()
+    seen: list[Any] = []
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad is not None))
+    y = hostjit.compile(module, runtime=runtime)(leaf(2, 4))
+    y.retain_grad()
+    y.register_hook(lambda gradient: gradient * 3)
+    y.sum().backward()
+    assert seen == [True] * 4
+    assert torch.equal(y.grad, torch.full_like(y, 3.0))
+    found = [parameter.grad for parameter in module.parameters()]
+    torch.testing.assert_close(found[-1], torch.full((3,), 6.0))
+
+
+def test_hooks_on_saved_tensors(runtime: str) -> None:
+    fast = hostjit.compile(lambda x: x.sin() * 2, runtime=runtime)
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor.double()
+
+    for _ in range(2):
+        x = leaf(3)
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor.float()):
+            y = fast(x)
+        y.sum().backward()
+        torch.testing.assert_close(x.grad, 2 * x.detach().cos())
+    assert len(packed) == 2
+    with torch.autograd.graph.save_on_cpu():
+        fast(leaf(3)).sum().backward()
+
+
+def test_a_checkpoint_around(runtime: str) -> None:
+    fast = hostjit.compile(lambda x: x.sin().tanh(), runtime=runtime)
+    gradients = []
+    for function in (fast, fast, lambda x: x.sin().tanh()):
+        x = torch.arange(3.0).requires_grad_()
+        torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[0], gradients[2])
+    torch.testing.assert_close(gradients[1], gradients[2])
+
+
+def test_results_without_an_incoming_gradient(runtime: str) -> None:
+    x = leaf(3)
+    _, b = hostjit.compile(lambda x: (x.sin(), x.cos()), runtime=runtime)(x)
+    (gradient,) = torch.autograd.grad(b.sum(), x)
+    torch.testing.assert_close(gradient, -x.detach().sin())
+
+
+def test_gradients_of_some_inputs(runtime: str) -> None:
+    x, y = leaf(3), leaf(3)
+    z = hostjit.compile(lambda x, y: x * y, runtime=runtime)(x, y)
+    (gradient,) = torch.autograd.grad(z.sum(), y)
+    assert torch.equal(gradient, x.detach())
+    assert x.grad is None
+
+
+def test_gradients_do_not_share_memory(runtime: str) -> None:
+    x, y = leaf(3), leaf(3)
+    z = hostjit.compile(lambda x, y: x + y.view(3), runtime=runtime)(x, y)
+    incoming = torch.ones(3)
+    z.backward(incoming)
+    assert x.grad is not None and y.grad is not None
+    assert len({t.data_ptr() for t in (x.grad, y.grad, incoming)}) == 3
+
+
+def test_a_backward_pass_in_another_thread(runtime: str) -> None:
+    fast = hostjit.compile(network(), runtime=runtime)
+    x = torch.randn(2, 4)
+    fast(x).sum().backward()
+    expected = [parameter.grad.clone() for parameter in fast.parameters()]
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(20):
+                gradients = torch.autograd.grad(fast(x).sum(), list(fast.parameters()))
+                torch.testing.assert_close(list(gradients), expected)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    y = fast(x).sum()
+    thread = threading.Thread(target=y.backward)
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(next(iter(fast.parameters())).grad, 2 * expected[0])
+
+
+def test_what_is_saved_is_released(runtime: str) -> None:
+    fast = hostjit.compile(lambda x: x.tanh().sin(), runtime=runtime)
+    fast(leaf(3))
+    for do_backward in (True, False):
+        x = leaf(3)
+        y = fast(x)
+        if do_backward:
+            y.sum().backward()
+        dead = weakref.ref(x)
+        del x, y
+        gc.collect()
+        assert dead() is None
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_higher_derivatives(order: int, runtime: str) -> None:
+    module = nn.Sequential(nn.Linear(1, 3), nn.Tanh(), nn.Linear(3, 1))
+
+    def derivative(function: Any) -> Tensor:
+        x = torch.linspace(-1, 1, 5).reshape(5, 1).requires_grad_()
+        y = function(x)
+        for _ in range(order):
+            (y,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        (gradient,) = torch.autograd.grad(y.sum(), module[0].weight)
+        return gradient
+
+    found = derivative(hostjit.compile(module, runtime=runtime))
+    torch.testing.assert_close(found, derivative(module))
+
+
+def test_second_derivatives_where_the_forward_is_random(runtime: str) -> None:
+    x = leaf(3)
+    y = hostjit.compile(lambda x: nn.functional.dropout(x.sin(), 0.5), runtime=runtime)(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"second derivatives of '.*' are not possible"):
+        torch.autograd.grad(gradient.sum(), x)
+
+
+def test_an_error_in_the_backward_pass(runtime: str) -> None:
+    x = leaf(3)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t[:1]):
+        y = hostjit.compile(lambda x: x.sin(), runtime=runtime)(x)
+    with pytest.raises(RuntimeError, match=r"saved for backward is a Float tensor of sizes \[1\]"):
+        y.sum().backward()

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training under autocast and with a GradScaler; random numbers in the forward pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+
+def train(wrap: Callable[[nn.Module], Any], autocast: bool, scale: bool) -> list[Tensor]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 4))
+    run = wrap(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=scale)
+    for _ in range(4):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            y = run(torch.randn(5, 8))
+        assert y.dtype == (torch.bfloat16 if autocast else torch.float32)
+        scaler.scale(y.float().square().sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return [parameter.detach() for parameter in module.parameters()]
+
+
+def compile_with(runtime: str) -> Callable[[nn.Module], Any]:
+    return lambda module: hostjit.compile(module, runtime=runtime)
+
+
+def test_dropout_draws_the_numbers_of_eager(runtime: str) -> None:
+    found = train(compile_with(runtime), autocast=False, scale=False)
+    torch.testing.assert_close(found, train(lambda module: module, False, False))
+
+
+def test_autocast_and_a_scaler(runtime: str) -> None:
+    found = train(compile_with(runtime), autocast=True, scale=True)
+    expected = train(lambda module: module, True, True)
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_autocast_inside(runtime: str) -> None:
+    module = nn.Linear(8, 4)
+
+    def function(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return module(x)
+
+    x = torch.randn(3, 8)
+    y = hostjit.compile(function, runtime=runtime)(x)
+    assert y.dtype == torch.bfloat16
+    y.float().sum().backward()
+    found = module.weight.grad
+    module.zero_grad()
+    function(x).float().sum().backward()
+    torch.testing.assert_close(found, module.weight.grad, rtol=2e-2, atol=2e-2)
+
+
+def test_batch_norm_learns_its_statistics(runtime: str) -> None:
+    modules = [nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).double()]
+    modules.append(copy.deepcopy(modules[0]))
+    fast = hostjit.compile(modules[0], runtime=runtime)
+    for _ in range(3):
+        x = torch.randn(4, 2, 5, 5, dtype=torch.float64)
+        for run in (fast, modules[1]):
+            run(x).square().sum().backward()
+    torch.testing.assert_close(modules[0].state_dict(), modules[1].state_dict())
+    for ours, eager in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, eager.grad)
+    modules[0].eval()
+    torch.testing.assert_close(fast(x), modules[1].eval()(x))
