@@ -143,14 +143,20 @@ Specialization::Specialization(const Options& options)
 }
 
 void Specialization::free_sizes() {
-  std::vector<bool> leaves(num_leaves_, false);
+  std::vector<bool> is_free(num_leaves_, false);
   const std::vector<Value*>& inputs = program_->program().inputs();
+  const auto is_symbolic = [&](size_t i) {
+    return inputs[i]->is_tensor() && !inputs[i]->tensor_type().is_static();
+  };
   for (size_t i = 0; i < bindings_.size(); ++i) {
-    if (!inputs[i]->is_tensor() || inputs[i]->tensor_type().is_static()) continue;
-    bindings_[i].is_of_any_size = true;
-    if (bindings_[i].leaf >= 0) leaves[bindings_[i].leaf] = true;
+    bindings_[i].is_of_any_size = is_symbolic(i);
+    if (bindings_[i].leaf >= 0 && is_symbolic(i)) is_free[bindings_[i].leaf] = true;
   }
-  arguments_.free_sizes(leaves);
+  // A leaf that is another input, too, without symbols, stays as it was.
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    if (bindings_[i].leaf >= 0 && !is_symbolic(i)) is_free[bindings_[i].leaf] = false;
+  }
+  arguments_.free_sizes(is_free);
 }
 
 PyObject* Specialization::input(size_t i, const Leaves& leaves) const {

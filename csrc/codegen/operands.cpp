@@ -59,7 +59,8 @@ llvm::Value* Dispatcher::data(const Value* value) {
     llvm::Value* bytes = offset(storage);
     const auto* known = llvm::dyn_cast<llvm::ConstantInt>(bytes);
     if (known) return address(base, known->getSExtValue());
-    return builder_.CreateInBoundsGEP(builder_.getInt8Ty(), base, bytes);
+    // Not in bounds where nothing is: an empty view may begin anywhere.
+    return builder_.CreateGEP(builder_.getInt8Ty(), base, bytes);
   };
   switch (storage.base) {
     case MemoryBase::kInput:

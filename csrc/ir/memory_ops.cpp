@@ -38,8 +38,9 @@ std::string expected_element(const Literal& literal, DType dtype) {
 }  // namespace
 
 void Allocate::verify(const OpVerifier& verifier) const {
-  verifier.require(offset >= -1, "offset", concat("is ", offset),
-                   "-1 or a number of bytes into the arena");
+  if (offset < -1) {
+    verifier.fail("offset", concat("is ", offset), "-1 or a number of bytes into the arena");
+  }
   verifier.require_no_internal_overlap("result", result);
 }
 

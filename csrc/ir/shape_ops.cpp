@@ -68,7 +68,9 @@ void View::verify(const OpVerifier& verifier) const {
   const TensorType& to = verifier.require_tensor("result", result);
   verifier.require_dtype("result", result, from.dtype);
   verifier.require_device("result", result, from.device);
-  verifier.require(offset.value >= 0, "offset", concat("is ", offset.value), "0 or more elements");
+  if (offset.value < 0) {
+    verifier.fail("offset", concat("is ", offset.value), "0 or more elements");
+  }
   if (!from.is_static() || !to.is_static() || !offset.is_constant()) return;
   if (to.num_elements() == 0) return;
   const int64_t bytes = size_in_bytes(from.dtype);

@@ -20,10 +20,15 @@ void set_contiguous_strides(TensorType& type) {
   }
 }
 
-// Ops that say what shapes must agree, or where memory ends. The others work on any.
+// Ops that say what shapes must agree, or where memory ends. Kernels work on any, as far as their
+// number of items is one.
 bool has_shape_rules(const Op& op) {
+  if (const auto* launch = op.get_if<LaunchKernel>()) {
+    return std::ranges::any_of(launch->grid, [](const Dim& dim) { return !dim.is_constant(); }) ||
+           std::ranges::any_of(launch->block, [](const Dim& dim) { return !dim.is_constant(); });
+  }
   return op.is<View>() || op.is<Copy>() || op.is<Matmul>() || op.is<Linear>() || op.is<Bmm>() ||
-         op.is<Addmm>() || op.is<Allocate>() || op.is<LaunchKernel>();
+         op.is<Addmm>() || op.is<Allocate>();
 }
 
 }  // namespace

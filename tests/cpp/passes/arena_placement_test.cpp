@@ -77,6 +77,9 @@ TEST(ArenaPlacement, OfRandomBuffersIsDisjointAndNearTheBound) {
     const int64_t bound = most_bytes_live(buffers);
     ASSERT_GE(placement.bytes, bound);
     worst = std::max(worst, static_cast<double>(placement.bytes) / static_cast<double>(bound));
+    const ArenaPlacement quick = place_in_arena(buffers, 64, Effort::kQuick);
+    ASSERT_TRUE(is_disjoint(buffers, quick));
+    ASSERT_LE(quick.bytes, 2 * bound);
   }
   EXPECT_LT(worst, 1.1);
 }
