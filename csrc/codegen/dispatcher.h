@@ -13,6 +13,7 @@
 
 #include "codegen/extern_signature.h"
 #include "codegen/kernel_linker.h"
+#include "codegen/open_product.h"
 #include "codegen/product.h"
 #include "codegen/product_kernels.h"
 #include "codegen/storage.h"
@@ -154,9 +155,15 @@ class Dispatcher {
                           llvm::Value* num_items, llvm::Value* grain);
 
   // math.cpp
-  // `aten` emits the call of ATen, for products that means_of leaves to it.
+  // By generated code, where symbols allow it, or whoever means_of says. `aten` emits the call of
+  // ATen.
+  template <class ProductOp>
+  void emit_product_of(const ProductOp& op, const std::function<void()>& aten);
   void emit_product(const Product& product, const std::function<void()>& aten);
   void emit_addend(const Product& product);
+  // open_products.cpp
+  void emit_open_product(const OpenProduct& open);
+  llvm::Value* num_rows(const OpenProduct& open);
   void emit_blas(const Product& product, llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out);
 
   const Program& program_;

@@ -5,12 +5,18 @@
 
 namespace hostjit {
 
+template <class ProductOp>
+void Dispatcher::emit_product_of(const ProductOp& op, const std::function<void()>& aten) {
+  if (const auto open = describe_open(op, storage_)) return emit_open_product(*open);
+  const std::optional<Product> product = describe(op);
+  return product ? emit_product(*product, aten) : aten();
+}
+
 void Dispatcher::emit(const Matmul& op) {
   const auto aten = [&] {
     call_fallible(Extern::hostjit_matmul, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
   };
-  const std::optional<Product> product = describe(op);
-  return product ? emit_product(*product, aten) : aten();
+  emit_product_of(op, aten);
 }
 
 void Dispatcher::emit(const Linear& op) {
@@ -19,16 +25,14 @@ void Dispatcher::emit(const Linear& op) {
     call_fallible(Extern::hostjit_linear,
                   {frame_, header(op.input), header(op.weight), bias, header(op.out)});
   };
-  const std::optional<Product> product = describe(op);
-  return product ? emit_product(*product, aten) : aten();
+  emit_product_of(op, aten);
 }
 
 void Dispatcher::emit(const Bmm& op) {
   const auto aten = [&] {
     call_fallible(Extern::hostjit_bmm, {frame_, header(op.lhs), header(op.rhs), header(op.out)});
   };
-  const std::optional<Product> product = describe(op);
-  return product ? emit_product(*product, aten) : aten();
+  emit_product_of(op, aten);
 }
 
 void Dispatcher::emit(const Addmm& op) {
@@ -38,8 +42,7 @@ void Dispatcher::emit(const Addmm& op) {
                                           llvm::ConstantFP::get(f64, op.beta),
                                           llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
   };
-  const std::optional<Product> product = describe(op);
-  return product ? emit_product(*product, aten) : aten();
+  emit_product_of(op, aten);
 }
 
 void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {

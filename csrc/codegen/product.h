@@ -35,6 +35,9 @@ struct Product {
   // along k of lhs and rhs count these; all other strides count elements.
   int64_t per_factor = 1;
 
+  // The number of rows is an argument of the code, m an example of it for its plan.
+  bool has_open_rows = false;
+
   bool is_in_pairs() const { return per_factor == 2; }
 };
 

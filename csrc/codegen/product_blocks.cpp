@@ -85,12 +85,19 @@ std::optional<ProductBlocks> divide_product(const Product& product, const Produc
   };
   const ProductBlocks columns = divide(product.n, column_step(plan, lanes),
                                        each / static_cast<double>(product.n), product.batch);
-  if (is_even(columns, product.n)) return with_grain(columns);
+  if (is_even(columns, product.n) || product.has_open_rows) return with_grain(columns);
   ProductBlocks rows =
       divide(product.m, row_step(plan), each / static_cast<double>(product.m), product.batch);
   rows.are_columns = false;
   const bool by_rows = is_even(rows, product.m) || rows.per_matrix > columns.per_matrix;
   return with_grain(by_rows ? rows : columns);
+}
+
+int64_t rows_per_thread(const Product& product, const ProductPlan& plan, unsigned vector_bits) {
+  const double each =
+      nanoseconds(product, lanes_of_sums(product, vector_bits)) / static_cast<double>(product.m);
+  const auto rows = static_cast<int64_t>(kNanosecondsPerThread / each) + 1;
+  return plan.form == ProductForm::kPacked ? std::max(rows, kRowsThatPayPacking) : rows;
 }
 
 Product block_of_product(const Product& product, const ProductBlocks& blocks, bool is_last) {

@@ -19,9 +19,12 @@ struct ProductBlocks {
   int64_t grain = 1;       // blocks that are worth another thread
 };
 
-// nullopt for a product that one thread does fastest.
+// nullopt for a product that one thread does fastest. Open rows are not divided.
 std::optional<ProductBlocks> divide_product(const Product& product, const ProductPlan& plan,
                                             unsigned vector_bits);
+
+// Rows of a product that are worth another thread.
+int64_t rows_per_thread(const Product& product, const ProductPlan& plan, unsigned vector_bits);
 
 // The product that one of the blocks is, with the first one's operands.
 Product block_of_product(const Product& product, const ProductBlocks& blocks, bool is_last);

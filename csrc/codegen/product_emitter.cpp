@@ -55,6 +55,24 @@ void ProductEmitter::for_blocks(int64_t count, int64_t block, const BlockBody& f
   if (rest > 0) f(builder_.getInt64(count - rest), rest);
 }
 
+void ProductEmitter::for_rows(int64_t block, const BlockBody& f) {
+  if (!product_.has_open_rows) return for_blocks(product_.m, block, f);
+  llvm::Value* rows = function_.getArg(4);
+  llvm::Value* size = builder_.getInt64(block);
+  llvm::Value* num_whole = builder_.CreateUDiv(rows, size);
+  emit_loop(builder_, num_whole,
+            [&](llvm::Value* index) { f(builder_.CreateNUWMul(index, size), block); });
+  llvm::Value* first = builder_.CreateNUWMul(num_whole, size);
+  llvm::Value* rest = builder_.CreateNUWSub(rows, first);
+  for (auto part = static_cast<int64_t>(std::bit_ceil<uint64_t>(block) / 2); part > 0; part /= 2) {
+    llvm::Value* taken = builder_.CreateAnd(rest, builder_.getInt64(part));
+    emit_if_else(
+        builder_, builder_.CreateICmpNE(taken, builder_.getInt64(0)), [&] { f(first, part); },
+        [] {});
+    first = builder_.CreateNUWAdd(first, taken);
+  }
+}
+
 ProductEmitter::Values ProductEmitter::reduce(int64_t count, Values values, const Round& round) {
   return reduce(builder_.getInt64(count), std::move(values), round);
 }

@@ -23,6 +23,7 @@ std::string key_of(const Product& product, const ProductPlan& plan) {
       concat("product.", product.m, "x", product.k, "x", product.n, ".", product.dtype,
              strides(product.lhs), strides(product.rhs), strides(product.out));
   if (product.is_in_pairs()) key += ".pairs";
+  if (product.has_open_rows) key += ".open";
   if (product.addend) key += strides(*product.addend);
   if (product.alpha != 1.0 || product.beta != 1.0) {
     key += concat(".", product.alpha, "_", product.beta);
@@ -79,7 +80,9 @@ std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& 
     llvm::LLVMContext& context = module_.getContext();
     llvm::Type* pointer = llvm::PointerType::getUnqual(context);
     llvm::Type* index = llvm::Type::getInt64Ty(context);
-    function = make_function(module_, key, {pointer, pointer, pointer, pointer, index, index});
+    std::vector<llvm::Type*> parameters(4, pointer);
+    parameters.insert(parameters.end(), product.has_open_rows ? 3 : 2, index);
+    function = make_function(module_, key, parameters);
     emit_blocks(*function, product, *plan, *blocks);
   }
   return Shared{.function = function, .blocks = *blocks};
@@ -91,7 +94,9 @@ llvm::Function* ProductKernels::get(const Product& product, const ProductPlan& p
   if (function) return function;
   llvm::LLVMContext& context = module_.getContext();
   llvm::Type* pointer = llvm::PointerType::getUnqual(context);
-  function = make_function(module_, key, {pointer, pointer, pointer, pointer});
+  std::vector<llvm::Type*> parameters(4, pointer);
+  if (product.has_open_rows) parameters.push_back(llvm::Type::getInt64Ty(context));
+  function = make_function(module_, key, parameters);
   function->addParamAttr(2, llvm::Attribute::NoAlias);
   llvm::IRBuilder<> builder(llvm::BasicBlock::Create(context, "entry", function));
   switch (plan.form) {
@@ -105,6 +110,52 @@ llvm::Function* ProductKernels::get(const Product& product, const ProductPlan& p
   }
   builder.CreateRetVoid();
   return function;
+}
+
+llvm::Function* ProductKernels::get_open(Product product) {
+  product.has_open_rows = true;
+  const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
+  if (!plan) return nullptr;
+  llvm::Function* function = get(product, *plan);
+  mark_kernel(*function);
+  return function;
+}
+
+ProductKernels::SharedRows ProductKernels::get_open_shared(Product product) {
+  product.has_open_rows = true;
+  const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
+  HOSTJIT_ICHECK(plan.has_value(), "a product that no generated code does");
+  // Where threads begin, a tile does: results do not depend on their number.
+  SharedRows shared{nullptr, plan->form == ProductForm::kDots ? 4 : plan->tile.rows, 1};
+  shared.grain = (rows_per_thread(product, *plan, vector_bits_) + shared.tile - 1) / shared.tile;
+  llvm::Function*& function = functions_[key_of(product, *plan) + ".tiles"];
+  if (!function) {
+    llvm::LLVMContext& context = module_.getContext();
+    llvm::Type* pointer = llvm::PointerType::getUnqual(context);
+    llvm::Type* index = llvm::Type::getInt64Ty(context);
+    function = make_function(module_, key_of(product, *plan) + ".tiles",
+                             {pointer, pointer, pointer, pointer, index, index, index});
+    emit_row_tiles(*function, product, get(product, *plan), shared.tile);
+  }
+  shared.function = function;
+  return shared;
+}
+
+void ProductKernels::emit_row_tiles(llvm::Function& function, const Product& product,
+                                    llvm::Function* kernel, int64_t tile) {
+  llvm::IRBuilder<> builder(llvm::BasicBlock::Create(module_.getContext(), "entry", &function));
+  llvm::Value* size = builder.getInt64(tile);
+  llvm::Value* first = builder.CreateNUWMul(function.getArg(5), size);
+  llvm::Value* end = builder.CreateBinaryIntrinsic(
+      llvm::Intrinsic::umin, builder.CreateNUWMul(function.getArg(6), size), function.getArg(4));
+  const int64_t bytes = size_in_bytes(product.dtype);
+  const auto rows_of = [&](unsigned position, const MatrixView& view) {
+    return element_address(builder, function.getArg(position), {first}, {view.row_stride}, bytes);
+  };
+  builder.CreateCall(kernel, {rows_of(0, product.lhs), function.getArg(1), rows_of(2, product.out),
+                              product.addend ? rows_of(3, *product.addend) : function.getArg(3),
+                              builder.CreateNUWSub(end, first)});
+  builder.CreateRetVoid();
 }
 
 void ProductKernels::emit_blocks(llvm::Function& function, const Product& product,
@@ -123,7 +174,8 @@ void ProductKernels::emit_blocks(llvm::Function& function, const Product& produc
   builder.CreateBr(loop);
   builder.SetInsertPoint(loop);
   llvm::PHINode* item = builder.CreatePHI(builder.getInt64Ty(), 2, "item");
-  item->addIncoming(function.getArg(4), entry);
+  llvm::Argument* end = std::prev(function.arg_end());
+  item->addIncoming(std::prev(end), entry);
   llvm::Value* per_matrix = builder.getInt64(blocks.per_matrix);
   llvm::Value* matrix = builder.CreateUDiv(item, per_matrix);
   llvm::Value* block = builder.CreateURem(item, per_matrix);
@@ -135,10 +187,11 @@ void ProductKernels::emit_blocks(llvm::Function& function, const Product& produc
     return element_address(builder, function.getArg(position), {matrix, first},
                            {view.batch_stride, is_divided ? stride : 0}, bytes);
   };
-  const std::vector<llvm::Value*> arguments = {
+  std::vector<llvm::Value*> arguments = {
       operand(0, product.lhs, !blocks.are_columns), operand(1, product.rhs, blocks.are_columns),
       operand(2, product.out, true),
       product.addend ? operand(3, *product.addend, true) : function.getArg(3)};
+  if (product.has_open_rows) arguments.push_back(function.getArg(4));
   if (is_even) {
     builder.CreateCall(kernel, arguments);
   } else {
@@ -149,7 +202,7 @@ void ProductKernels::emit_blocks(llvm::Function& function, const Product& produc
   }
   llvm::Value* next = builder.CreateNUWAdd(item, builder.getInt64(1));
   item->addIncoming(next, builder.GetInsertBlock());
-  builder.CreateCondBr(builder.CreateICmpULT(next, function.getArg(5)), loop, after);
+  builder.CreateCondBr(builder.CreateICmpULT(next, end), loop, after);
   builder.SetInsertPoint(after);
   builder.CreateRetVoid();
 }

@@ -31,16 +31,32 @@ class ProductKernels {
 
   // Blocks [begin, end) of the whole batch: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 begin,
   // i64 end)`; begin < end. nullopt for a product that one thread does fastest, and where get gives
-  // nullptr.
+  // nullptr. With open rows their number comes before begin, as for get_open.
   struct Shared {
     llvm::Function* function = nullptr;
     ProductBlocks blocks;
   };
   std::optional<Shared> get_shared(const Product& elements);
 
+  // A product of f32 or f64 with an open number of rows, in the form that suits about `product.m`
+  // of them: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 rows)`. nullptr for one that is not
+  // walkable.
+  llvm::Function* get_open(Product product);
+
+  // The same for tiles [begin, end) of rows, which threads may share: the parameters of get_open,
+  // then i64 begin and i64 end.
+  struct SharedRows {
+    llvm::Function* function = nullptr;
+    int64_t tile = 1;   // rows
+    int64_t grain = 1;  // tiles that are worth another thread
+  };
+  SharedRows get_open_shared(Product product);
+
  private:
   Product in_factors(const Product& product) const;
   llvm::Function* get(const Product& product, const ProductPlan& plan);
+  void emit_row_tiles(llvm::Function& function, const Product& product, llvm::Function* kernel,
+                      int64_t tile);
   void emit_blocks(llvm::Function& function, const Product& product, const ProductPlan& plan,
                    const ProductBlocks& blocks);
 

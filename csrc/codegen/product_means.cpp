@@ -16,14 +16,14 @@ constexpr int64_t kLargeBatchedProduct = 1 << 22;
 // times and more.
 constexpr int64_t kLargeBf16Product = 1 << 27;
 
+}  // namespace
+
 bool writes_apart(const Product& product, const StoragePlan& storage) {
   const Storage& out = storage.of(product.out.value);
   return !may_overlap(out, storage.of(product.lhs.value)) &&
          !may_overlap(out, storage.of(product.rhs.value)) &&
          !(product.addend && may_overlap(out, storage.of(product.addend->value)));
 }
-
-}  // namespace
 
 ProductMeans means_of(const Product& product, const StoragePlan& storage) {
   const int64_t multiply_adds = product.m * product.n * product.k;

@@ -15,6 +15,9 @@ enum class ProductMeans : uint8_t {
 
 // Who does a product of f32, f64, bf16 or f16. Depends on nothing but the shapes and the memory, so
 // that frames are the same for all machines.
+// Whether generated code may write out while it reads the operands.
+bool writes_apart(const Product& product, const StoragePlan& storage);
+
 ProductMeans means_of(const Product& product, const StoragePlan& storage);
 
 }  // namespace hostjit

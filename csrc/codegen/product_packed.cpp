@@ -36,6 +36,7 @@ ProductPacked::ProductPacked(llvm::IRBuilder<>& builder, llvm::Function& functio
 }
 
 void ProductPacked::emit() {
+  if (product_.has_open_rows) return emit_rows(builder_.getInt64(0), product_.m);
   for_blocks(product_.m, rows_at_a_time_,
              [&](llvm::Value* first, int64_t count) { emit_rows(first, count); });
 }
@@ -78,12 +79,17 @@ void ProductPacked::emit_columns(llvm::Value* first_row, int64_t num_rows, llvm:
   emit_loop(builder_, num_depths_, [&](llvm::Value* index) {
     const Depth depth = depth_at(index);
     for_each_panel([&](const Columns& columns) { pack(depth, columns); });
-    for_blocks(num_rows, tile_.rows, [&](llvm::Value* place, int64_t tile_rows) {
+    const auto emit_row_tiles = [&](llvm::Value* place, int64_t tile_rows) {
       llvm::Value* row = sums_ ? builder_.CreateNUWAdd(first_row, place) : place;
       for_each_panel([&](const Columns& columns) {
         emit_tile(depth, {.first = row, .count = tile_rows, .place = place}, columns);
       });
-    });
+    };
+    if (product_.has_open_rows) {
+      for_rows(tile_.rows, emit_row_tiles);
+    } else {
+      for_blocks(num_rows, tile_.rows, emit_row_tiles);
+    }
   });
 }
 

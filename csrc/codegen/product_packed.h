@@ -9,7 +9,8 @@ namespace hostjit {
 // A product of any layout. Copies panels of rhs, `depth` rows of as many columns as a tile has, to
 // the stack in the order in which tiles read them, and passes all rows of lhs along them; as many
 // panels at a time as the plan says. Sums of one depth wait in out for the next, or where out is
-// narrower than they are, on the stack: then there are only so many rows at a time.
+// narrower than they are, on the stack: then there are only so many rows at a time, and their
+// number is not open.
 class ProductPacked : public ProductEmitter {
  public:
   ProductPacked(llvm::IRBuilder<>& builder, llvm::Function& function, const Product& product,

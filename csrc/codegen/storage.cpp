@@ -6,6 +6,7 @@
 
 #include "codegen/copy_plan.h"
 #include "codegen/literal_bytes.h"
+#include "codegen/open_product.h"
 #include "codegen/product_means.h"
 #include "ir/visitor.h"
 
@@ -31,17 +32,20 @@ NodeInfo make_node_info(const Op& op) {
   return {std::move(name), op.location};
 }
 
+template <class ProductOp>
+bool may_be_aten(const ProductOp& op, const StoragePlan& plan) {
+  if (describe_open(op, plan)) return false;
+  const std::optional<Product> product = describe(op);
+  if (!product) return true;
+  const ProductMeans means = means_of(*product, plan);
+  return means == ProductMeans::kAten || means == ProductMeans::kFastest;
+}
+
 // The tensors that `op` hands to an extern as at::Tensor.
 std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan) {
   struct Cases {
     const StoragePlan& plan;
     std::vector<const Value*> values = {};
-
-    bool may_be_aten(const std::optional<Product>& product) const {
-      if (!product) return true;
-      const ProductMeans means = means_of(*product, plan);
-      return means == ProductMeans::kAten || means == ProductMeans::kFastest;
-    }
 
     void operator()(const Copy& op) {
       const CopyKind kind = plan_copy(op.source->tensor_type(), plan.of(op.source),
@@ -49,16 +53,16 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
       if (kind == CopyKind::kLibrary || kind == CopyKind::kBySize) values = {op.source, op.out};
     }
     void operator()(const Matmul& op) {
-      if (may_be_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
+      if (may_be_aten(op, plan)) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Bmm& op) {
-      if (may_be_aten(describe(op))) values = {op.lhs, op.rhs, op.out};
+      if (may_be_aten(op, plan)) values = {op.lhs, op.rhs, op.out};
     }
     void operator()(const Addmm& op) {
-      if (may_be_aten(describe(op))) values = {op.bias, op.lhs, op.rhs, op.out};
+      if (may_be_aten(op, plan)) values = {op.bias, op.lhs, op.rhs, op.out};
     }
     void operator()(const Linear& op) {
-      if (!may_be_aten(describe(op))) return;
+      if (!may_be_aten(op, plan)) return;
       values = {op.input, op.weight, op.out};
       if (op.bias) values.push_back(op.bias);
     }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of which the row knows the number of rows or of matrices.
+#include "codegen/dispatcher.h"
+#include "codegen/loop_nest.h"
+
+namespace hostjit {
+namespace {
+
+// Few rows are done by code that reads rhs where it is, more by code that may copy it.
+constexpr int64_t kFewRows = 8;
+constexpr int64_t kManyRows = 256;
+constexpr int64_t kFirstOfMany = 32;
+
+}  // namespace
+
+llvm::Value* Dispatcher::num_rows(const OpenProduct& open) {
+  const std::vector<Dim>& sizes = open.product.out.value->tensor_type().dims;
+  if (!open.rows_are_collapsed) return dim(sizes[sizes.size() - 2]);
+  llvm::Value* rows = integer(1);
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) rows = builder_.CreateMul(rows, dim(sizes[i]));
+  return rows;
+}
+
+void Dispatcher::emit_open_product(const OpenProduct& open) {
+  const Product& product = open.product;
+  announce_write(product.out.value);
+  llvm::Value* rows = num_rows(open);
+  llvm::Value* addend =
+      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
+  const auto emit_matrix = [&](llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out) {
+    if (!open.is_open) {
+      builder_.CreateCall(products_.get(product), {lhs, rhs, out, addend});
+      return;
+    }
+    Product few = product;
+    Product many = product;
+    few.m = kFewRows;
+    few.has_open_rows = true;
+    many.m = kManyRows;
+    emit_if_else(
+        builder_, builder_.CreateICmpULT(rows, integer(kFirstOfMany)),
+        [&] {
+          const auto shared = products_.get_shared(few);
+          if (!shared) {
+            builder_.CreateCall(products_.get_open(few), {lhs, rhs, out, addend, rows});
+            return;
+          }
+          emit_parallel_call(shared->function, {lhs, rhs, out, addend, rows},
+                             integer(shared->blocks.per_matrix), integer(shared->blocks.grain));
+        },
+        [&] {
+          const ProductKernels::SharedRows shared = products_.get_open_shared(many);
+          llvm::Value* tiles = builder_.CreateUDiv(
+              builder_.CreateNUWAdd(rows, integer(shared.tile - 1)), integer(shared.tile));
+          emit_parallel_call(shared.function, {lhs, rhs, out, addend, rows}, tiles,
+                             integer(shared.grain));
+        });
+  };
+  llvm::Value* lhs = data(product.lhs.value);
+  llvm::Value* rhs = data(product.rhs.value);
+  llvm::Value* out = data(product.out.value);
+  if (open.rows_are_collapsed) return emit_matrix(lhs, rhs, out);
+  const int64_t bytes = size_in_bytes(product.dtype);
+  const auto batch_stride = [&](const MatrixView& view) {
+    return strides(view.value->tensor_type())[0];
+  };
+  llvm::Value* steps[] = {batch_stride(product.lhs), batch_stride(product.rhs),
+                          batch_stride(product.out)};
+  emit_loop(builder_, dim(product.out.value->tensor_type().dims[0]), [&](llvm::Value* index) {
+    const auto matrix = [&](llvm::Value* base, llvm::Value* step) {
+      return strided_address(builder_, base, {index}, {step}, bytes);
+    };
+    emit_matrix(matrix(lhs, steps[0]), matrix(rhs, steps[1]), matrix(out, steps[2]));
+  });
+}
+
+}  // namespace hostjit
