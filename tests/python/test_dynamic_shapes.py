@@ -224,3 +224,8 @@ def test_an_argument_that_only_lends_its_sizes() -> None:
         return x.sum() + torch.ones(like.shape[0], 2)
 
     check(function, [(torch.randn(3), torch.randn(n, m)) for n, m in SIZES])
+
+
+def test_an_argument_that_is_not_used() -> None:
+    calls = [(torch.randn(n, 3), torch.randn(n, m)) for n, m in SIZES]
+    check(lambda x, unused: x.relu(), calls)

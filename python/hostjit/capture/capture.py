@@ -20,6 +20,7 @@ from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.gradients import needs_backward
 from hostjit.capture.guards import Guards
 from hostjit.capture.joint import CannotSplitError, split
+from hostjit.capture.lent_sizes import lent_arguments
 from hostjit.capture.output_inference import CannotRebuildError
 from hostjit.capture.outputs import (
     ArgumentOutput,
@@ -93,7 +94,7 @@ def _capture(
         composed = backward is None
     else:
         _check_results(traced)
-        graph = _trace(traced)
+        graph = _trace(traced, lent_arguments(traced, args, kwargs, leaves, dynamic))
     inputs = _bind_inputs(traced, graph, leaves)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
@@ -160,6 +161,8 @@ def _has_number(output: Output) -> bool:
         return isinstance(output.value, (int, float, complex, torch.Size))
     items = getattr(output, "items", ())
     return any(_has_number(item) for item in items)
+
+
 def _is_training(traced: DynamoCapture) -> bool:
     assert traced.graph_module is not None
     return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
@@ -203,7 +206,9 @@ def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBindin
     return map_outputs(spec, replace)
 
 
-def _trace(traced: DynamoCapture) -> FunctionalGraph:
+def _trace(
+    traced: DynamoCapture, lent: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> FunctionalGraph:
     module = traced.graph_module
     if module is None:
         empty = torch.fx.Graph()
@@ -211,7 +216,7 @@ def _trace(traced: DynamoCapture) -> FunctionalGraph:
         return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
     try:
         with function_modes:
-            return trace_functional(module, traced.inputs, traced.fake_mode)
+            return trace_functional(module, traced.inputs, traced.fake_mode, lent)
     except Exception as error:
         if not isinstance(error, CaptureError):
             _blame_higher_order(module, error)

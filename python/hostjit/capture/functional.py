@@ -65,9 +65,16 @@ class FunctionalGraph:
 
 
 def trace_functional(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: Any
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    fake_mode: Any,
+    lent: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
 ) -> FunctionalGraph:
-    """Trace `module` to a functional ATen graph; `inputs` are the live tensors it takes."""
+    """Trace `module` to a functional ATen graph.
+
+    `inputs` are the live tensors that it takes; `lent` are further ones, with fake tensors of the
+    same sizes, that it takes at most sizes of.
+    """
     for value in inputs:
         if not isinstance(value, torch.Tensor):
             raise CaptureError(
@@ -76,10 +83,11 @@ def trace_functional(
                 hint="pass it as a tensor, or as a constant that does not change",
             )
     attributes = _tensor_attributes(module)
-    live = [*inputs, *attributes.values()]
+    live = [*inputs, *attributes.values(), *(tensor for tensor, _ in lent)]
     _refuse_overlap(module, inputs)
     fakes = _fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
+    fakes += [_like(fake, fake_mode) for _, fake in lent]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
     symbolic = any(is_symbolic(fake) for fake in fakes)
     with (
@@ -128,24 +136,31 @@ def _trace_region(
 def _fake_inputs(
     module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return fake tensors of the inputs, with the sizes that Dynamo traced them with."""
-    traced = [value for value in placeholder_values(module) if isinstance(value, torch.Tensor)]
+    """Return fake tensors of the inputs, with the open sizes that Dynamo traced them with.
+
+    Graphs that others made say nothing of sizes, or have theirs in another mode.
+    """
+    models = [
+        value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)
+    ]
     nodes = list(module.graph.nodes)
     fakes: list[torch.Tensor] = []
-    for model, tensor in zip(traced, inputs, strict=True):
-        if not is_symbolic(model):
+    for model, tensor in zip(models, inputs, strict=True):
+        if fake_mode.shape_env is None or not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
             continue
-        # Views count from where the input starts; only as_strided counts from where its memory does.
+        # Views count from where the input starts; as_strided from where its memory does.
         if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
             raise refusal("as_strided of an input that does not start where its memory starts")
-        with fake_mode:
-            fakes.append(
-                torch.empty_strided(
-                    model.shape, model.stride(), dtype=model.dtype, device=model.device
-                )
-            )
+        fakes.append(_like(model, fake_mode))
     return fakes
+
+
+def _like(model: torch.Tensor, fake_mode: Any) -> torch.Tensor:
+    with fake_mode:
+        return torch.empty_strided(
+            model.shape, model.stride(), dtype=model.dtype, device=model.device
+        )
 
 
 class _Recipe:
@@ -160,7 +175,8 @@ class _Recipe:
         self._attributes = attributes
         # At the places of sizes among the module's inputs, these; None at those of tensors.
         self._sizes = [
-            None if isinstance(value, torch.Tensor) else value for value in placeholder_values(module)
+            value if isinstance(value, torch.SymInt) else None
+            for value in placeholder_values(module)
         ]
         self.mutated: list[int] = []
         self.output_storages: list[int | None] = []
@@ -168,7 +184,7 @@ class _Recipe:
     def __call__(self, *args: torch.Tensor) -> list[Any]:
         with FunctionalTensorMode():
             wrapped: list[Any] = [FunctionalTensor.to_functional(arg) for arg in args]
-            attributes = dict(zip(self._attributes, wrapped[self._count :], strict=True))
+            attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             with Decompositions():  # type: ignore[no-untyped-call]
                 results = interpreter.run(*self._with_sizes(wrapped[: self._count]))
