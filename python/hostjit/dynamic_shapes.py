@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dims of a call's tensors to compile for any size: those asked for, and those that varied."""
+"""Which dims of tensors to compile for any size: those asked for, and those that varied."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _function(target: Any) -> Any:
 
 
 def _leaf_specs(value: Any, spec: Any) -> Iterator[Any]:
-    """The parts of a spec that belong to the tensors in a value, in the order of `tensor_leaves`."""
+    """The parts of a spec for the tensors in a value, in the order of `tensor_leaves`."""
     if isinstance(value, torch.Tensor):
         yield spec
     elif isinstance(value, (tuple, list)):

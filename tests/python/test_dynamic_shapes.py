@@ -86,7 +86,12 @@ def test_views_regroup_open_dims() -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         batch, length, width = x.shape
         heads = x.view(batch, length, 4, width // 4).transpose(1, 2)
-        return heads.relu(), heads.reshape(batch * 4, length, -1), x.flatten(), x.unsqueeze(1) + x[0]
+        return (
+            heads.relu(),
+            heads.reshape(batch * 4, length, -1),
+            x.flatten(),
+            x.unsqueeze(1) + x[0],
+        )
 
     check(function, [(torch.randn(n, m, 8),) for n, m in SIZES if n != m])
 

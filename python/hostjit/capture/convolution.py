@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.open_sizes import known, some, typical
+from hostjit.capture.open_sizes import is_open, known, some, typical
 
 __all__ = ["convolution"]
 
@@ -69,7 +69,7 @@ def convolution(
     if transposed or not some((*x.shape, *weight.shape)):
         return NotImplemented
     # The batch alone may be open.
-    if any(isinstance(size, torch.SymInt) for size in (*x.shape[1:], *weight.shape)):
+    if any(is_open(size) for size in (*x.shape[1:], *weight.shape)):
         return NotImplemented
     stride, padding, dilation = (_per_dim(n, rank) for n in (stride, padding, dilation))
     space = [
@@ -107,8 +107,7 @@ def _by_the_library(x: Tensor, options: tuple[Any, ...], elements: int) -> Any:
     """In parts of the batch, or in channels_last, which the library does without copies."""
     weight, *_, groups = options
     is_contiguous = x.is_contiguous() and weight.is_contiguous()
-    is_open = isinstance(x.shape[0], torch.SymInt)
-    if elements * x.itemsize < _HUGE or is_open or not is_contiguous:
+    if elements * x.itemsize < _HUGE or is_open(x.shape[0]) or not is_contiguous:
         return NotImplemented
     of_image = elements // x.shape[0] * x.itemsize
     if of_image <= _LARGEST_PART // 2:

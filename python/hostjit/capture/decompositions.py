@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from hostjit.capture.attention import native_attention
 from hostjit.capture.convolution import convolution
 from hostjit.capture.dynamic_dims import is_symbolic
-from hostjit.capture.open_sizes import known, some, typical
+from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
 __all__ = ["Decompositions"]
@@ -202,7 +202,7 @@ def _lstm(
     )
     if not plain:
         return NotImplemented
-    if isinstance(x.shape[0], torch.SymInt):
+    if is_open(x.shape[0]):
         return NotImplemented
     is_long = x.shape[0] * num_runs > _MAX_STEPS
     is_large = typical(x.shape[1]) * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS

@@ -55,7 +55,7 @@ def _symbols_by_tensor(
             size = getattr(source, "prop", None) is TensorProperty.SIZE
             path = str(source.base.name) if size else ""
             if path.startswith(("L['args']", "L['kwargs']")):
-                tensor = eval(path, scope)  # noqa: S307  # a path that Dynamo made
+                tensor = eval(path, scope)  # a path that Dynamo made
                 number = environment.create_symintnode(symbol, hint=tensor.shape[source.idx])
                 found.setdefault(id(tensor), []).append((source.idx, number))
     return found

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["all_equal", "known", "some", "typical"]
+__all__ = ["all_equal", "is_open", "known", "some", "typical"]
+
+
+def is_open(size: Any) -> bool:
+    """Whether a size is not the same in all calls of the program."""
+    return isinstance(size, torch.SymInt)
 
 
 def known(condition: Any) -> bool:
@@ -32,4 +37,4 @@ def all_equal(left: Iterable[Any], right: Iterable[Any]) -> bool:
 
 def typical(size: Any) -> int:
     """A size as it was at capture, for choices that only speed depends on."""
-    return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
+    return int(size.node.hint) if is_open(size) else int(size)

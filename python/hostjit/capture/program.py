@@ -17,9 +17,9 @@ from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
 
 if TYPE_CHECKING:
-    from hostjit.capture.dynamo import DynamoCapture
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    from hostjit.capture.dynamo import DynamoCapture
     from hostjit.capture.guards import Guards
 
 __all__ = ["ArgumentLeaf", "BoundTensor", "BytecodeRoute", "CapturedProgram", "InputBinding"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.open_sizes import all_equal, some, typical
+from hostjit.capture.open_sizes import all_equal, is_open, some, typical
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -85,7 +85,7 @@ def _heads_per_key(query: Tensor, key: Tensor, enable_gqa: bool) -> int:
         return 1
     if not enable_gqa or query.dim() < 3 or not all_equal(query.shape[:-3], key.shape[:-3]):
         return 0
-    if isinstance(query.shape[-3], torch.SymInt) or isinstance(key.shape[-3], torch.SymInt):
+    if is_open(query.shape[-3]) or is_open(key.shape[-3]):
         return 0
     heads, rest = divmod(query.shape[-3], key.shape[-3])
     return 0 if rest else heads

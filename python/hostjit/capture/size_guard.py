@@ -40,8 +40,10 @@ def size_guard(environment: ShapeEnv, names: Sequence[str]) -> Callable[[tuple[i
                 conditions.append(f"{symbol} >= {int(bounds.lower)}")
             if bounds.upper != int_oo:
                 conditions.append(f"{symbol} <= {int(bounds.upper)}")
-    source = f"lambda sizes: (lambda {', '.join(names)}: {' and '.join(conditions) or True})(*sizes)"
-    check = eval(source, dict(SYMPY_INTERP))  # noqa: S307  # of PyTorch's own expressions
+    source = (
+        f"lambda sizes: (lambda {', '.join(names)}: {' and '.join(conditions) or True})(*sizes)"
+    )
+    check = eval(source, dict(SYMPY_INTERP))  # of PyTorch's own expressions
     return lambda sizes: bool(check(sizes))
 
 

@@ -74,9 +74,7 @@ def wrapped(bounded: Bounded, found: Value, sizes: SizeValues) -> Value:
     return Value(found.emitter, DType.I64, builder.select(negative, from_end, found.register))
 
 
-def moved_by(
-    pointer: Any, dtype: DType, terms: list[tuple[Value, Size]], sizes: SizeValues
-) -> Any:
+def moved_by(pointer: Any, dtype: DType, terms: list[tuple[Value, Size]], sizes: SizeValues) -> Any:
     """A pointer to elements of `dtype`, moved by the terms of a load."""
     for place, stride in terms:
         builder = place.emitter.builder

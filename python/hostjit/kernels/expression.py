@@ -121,9 +121,7 @@ class Reduce:
     operand: int
 
 
-Expression = (
-    Load | Constant | ScalarArgument | SizeNumber | Index | Cast | Apply | Bounded | Reduce
-)
+Expression = Load | Constant | ScalarArgument | SizeNumber | Index | Cast | Apply | Bounded | Reduce
 
 
 def operands_of(value: Expression) -> tuple[int, ...]:

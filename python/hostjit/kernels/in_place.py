@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from hostjit.kernels.expression import Load, PointwiseKernel, Store
+from hostjit.kernels.iteration import Strides
+from hostjit.kernels.sizes import Size
 
 __all__ = ["in_place_pairs"]
 
@@ -30,7 +32,7 @@ def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
     ]
 
 
-_Place = tuple[int, int, tuple[int, ...]]
+_Place = tuple[int, Size, Strides]
 
 
 def _places(kernel: PointwiseKernel, accesses: list[Load] | list[Store]) -> dict[int, set[_Place]]:

@@ -80,7 +80,7 @@ class _PointWriter:
         return self.builder.gep(pointer, [elements], inbounds=True, source_etype=type_)
 
     def _loop(self, depth: int, cursors: list[Any]) -> None:
-        """Write the loop of dimension `depth`, tested at the bottom, and before if it may be empty."""
+        """Write the loop of dimension `depth`, tested at the bottom, and before if maybe empty."""
         cursors = self._with_indices(depth, cursors)
         if depth == len(self.shape):
             self._point(cursors)

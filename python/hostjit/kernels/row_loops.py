@@ -89,7 +89,9 @@ class RowLoops:
 
     def add_scratch(self, element: Any) -> int:
         """Reserve memory with one place per element of a tile; the position of its cursor."""
-        base = self.allocate(element, math.prod(self.space.reduced) * self.space.width)
+        count = math.prod(self.space.reduced) * self.space.width
+        assert isinstance(count, int), "what may be of any length is kept elsewhere"
+        base = self.allocate(element, count)
         steps = [
             math.prod(self.space.reduced[depth + 1 :]) * self.space.width
             for depth in range(len(self.space.reduced))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 __all__ = [
     "Size",
@@ -19,7 +18,6 @@ __all__ = [
     "SymbolicSize",
     "as_size",
     "at_most",
-    "is_known",
     "magnitude",
     "quotient",
     "symbols_in",
@@ -75,13 +73,13 @@ class SymbolicSize:
             texts.append("*".join([str(factor), *names] if factor != 1 or not names else names))
         return "+".join(texts)
 
-    def __add__(self, other: Any) -> Size:
+    def __add__(self, other: Size) -> Size:
         terms = dict(self.terms)
         for product, factor in _terms(other).items():
             terms[product] = terms.get(product, 0) + factor
         return _size(terms)
 
-    def __mul__(self, other: Any) -> Size:
+    def __mul__(self, other: Size) -> Size:
         terms: _Terms = {}
         pairs = itertools.product(self.terms, _terms(other).items())
         for (left, times), (right, more) in pairs:
@@ -92,11 +90,11 @@ class SymbolicSize:
     def __neg__(self) -> Size:
         return self * -1
 
-    def __sub__(self, other: Any) -> Size:
-        return self + other * -1
+    def __sub__(self, other: Size) -> Size:
+        return self + -other
 
-    def __rsub__(self, other: Any) -> Size:
-        return self * -1 + other
+    def __rsub__(self, other: Size) -> Size:
+        return -self + other
 
     __radd__ = __add__
     __rmul__ = __mul__
@@ -123,11 +121,6 @@ Size = int | SymbolicSize
 def as_size(symbol: Symbol) -> SymbolicSize:
     """A symbol as a size."""
     return SymbolicSize({(symbol,): 1})
-
-
-def is_known(*sizes: Size) -> bool:
-    """Whether all of the sizes are plain numbers."""
-    return all(not isinstance(size, SymbolicSize) for size in sizes)
 
 
 def symbols_in(sizes: Iterable[Size]) -> list[Symbol]:
@@ -162,7 +155,7 @@ def quotient(size: Size, divisor: Size) -> Size | None:
 
     Example: quotient(768 * s, 256) == 3 * s, and quotient(s + 1, s) is None
     """
-    if is_known(size, divisor):
+    if isinstance(size, int) and isinstance(divisor, int):
         return size // divisor if divisor and size % divisor == 0 else None
     if divisor == 0:
         return None
@@ -183,7 +176,8 @@ def magnitude(size: Size) -> int:
     """A number to order sizes by, where only speed depends on their order."""
     if not isinstance(size, SymbolicSize):
         return abs(size)
-    return abs(sum(factor * _TYPICAL ** len(product) for product, factor in size.terms))
+    total: int = sum(factor * _TYPICAL ** len(product) for product, factor in size.terms)
+    return abs(total)
 
 
 def _rank(term: tuple[_Product, int]) -> tuple[int, list[str]]:

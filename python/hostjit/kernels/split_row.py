@@ -21,11 +21,11 @@ from hostjit.kernels.expression import (
     ScalarArgument,
     SizeNumber,
 )
+from hostjit.kernels.iteration import Strides
 from hostjit.kernels.reduction_plan import make_plan
+from hostjit.kernels.sizes import quotient
 
 __all__ = ["SplitRow", "split_row"]
-
-Strides = tuple[int, ...]
 
 # Parts are enough for the threads of most machines, and few beside the elements of each.
 _FEWEST_PARTS = 16
@@ -54,13 +54,12 @@ def split_row(kernel: PointwiseKernel) -> SplitRow | None:
 
     None for several rows, for more than one pass, and where no size can be divided.
     """
-    if kernel.symbols():
-        return None
     kept = len(kernel.shape) - kernel.num_reduced
     if math.prod(kernel.shape[:kept]) != 1 or len(make_plan(kernel, 1).passes) != 1:
         return None
     for dim in range(kept, len(kernel.shape)):
-        parts = _divisor(kernel.shape[dim])
+        size = kernel.shape[dim]
+        parts = _divisor(size) if isinstance(size, int) else None
         if parts:
             return _Splitter(kernel, dim, parts).split()
     return None
@@ -80,7 +79,7 @@ class _Splitter:
         kept = len(kernel.shape) - kernel.num_reduced
         self.inner = [n for n in range(kept, len(kernel.shape)) if n != dim]
         sizes = [kernel.shape[n] for n in self.inner]
-        each = kernel.shape[dim] // parts
+        each = self.each = quotient(kernel.shape[dim], parts) or 1
         self.first = KernelBuilder(kernel.name, (parts, each, *sizes), 1 + len(sizes))
         self.second = KernelBuilder(f"{kernel.name}_end", (parts,), 1)
         for operand in kernel.inputs:
@@ -125,8 +124,7 @@ class _Splitter:
 
     def _strides(self, strides: Strides) -> Strides:
         step = strides[self.dim]
-        each = self.kernel.shape[self.dim] // self.parts
-        return (step * each, step, *(strides[n] for n in self.inner))
+        return (step * self.each, step, *(strides[n] for n in self.inner))
 
     def _first(self, number: int) -> int:
         if number not in self.before:

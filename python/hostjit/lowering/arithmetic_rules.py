@@ -6,7 +6,13 @@ from __future__ import annotations
 from torch.fx import Node
 
 from hostjit.kernels import DType
-from hostjit.lowering.pointwise import PROMOTION, Operand, PointwiseContext, pointwise
+from hostjit.lowering.pointwise import (
+    PROMOTION,
+    NotFusableError,
+    Operand,
+    PointwiseContext,
+    pointwise,
+)
 
 
 def _operands(context: PointwiseContext) -> list[Operand]:
@@ -106,8 +112,11 @@ def power(context: PointwiseContext) -> int:
     base, exponent = context.operand("self"), context.operand("exponent")
     dtype = context.compute_dtype([base, exponent])
     roots = _HALF_ROOTS if context.result_dtype() is DType.F16 else _ROOTS
-    if isinstance(exponent, Node) or (dtype.is_float and exponent not in roots):
+    known = isinstance(exponent, int | float)
+    if isinstance(exponent, Node) or (dtype.is_float and not (known and exponent in roots)):
         return context.apply("pow", *context.promoted([base, exponent]))
+    if not isinstance(exponent, int | float):
+        raise NotFusableError("a power of integers by a size")
     x = context.value(base, dtype)
     if exponent == int(exponent) and 0 <= exponent <= (3 if dtype.is_float else 64):
         return _integer_power(context, x, int(exponent))

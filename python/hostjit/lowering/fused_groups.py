@@ -92,7 +92,7 @@ def _split_at_the_call(
     if isinstance(points_per_item, int):
         grain: Size = math.ceil(points / points_per_item)
     else:
-        some = points_per_item
+        some: Size = points_per_item
         if not at_most(1, some):
             some = defined("max", points_per_item, 1, 1)
         grain = defined("ceildiv", points, some, 1)

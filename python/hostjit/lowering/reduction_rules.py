@@ -11,6 +11,7 @@ from hostjit.kernels import DType
 from hostjit.kernels.expression import Load
 from hostjit.kernels.operation import Number
 from hostjit.kernels.sizes import Size, at_most
+from hostjit.lowering.pointwise import NotFusableError
 from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, points_shape, reduces
 from hostjit.lowering.sizes import shape_of
 
@@ -159,8 +160,8 @@ def _variance(context: ReductionContext) -> tuple[int, int]:
     if isinstance(context.count, int):
         divisor: Number | Size = max(context.count - correction, 0)
     else:
-        whole = isinstance(correction, int) and at_most(correction, context.count)
-        context.require(whole, "nothing may be left after the correction")
+        if not isinstance(correction, int) or not at_most(correction, context.count):
+            raise NotFusableError("nothing may be left after the correction")
         divisor = context.count - correction
     return context.apply("div", squares, context.constant_like(x, divisor)), center
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.fx import Graph, Node
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def size_of(number: int | torch.SymInt) -> Size:
-    """The size that a number of PyTorch is; raises CaptureError for one that Host IR can't write."""
+    """A number of PyTorch as a size; raises CaptureError for one that Host IR can't write."""
     if isinstance(number, int):
         return number
     node = number.node
@@ -78,7 +78,9 @@ def is_contiguous(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
 
 def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
     """The result of an operation of `index_binary`, as a symbol of its own."""
-    return as_size(Symbol(f"{operation}_{_word(left)}_{_word(right)}", least, (operation, left, right)))
+    return as_size(
+        Symbol(f"{operation}_{_word(left)}_{_word(right)}", least, (operation, left, right))
+    )
 
 
 def with_sizes_in_place(graph: Graph) -> Graph:

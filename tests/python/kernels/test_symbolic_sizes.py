@@ -61,7 +61,12 @@ def pointwise(rows: Size, columns: Size) -> PointwiseKernel:
 def test_elements_and_what_is_broadcast_to_them() -> None:
     def operands(rows: int, columns: int) -> list[torch.Tensor]:
         places = torch.zeros(rows, columns, dtype=torch.int64)
-        return [torch.randn(rows, columns), torch.randn(columns), torch.zeros(rows, columns), places]
+        return [
+            torch.randn(rows, columns),
+            torch.randn(columns),
+            torch.zeros(rows, columns),
+            places,
+        ]
 
     check(pointwise, [(2, 1), (3, 7), (64, 64), (5, 1000)], operands)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from hypothesis import strategies as st
@@ -53,6 +53,15 @@ class Operand:
         if stored > count:
             values = values.repeat(stored // count + 1)
         return values.as_strided(self.shape, self.stride, self.offset)
+
+    def grown(self, by: int) -> Operand:
+        """Describe a tensor with more of everything that there is two of, in the same order."""
+        shape = tuple(size + by if size > 1 else size for size in self.shape)
+        strides, step = [0] * len(shape), 1
+        for dim in sorted(range(len(shape)), key=lambda dim: (self.stride[dim], -dim)):
+            if self.stride[dim]:
+                strides[dim], step = step, step * max(shape[dim], 1)
+        return replace(self, shape=shape, stride=tuple(strides))
 
 
 def _values(dtype: torch.dtype, style: str, count: int, generator: torch.Generator) -> torch.Tensor:

@@ -14,8 +14,8 @@ import product_statements
 import pytest
 import reduction_statements
 import torch
-from agreement import check
-from hypothesis import given, note
+from agreement import check, check_at_any_size
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from operands import STYLES, Draw
 from program import Program, Statement, UnfitError
@@ -89,6 +89,18 @@ def test_agrees_with_eager(family: str) -> None:
     def agrees(program: Program) -> None:
         note(repr(program))
         check(program)
+
+    agrees()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore")
+def test_agrees_with_eager_at_any_size(family: str) -> None:
+    @settings(max_examples=settings().max_examples // 4)
+    @given(programs(family))
+    def agrees(program: Program) -> None:
+        note(repr(program))
+        check_at_any_size(program)
 
     agrees()
 
