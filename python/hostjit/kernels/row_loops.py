@@ -16,6 +16,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 
 from hostjit.kernels.cascade import Chunks
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
+from hostjit.kernels.loop import ZERO, write_loop
 from hostjit.kernels.row_space import row_space
 from hostjit.kernels.size_values import SizeValues
 from hostjit.kernels.sizes import Size, SymbolicSize, at_most
@@ -23,7 +24,6 @@ from hostjit.kernels.sizes import Size, SymbolicSize, at_most
 __all__ = ["Cursors", "RowLoops", "Width"]
 
 _INDEX = ir.IntType(64)
-_ZERO = ir.Constant(_INDEX, 0)
 
 # For each walk, the pointer (or number) at the current point of the loops entered so far.
 Cursors = list[Any]
@@ -61,7 +61,7 @@ class RowLoops:
         self.builder = builder
         self.sizes = sizes
         self.space = space = row_space(kernel)
-        self.bounds = [(_ZERO, sizes.value(size)) for size in space.outer]
+        self.bounds = [(ZERO, sizes.value(size)) for size in space.outer]
         if items and space.split is not None:
             self.bounds[space.split] = items
         self.walks = [
@@ -119,7 +119,9 @@ class RowLoops:
         """Write the loop over the rows of a tile."""
         strides = [walk.column for walk in self.walks]
         end = ir.Constant(_INDEX, width) if isinstance(width, int) else width
-        self._range("column", _ZERO, end, lambda n: body(self._step(cursors, n, strides), n))
+        write_loop(
+            self.builder, "column", ZERO, end, lambda n: body(self._step(cursors, n, strides), n)
+        )
 
     def each_element(
         self,
@@ -135,7 +137,8 @@ class RowLoops:
         space = self.space
         if depth < len(space.kept) - (1 if space.tiled else 0):
             strides = [walk.kept[depth] for walk in self.walks]
-            self._range(
+            write_loop(
+                self.builder,
                 f"row{depth}",
                 *self.bounds[depth],
                 lambda n: self._kept(depth + 1, self._step(cursors, n, strides), body),
@@ -160,16 +163,16 @@ class RowLoops:
             body(self._step(cursors, n, strides), width)
 
         if rest == 0:
-            self._range("tile", begin, end, tile)
+            write_loop(self.builder, "tile", begin, end, tile)
             return
         last = ir.Constant(_INDEX, full)
-        if begin is _ZERO:
-            self._range("tile", begin, last, tile)
+        if begin is ZERO:
+            write_loop(self.builder, "tile", begin, last, tile)
             body(self._step(cursors, last, strides), rest)
             return
         with builder.if_then(builder.icmp_unsigned("<", begin, last)):
             over = builder.icmp_unsigned(">", end, last)
-            self._range("tile", begin, builder.select(over, last, end), tile)
+            write_loop(self.builder, "tile", begin, builder.select(over, last, end), tile)
         with builder.if_then(builder.icmp_unsigned(">", end, last)):
             body(self._step(cursors, last, strides), rest)
 
@@ -183,7 +186,7 @@ class RowLoops:
             left = builder.sub(all_rows, builder.mul(n, width))
             body(n, builder.select(builder.icmp_unsigned("<", left, width), left, width))
 
-        self._range("tile", _ZERO, end, tile, maybe_empty=not at_most(1, rows))
+        write_loop(self.builder, "tile", ZERO, end, tile, maybe_empty=not at_most(1, rows))
 
     def _reduced(
         self,
@@ -226,7 +229,9 @@ class RowLoops:
             builder = self.builder
             if not cuts:
                 name = f"reduced{depth}"
-                self._range(name, _ZERO, count, lambda n: inner(self._step(begin, n, strides)))
+                write_loop(
+                    self.builder, name, ZERO, count, lambda n: inner(self._step(begin, n, strides))
+                )
                 return
             size, level = cuts[-1]
             distances = [stride * size for stride in strides]
@@ -238,8 +243,8 @@ class RowLoops:
             # Cut where loops of known length are; some iterations are left to the rest.
             last = builder.sub(count, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
             short = builder.icmp_unsigned("<", count, ir.Constant(_INDEX, 2 * size))
-            full = builder.select(short, _ZERO, builder.udiv(last, ir.Constant(_INDEX, size)))
-            self._range("chunk", _ZERO, full, one, maybe_empty=True)
+            full = builder.select(short, ZERO, builder.udiv(last, ir.Constant(_INDEX, size)))
+            write_loop(self.builder, "chunk", ZERO, full, one, maybe_empty=True)
             taken = builder.mul(full, ir.Constant(_INDEX, size), flags=("nuw", "nsw"))
             left = builder.sub(count, taken, flags=("nuw", "nsw"))
             run_some(left, self._step(begin, full, distances), cuts[:-1])
@@ -252,37 +257,7 @@ class RowLoops:
             run(total, cursors, chunks[depth])
 
     def _loop(self, name: str, size: int, body: Callable[[Any], None]) -> None:
-        self._range(name, _ZERO, ir.Constant(_INDEX, size), body)
-
-    def _range(
-        self,
-        name: str,
-        first: Any,
-        end: Any,
-        body: Callable[[Any], None],
-        *,
-        maybe_empty: bool = False,
-    ) -> None:
-        """Write a loop, tested at its bottom, and before if the range may be empty."""
-        if first is _ZERO and isinstance(end, ir.Constant) and end.constant == 1:
-            body(first)
-            return
-        builder = self.builder
-        before = builder.block
-        loop = self.function.append_basic_block(name)
-        done = self.function.append_basic_block(f"{name}_done")
-        if maybe_empty:
-            builder.cbranch(builder.icmp_unsigned("<", first, end), loop, done)
-        else:
-            builder.branch(loop)
-        builder.position_at_end(loop)
-        counter = builder.phi(_INDEX, name=f"{name}_counter")
-        counter.add_incoming(first, before)
-        body(counter)
-        following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
-        counter.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
-        builder.position_at_end(done)
+        write_loop(self.builder, name, ZERO, ir.Constant(_INDEX, size), body)
 
     def _step(self, cursors: Cursors, count: Any, strides: Sequence[Size]) -> Cursors:
         return [
