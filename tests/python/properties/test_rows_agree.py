@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hostjit import _C
 from symbolic_programs import SymbolicProgram
+
+from hostjit import _C
 
 SIZES = [(3, 4), (40, 2), (1, 1), (5, 0), (0, 3), (2, 70), (3, 4)]
 
