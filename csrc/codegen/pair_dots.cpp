@@ -4,21 +4,19 @@
 #include <llvm/IR/IntrinsicsX86.h>
 
 namespace hostjit {
-namespace {
 
-// Where ATen calls oneDNN, which takes denormals for zero too. Its own loops for less keep them: a
-// denormal times an infinity is infinite there.
-bool is_of_onednn(const Product& product) {
+// Where ATen calls oneDNN. Its own loops for less keep denormals: one times an infinity is
+// infinite.
+bool is_in_pairs_for_eager(const Product& product) {
   constexpr int64_t kMostOfAten = 16 * 16 * 16;  // its mkldnn_gemm_min_size
-  return product.batch * product.m * product.k * product.n > kMostOfAten;
+  return product.dtype == DType::kBF16 && product.k != 0 &&
+         product.batch * product.m * product.k * product.n > kMostOfAten;
 }
-
-}  // namespace
 
 std::optional<Product> in_pairs(const Product& product) {
   const bool reads_rhs = product.rhs.column_stride == 1 || product.rhs.row_stride == 1;
-  if (product.dtype != DType::kBF16 || product.k == 0 || product.k % 2 != 0 ||
-      product.lhs.column_stride != 1 || !reads_rhs || !is_of_onednn(product)) {
+  if (product.k % 2 != 0 || product.lhs.column_stride != 1 || !reads_rhs ||
+      !is_in_pairs_for_eager(product)) {
     return std::nullopt;
   }
   Product result = product;

@@ -11,9 +11,12 @@
 
 namespace hostjit {
 
+// Whether eager computes the product with such instructions if the CPU has them.
+bool is_in_pairs_for_eager(const Product& product);
+
 // The product of the same matrices whose factors are pairs: neighbours along k. nullopt where the
-// pairs of lhs are not neighbours in memory, k is odd, or eager computes with denormals; the pairs
-// of rhs may be from two rows.
+// pairs of lhs are not neighbours in memory, k is odd, or eager has no pairs; the pairs of rhs may
+// be from two rows.
 std::optional<Product> in_pairs(const Product& product);
 
 // `a` and `b` have a pair of bf16 in each i32, the lower half first; 16 lanes.

@@ -34,6 +34,8 @@ struct Product {
   // Elements along k that are multiplied together, one of each operand or two. k and the strides
   // along k of lhs and rhs count these; all other strides count elements.
   int64_t per_factor = 1;
+  // Denormal factors and sums are zeros, which pairs make them anyway.
+  bool flushes_denormals = false;
 
   // The number of rows is an argument of the code, m an example of it for its plan.
   bool has_open_rows = false;

@@ -4,6 +4,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
 
+#include "codegen/flush_denormals.h"
 #include "codegen/kernel_linker.h"
 #include "codegen/loop_nest.h"
 #include "codegen/pair_dots.h"
@@ -24,6 +25,7 @@ std::string key_of(const Product& product, const ProductPlan& plan) {
              strides(product.lhs), strides(product.rhs), strides(product.out));
   if (product.is_in_pairs()) key += ".pairs";
   if (product.has_open_rows) key += ".open";
+  if (product.flushes_denormals) key += ".flushed";
   if (product.addend) key += strides(*product.addend);
   if (product.alpha != 1.0 || product.beta != 1.0) {
     key += concat(".", product.alpha, "_", product.beta);
@@ -51,8 +53,11 @@ ProductKernels::ProductKernels(llvm::Module& module, unsigned vector_bits, bool 
     : module_(module), vector_bits_(vector_bits), has_pair_dots_(has_pair_dots) {}
 
 Product ProductKernels::in_factors(const Product& product) const {
-  const std::optional<Product> pairs = has_pair_dots_ ? in_pairs(product) : std::nullopt;
-  return pairs.value_or(product);
+  if (!has_pair_dots_ || !is_in_pairs_for_eager(product)) return product;
+  if (const std::optional<Product> pairs = in_pairs(product)) return *pairs;
+  Product result = product;
+  result.flushes_denormals = true;
+  return result;
 }
 
 llvm::Function* ProductKernels::get(const Product& elements) {
@@ -60,7 +65,8 @@ llvm::Function* ProductKernels::get(const Product& elements) {
   const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
   if (!plan) return nullptr;
   llvm::Function* function = get(product, *plan);
-  mark_kernel(*function);
+  // Inlined, it could flush what other arithmetic of main computes.
+  if (!product.flushes_denormals) mark_kernel(*function);
   return function;
 }
 
@@ -99,14 +105,11 @@ llvm::Function* ProductKernels::get(const Product& product, const ProductPlan& p
   function = make_function(module_, key, parameters);
   function->addParamAttr(2, llvm::Attribute::NoAlias);
   llvm::IRBuilder<> builder(llvm::BasicBlock::Create(context, "entry", function));
-  switch (plan.form) {
-    case ProductForm::kRows:
-      ProductRows(builder, *function, product, vector_bits_, plan.tile).emit();
-      break;
-    case ProductForm::kDots: ProductDots(builder, *function, product, vector_bits_).emit(); break;
-    case ProductForm::kPacked:
-      ProductPacked(builder, *function, product, vector_bits_, plan.tile).emit();
-      break;
+  const auto emit = [&] { emit_form(builder, *function, product, plan); };
+  if (product.flushes_denormals) {
+    emit_flushing_denormals(builder, emit);
+  } else {
+    emit();
   }
   builder.CreateRetVoid();
   return function;
@@ -156,6 +159,19 @@ void ProductKernels::emit_row_tiles(llvm::Function& function, const Product& pro
                               product.addend ? rows_of(3, *product.addend) : function.getArg(3),
                               builder.CreateNUWSub(end, first)});
   builder.CreateRetVoid();
+}
+
+void ProductKernels::emit_form(llvm::IRBuilder<>& builder, llvm::Function& function,
+                               const Product& product, const ProductPlan& plan) const {
+  switch (plan.form) {
+    case ProductForm::kRows:
+      ProductRows(builder, function, product, vector_bits_, plan.tile).emit();
+      break;
+    case ProductForm::kDots: ProductDots(builder, function, product, vector_bits_).emit(); break;
+    case ProductForm::kPacked:
+      ProductPacked(builder, function, product, vector_bits_, plan.tile).emit();
+      break;
+  }
 }
 
 void ProductKernels::emit_blocks(llvm::Function& function, const Product& product,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <llvm/IR/IRBuilder.h>
+
 #include <map>
 #include <string>
 
@@ -57,6 +59,8 @@ class ProductKernels {
   llvm::Function* get(const Product& product, const ProductPlan& plan);
   void emit_row_tiles(llvm::Function& function, const Product& product, llvm::Function* kernel,
                       int64_t tile);
+  void emit_form(llvm::IRBuilder<>& builder, llvm::Function& function, const Product& product,
+                 const ProductPlan& plan) const;
   void emit_blocks(llvm::Function& function, const Product& product, const ProductPlan& plan,
                    const ProductBlocks& blocks);
 

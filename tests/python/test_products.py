@@ -96,7 +96,18 @@ def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns:
 
 
 @pytest.mark.parametrize(
-    ("rows", "depth", "columns"), [(1, 64, 128), (256, 64, 1), (8, 16, 24), (16, 64, 24)]
+    ("rows", "depth", "columns"),
+    [
+        (1, 64, 128),
+        (256, 64, 1),
+        (8, 16, 24),
+        (16, 64, 24),
+        (1, 65, 128),
+        (256, 65, 1),
+        (8, 13, 24),
+        (9, 63, 40),
+        (260, 129, 24),
+    ],
 )
 def test_denormal_bfloat16_is_zero_where_eager_says_so(rows: int, depth: int, columns: int) -> None:
     lhs = torch.ones(rows, depth, dtype=torch.bfloat16)
@@ -104,8 +115,15 @@ def test_denormal_bfloat16_is_zero_where_eager_says_so(rows: int, depth: int, co
     lhs[:, 3] = 1e-39
     weight[:, 3] = float("inf")
 
-    def f(lhs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return functional.linear(lhs, weight), torch.bmm(lhs[None], weight.t()[None])
+    def f(lhs: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        across = lhs.t().contiguous().t()
+        small = torch.full_like(lhs, 1e-20) @ torch.full_like(weight, 1e-20).t()
+        return (
+            functional.linear(lhs, weight),
+            torch.bmm(lhs[None], weight.t()[None]),
+            across @ weight.t().contiguous(),
+            small == 0,
+        )
 
     assert_close(hostjit.compile(f)(lhs, weight), f(lhs, weight), equal_nan=True)
 
