@@ -90,6 +90,7 @@ std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& 
     parameters.insert(parameters.end(), product.has_open_rows ? 3 : 2, index);
     function = make_function(module_, key, parameters);
     emit_blocks(*function, product, *plan, *blocks);
+    mark_kernel(*function);
   }
   return Shared{.function = function, .blocks = *blocks};
 }

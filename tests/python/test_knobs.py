@@ -69,6 +69,20 @@ with torch.no_grad():
         assert asm.count(".globl") == 1
 
 
+def test_a_product_that_threads_share_is_dumped_with_what_it_calls(tmp_path: Path) -> None:
+    code = """
+import torch, hostjit
+with torch.no_grad():
+    fast = hostjit.compile(lambda x: x @ x)
+    fast(torch.ones(300, 300))
+"""
+    result = run(code, HOSTJIT_DUMP="kernels", HOSTJIT_DUMP_DIR=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    (asm,) = (path.read_text() for path in tmp_path.iterdir() if path.name.endswith(".s"))
+    assert ".blocks" in asm
+    assert "vfmadd" in asm or "fmla" in asm or "mul" in asm
+
+
 def test_the_environment_picks_the_runtime() -> None:
     code = PROGRAM + "\nprint([row['current'] for row in hostjit._C.knob_rows()][0])"
     assert "off" in run(code, HOSTJIT_DISABLE="host_ir_jit").stdout
