@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run PyTorch's operator database, all of it or a part, and hold it against the known failures."""
+"""Run PyTorch's databases, all of them or a part, and hold them against the known failures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import argparse
 import os
 from pathlib import Path
 
-from conformance.cases import Case, cases, sample_cases
+from conformance.case import Case
+from conformance.cases import cases, sample_cases
 from conformance.runner import Outcome, run_cases
 from conformance.summary import suggested_lines, summarise
 from conformance.verdict import KNOWN_FAILURES, judge, read_known
@@ -37,11 +38,13 @@ def main() -> int:
         report=report,
     )
     known = read_known(KNOWN_FAILURES.read_text())
-    wrong = judge(outcomes, known, complete=not options.calls)
+    wrong = judge(outcomes, known, options.through, complete=not options.calls)
     for line in wrong:
         print(line)
     if options.suggest:
-        Path(options.suggest).write_text("".join(f"{x}\n" for x in suggested_lines(outcomes)))
+        Path(options.suggest).write_text(
+            "".join(f"{line}\n" for line in suggested_lines(outcomes, options.through))
+        )
     print(summarise(outcomes))
     print(f"{len(wrong)} not as listed" if wrong else "all as listed")
     return 1 if wrong else 0
@@ -50,7 +53,8 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python tests/conformance", description=__doc__)
     parser.add_argument("--through", default="hostjit.compile", help="the subject to judge")
-    parser.add_argument("--sample", action="store_true", help="one case of each entry")
+    parser.add_argument("--sample", action="store_true", help="what `make test` runs")
+    parser.add_argument("--kind", help='"backward", "modules", "operators, forward", ...')
     parser.add_argument(
         "--shard", default="1/1", metavar="I/N", help="every Nth entry, from the Ith"
     )
@@ -63,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:
-    found = sample_cases() if options.sample else cases()
+    found = sample_cases(options.through) if options.sample else cases()
+    if options.kind:
+        found = [case for case in found if options.kind in case.kind]
     if options.only:
         found = [case for case in found if {case.entry, str(case)} & set(options.only)]
     index, _, count = options.shard.partition("/")

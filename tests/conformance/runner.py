@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from conformance.cases import Case
+from conformance.case import Case
 
 __all__ = ["CRASH", "TIMEOUT", "Outcome", "run_cases"]
 
@@ -33,13 +33,12 @@ class Outcome:
 
     Attributes:
         calls: how many calls were compared; a crash or a timeout ends a case.
-        eagerly: how many of them the subject ran eagerly, and said so.
-        failures: (index of the call, kind, message), at most one for each call.
+        failures: (index of the call, kind, message), at most one for each call; those that the
+            subject ran eagerly are among them.
     """
 
     case: Case
     calls: int = 0
-    eagerly: int = 0
     failures: list[tuple[int, str, str]] = dataclasses.field(default_factory=list)
 
 
@@ -112,7 +111,7 @@ def _run_batch(
                     case "finding":
                         outcome.failures.append((event["index"], event["kind"], event["message"]))
                     case "done":
-                        outcome.calls, outcome.eagerly = event["calls"], event["eagerly"]
+                        outcome.calls = event["calls"]
                     case "ended":
                         failure = (max(0, outcome.calls - 1), event["kind"], event["message"])
                         outcome.failures.append(failure)

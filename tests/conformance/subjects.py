@@ -9,6 +9,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch._dynamo.exc
+
 import hostjit
 
 __all__ = ["SUBJECTS", "Subject", "subject_named"]
@@ -21,10 +24,19 @@ class Subject:
     Attributes:
         compile: makes the callable that is compared with its argument.
         runs: pairs of a name and a context; the callable is called once in each, in this order.
+        stands_for_any: exceptions that it raises in place of any of eager's.
     """
 
     compile: Callable[[Callable[..., Any]], Callable[..., Any]]
     runs: tuple[tuple[str, Callable[[], Any]], ...]
+    stands_for_any: tuple[type[Exception], ...] = ()
+
+
+def _torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    # Dynamo counts the compilations of one code object, which all operators are called from.
+    torch.compiler.reset()
+    compiled: Callable[..., Any] = torch.compile(function, backend="hostjit")
+    return compiled
 
 
 # The second run of the JIT finds the specialization that the first made.
@@ -36,6 +48,8 @@ _RUNTIMES = (
 
 SUBJECTS = {
     "hostjit.compile": Subject(hostjit.compile, _RUNTIMES),
+    # Dynamo raises its own class for what goes wrong before a backend has its say.
+    "torch.compile": Subject(_torch_compile, _RUNTIMES, (torch._dynamo.exc.TorchRuntimeError,)),
     # Whatever fails here is a fault of the harness.
     "eager": Subject(lambda function: function, (("eager", contextlib.nullcontext),)),
 }

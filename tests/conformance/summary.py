@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from conformance.cases import ERRORS
+from conformance.case import BACKWARD, EAGERLY, ERRORS
 from conformance.runner import Outcome
 from conformance.verdict import Known
 
@@ -15,47 +15,60 @@ __all__ = ["suggested_lines", "summarise"]
 
 def summarise(outcomes: Sequence[Outcome]) -> str:
     """Count entries, cases and calls; an entry passes when all its cases that ran do."""
-    forward = [outcome for outcome in outcomes if outcome.case.dtype != ERRORS]
-    errors = [outcome for outcome in outcomes if outcome.case.dtype == ERRORS]
+    groups: dict[str, list[Outcome]] = collections.defaultdict(list)
+    for outcome in outcomes:
+        groups[outcome.case.kind].append(outcome)
     lines = []
-    for name, part in (("forward", forward), ("errors", errors)):
-        if not part:
-            continue
-        entries = {outcome.case.entry for outcome in part}
-        failing = {outcome.case.entry for outcome in part if outcome.failures}
-        passed = len(entries) - len(failing)
-        bad = sum(bool(outcome.failures) for outcome in part)
-        calls = sum(outcome.calls for outcome in part)
-        eagerly = sum(outcome.eagerly for outcome in part)
-        share = 100 * passed / len(entries)
+    for name, group in groups.items():
+        entries = {outcome.case.entry for outcome in group}
+        failing = [outcome for outcome in group if _fails(outcome)]
+        passed = len(entries) - len({outcome.case.entry for outcome in failing})
+        kinds = collections.Counter(kind for outcome in group for _, kind, _ in outcome.failures)
+        eagerly = {outcome.case.entry for outcome in group if EAGERLY in _kinds(outcome)}
         lines.append(
-            f"{name}: {passed} of {len(entries)} entries pass ({share:.1f}%), "
-            f"{len(part) - bad} of {len(part)} cases; {calls} calls, {eagerly} of them eagerly"
+            f"{name}: {passed} of {len(entries)} entries pass "
+            f"({100 * passed / len(entries):.1f}%), {len(eagerly)} of them with calls that run "
+            f"eagerly; {len(group) - len(failing)} of {len(group)} cases; "
+            f"{sum(outcome.calls for outcome in group)} calls, {kinds.pop(EAGERLY, 0)} eagerly"
         )
-        kinds = collections.Counter(kind for outcome in part for _, kind, _ in outcome.failures)
         if kinds:
             lines.append("  " + ", ".join(f"{kind}: {count}" for kind, count in kinds.items()))
     return "\n".join(lines)
 
 
-def suggested_lines(outcomes: Sequence[Outcome]) -> list[Known]:
+def suggested_lines(outcomes: Sequence[Outcome], through: str) -> list[Known]:
     """Return one line for each entry and kind of failure, with a message as its reason."""
     ran: dict[str, set[str]] = collections.defaultdict(set)
     found: dict[tuple[str, str], dict[str, bool]] = {}
     reasons: dict[tuple[str, str], str] = {}
     for outcome in outcomes:
-        entry, dtype = outcome.case.entry, outcome.case.dtype
-        ran[entry].add(dtype)
+        entry, part = outcome.case.entry, outcome.case.part
+        ran[entry].add(part)
         for kind, count in collections.Counter(kind for _, kind, _ in outcome.failures).items():
-            found.setdefault((entry, kind), {})[dtype] = count == outcome.calls
+            found.setdefault((entry, kind), {})[part] = count == outcome.calls
         for _, kind, message in outcome.failures:
             reasons.setdefault((entry, kind), message)
     lines = []
-    for (entry, kind), dtypes in found.items():
+    for (entry, kind), parts in found.items():
         for name, wanted in (("all", True), ("some", False)):
-            chosen = [dtype for dtype, every in dtypes.items() if every is wanted]
-            if ran[entry] - {ERRORS} and ran[entry] - {ERRORS} <= set(chosen):
-                chosen = ["*", *({ERRORS} & set(chosen))]
+            chosen = {part for part, every in parts.items() if every is wanted}
+            for suffix in ("", BACKWARD):
+                group = {
+                    part
+                    for part in ran[entry] - {ERRORS}
+                    if part.endswith(BACKWARD) is bool(suffix)
+                }
+                if group and group <= chosen:
+                    chosen = (chosen - group) | {f"*{suffix}"}
             if chosen:
-                lines.append(Known(entry, tuple(chosen), name, kind, reasons[entry, kind]))
+                line = (entry, tuple(sorted(chosen)), name, through, kind, reasons[entry, kind])
+                lines.append(Known(*line))
     return lines
+
+
+def _fails(outcome: Outcome) -> bool:
+    return bool(_kinds(outcome) - {EAGERLY})
+
+
+def _kinds(outcome: Outcome) -> set[str]:
+    return {kind for _, kind, _ in outcome.failures}

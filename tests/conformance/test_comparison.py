@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from conformance.cases import Call
+from conformance.case import EAGERLY, Call, Case
+from conformance.cases import calls_of
 from conformance.comparison import DIFFERS, RAISES, Finding, compare
 from conformance.subjects import SUBJECTS, Subject
 
@@ -84,3 +86,73 @@ def test_eager_agrees_with_itself() -> None:
     ]
     for call in calls:
         assert compare(call, SUBJECTS["eager"]) == Finding()
+
+
+def doubled_gradient(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 - x.detach()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        (lambda x: x * 1, doubled_gradient, "gradient 0: Tensor-likes are not close"),
+        (lambda x: x * 1, lambda x: x.detach() * 1, "requires_grad False, expected True"),
+        (lambda x, y: x + y, lambda x, y: x + y.detach(), "gradients have types"),
+    ],
+)
+def test_gradients_are_compared(
+    right: Callable[..., Any], wrong: Callable[..., Any], message: str
+) -> None:
+    count = right.__code__.co_argcount
+    args = tuple(torch.ones(2, 3, requires_grad=True) for _ in range(count))
+    subject = Subject(lambda function: wrong, (("run", contextlib.nullcontext),))
+    found = compare(Call(right, args, {}, differentiate=lambda result: [result]), subject)
+    assert found.kind == DIFFERS
+    assert message in found.message
+
+
+def test_the_state_of_a_module_is_compared() -> None:
+    module = torch.nn.BatchNorm1d(3)
+
+    def forget(module: Any) -> Callable[..., Any]:
+        return lambda x: copy.deepcopy(module)(x)
+
+    call = Call(module, (torch.randn(4, 3),), {})
+    assert compare(call, SUBJECTS["eager"]) == Finding()
+    found = compare(call, Subject(forget, (("run", contextlib.nullcontext),)))
+    assert found.kind == DIFFERS
+    assert "argument" in found.message
+
+
+def test_steps_of_an_optimizer_are_compared() -> None:
+    def twice(step: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda: (step(), step())
+
+    (call, *_) = calls_of(Case("optim.SGD", "float32"))
+    assert compare(call, SUBJECTS["eager"]) == Finding()
+    assert compare(call, Subject(twice, (("run", contextlib.nullcontext),))).kind == DIFFERS
+
+
+def test_a_call_that_the_subject_runs_eagerly_says_so() -> None:
+    call = Call(torch.Tensor.item, (torch.ones(1),), {})
+    found = compare(call, SUBJECTS["hostjit.compile"])
+    assert found.kind == EAGERLY
+    assert found.message.startswith("hostjit: 'called")
+
+
+def test_half_precision_may_be_closer_to_the_exact_result() -> None:
+    x = torch.tensor([1.0, 1 / 256], dtype=torch.bfloat16)
+    third = torch.tensor(1 / 3, dtype=torch.bfloat16)
+
+    def rounds(x: torch.Tensor) -> torch.Tensor:
+        return ((x + 100) - 100) * third.to(x.dtype)
+
+    def exact(x: torch.Tensor) -> torch.Tensor:
+        return (x.double() * third.double()).to(x.dtype)
+
+    def worse(x: torch.Tensor) -> torch.Tensor:
+        return rounds(x) + 1
+
+    assert judged(rounds, exact, x) == Finding()
+    assert judged(rounds, worse, x).kind == DIFFERS
+    assert judged(exact, rounds, x).kind == DIFFERS

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.cases import Case, cases, sample_cases
+from conformance.case import Case
+from conformance.cases import cases, sample_cases
 from conformance.runner import CRASH, TIMEOUT, Outcome, run_cases
 from conformance.verdict import KNOWN_FAILURES, judge, read_known
 
@@ -31,28 +32,34 @@ def test_the_run_goes_on_after_a_crash_and_a_hang() -> None:
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_what_is_not_on_the_list_is_wrong(complete: bool) -> None:
-    assert judge([PASSED], [], complete=complete) == []
-    assert judge([REFUSED_ONCE], [], complete=complete) == ["add/float32 call 1: refused: why"]
-    other_kind = read_known("add | float32 | some | differs | reason")
-    assert judge([REFUSED_ONCE], other_kind, complete=False) != []
-    other_dtype = read_known("add | float64,errors | some | refused | reason")
-    assert judge([REFUSED_ONCE], other_dtype, complete=False) != []
+    assert judge([PASSED], [], "eager", complete=complete) == []
+    assert judge([REFUSED_ONCE], [], "eager", complete=complete) == [
+        "add/float32 call 1: refused: why"
+    ]
+    other_kind = read_known("add | float32 | some | eager | differs | reason")
+    assert judge([REFUSED_ONCE], other_kind, "eager", complete=False) != []
+    other_dtype = read_known("add | float64,errors,float32.backward | some | * | refused | reason")
+    assert judge([REFUSED_ONCE], other_dtype, "eager", complete=False) != []
 
 
 def test_a_listed_case_that_passes_is_wrong() -> None:
-    some = read_known("add | * | some | refused | reason")
-    every = read_known("add | float32 | all | refused | reason")
-    assert judge([REFUSED_ONCE], some, complete=True) == []
-    assert "passes, but the list has" in judge([PASSED], some, complete=True)[0]
-    assert judge([PASSED], some, complete=False) == []
+    some = read_known("add | * | some | eager | refused | reason")
+    every = read_known("add | float32 | all | * | refused | reason")
+    assert judge([REFUSED_ONCE], some, "eager", complete=True) == []
+    assert "passes, but the list has" in judge([PASSED], some, "eager", complete=True)[0]
+    assert judge([PASSED], some, "eager", complete=False) == []
     for complete in (True, False):
-        assert judge([REFUSED_ALWAYS], every, complete=complete) == []
-        assert "2 of 2 calls pass" in judge([PASSED], every, complete=complete)[0]
-        assert "1 of 2 calls pass" in judge([REFUSED_ONCE], every, complete=complete)[0]
+        assert judge([REFUSED_ALWAYS], every, "eager", complete=complete) == []
+        assert "2 of 2 calls pass" in judge([PASSED], every, "eager", complete=complete)[0]
+        assert "1 of 2 calls pass" in judge([REFUSED_ONCE], every, "eager", complete=complete)[0]
 
 
 def test_a_malformed_line_is_refused() -> None:
-    for line in ("add | * | refused", "add | * | often | refused | why", "add | * | all | x |"):
+    for line in (
+        "a | * | all | refused | why",
+        "a | * | often | * | refused | why",
+        "a | * | all | * | x |",
+    ):
         with pytest.raises(ValueError, match="line 1: expected 'entry"):
             read_known(line)
 
@@ -60,10 +67,13 @@ def test_a_malformed_line_is_refused() -> None:
 def test_every_line_of_the_list_names_cases() -> None:
     everything = cases()
     for line in read_known(KNOWN_FAILURES.read_text()):
-        assert any(line.covers(case) for case in everything), f"no case of '{line}'"
+        assert any(line.covers(case, line.through) for case in everything), f"no case of '{line}'"
 
 
-def test_the_sample_has_every_entry_and_every_dtype() -> None:
-    chosen = sample_cases()
-    assert {case.entry for case in chosen} == {case.entry for case in cases()}
-    assert {case.dtype for case in chosen} == {case.dtype for case in cases()}
+def test_the_samples_have_every_operator_every_dtype_and_every_kind() -> None:
+    chosen = sample_cases("hostjit.compile")
+    forward = [case for case in cases() if case.kind == "operators, forward"]
+    assert {case.entry for case in chosen} >= {case.entry for case in forward}
+    chosen += sample_cases("torch.compile")
+    assert {case.part for case in chosen} == {case.part for case in cases()}
+    assert {case.kind for case in chosen} == {case.kind for case in cases()}

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from conformance.cases import ERRORS, Case
+from conformance.case import BACKWARD, ERRORS, Case
 from conformance.runner import Outcome
 
 __all__ = ["KNOWN_FAILURES", "Known", "judge", "read_known"]
@@ -20,56 +20,64 @@ class Known:
     """One line of the list.
 
     Attributes:
-        entry: an entry of the database.
-        dtypes: which of its cases: names of dtypes, "*" for all of them, "errors".
+        entry: an entry of a database.
+        parts: which of its cases: names of dtypes, "*" for all of them, either with ".backward"
+            for their gradients, "errors".
         calls: "all" when every call of such a case fails so, "some" when there are others.
+        through: the subject, "*" for all.
         kind: how they fail.
         reason: why, and what would change it.
     """
 
     entry: str
-    dtypes: tuple[str, ...]
+    parts: tuple[str, ...]
     calls: str
+    through: str
     kind: str
     reason: str
 
-    def covers(self, case: Case) -> bool:
-        if case.entry != self.entry:
+    def covers(self, case: Case, through: str) -> bool:
+        if case.entry != self.entry or self.through not in ("*", through):
             return False
-        return case.dtype in self.dtypes or ("*" in self.dtypes and case.dtype != ERRORS)
+        every = f"*{BACKWARD}" if case.backward else "*"
+        return case.part in self.parts or (every in self.parts and case.part != ERRORS)
 
     def __str__(self) -> str:
-        return " | ".join([self.entry, ",".join(self.dtypes), self.calls, self.kind, self.reason])
+        fields = [self.entry, ",".join(self.parts), self.calls, self.through, self.kind]
+        return " | ".join([*fields, self.reason])
 
 
 def read_known(text: str) -> list[Known]:
-    """Parse the list: five fields between bars, one failure per line; # begins a comment."""
+    """Parse the list: six fields between bars, one failure per line; # begins a comment."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        fields = [field.strip() for field in line.split("|", 4)]
-        if len(fields) != 5 or fields[2] not in ("all", "some") or not fields[4]:
+        fields = [field.strip() for field in line.split("|", 5)]
+        if len(fields) != 6 or fields[2] not in ("all", "some") or not fields[5]:
             raise ValueError(
                 f"known failures, line {number}: expected "
-                f"'entry | dtypes | all or some | kind | reason', found '{line}'"
+                f"'entry | parts | all or some | through | kind | reason', found '{line}'"
             )
-        entry, dtypes, calls, kind, reason = fields
-        found.append(Known(entry, tuple(dtypes.split(",")), calls, kind, reason))
+        entry, parts, calls, through, kind, reason = fields
+        found.append(Known(entry, tuple(parts.split(",")), calls, through, kind, reason))
     return found
 
 
-def judge(outcomes: Sequence[Outcome], known: Sequence[Known], *, complete: bool) -> list[str]:
+def judge(
+    outcomes: Sequence[Outcome], known: Sequence[Known], through: str, *, complete: bool
+) -> list[str]:
     """Return what is wrong with a run: unknown failures, and known ones that did not happen.
 
     Args:
         outcomes: the cases that ran.
         known: the list.
+        through: the subject of the run.
         complete: every call was made; without that, a failure of some calls may not show.
     """
     wrong = []
     for outcome in outcomes:
-        lines = [line for line in known if line.covers(outcome.case)]
+        lines = [line for line in known if line.covers(outcome.case, through)]
         kinds = {line.kind for line in lines}
         for index, kind, message in outcome.failures:
             if kind not in kinds:

@@ -2,8 +2,8 @@
 """The process that runs cases: names on standard input, one line of JSON per event on the output.
 
 Events: {"event": "ready"}; {"event": "call", "case", "index"} before each call of a case;
-{"event": "finding", ...} for each call that does not agree; {"event": "done", "case", "calls",
-"eagerly"} after the last. What a crash leaves is a "call" without an answer.
+{"event": "finding", ...} for each call that does not agree; {"event": "done", "case", "calls"}
+after the last. What a crash leaves is a "call" without an answer.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 
 import torch
 
-from conformance.cases import Case, calls_of, operators_unwrapped
+from conformance.case import Case
+from conformance.cases import calls_of
 from conformance.comparison import DIFFERS, Finding, compare
+from conformance.operators import operators_unwrapped
 from conformance.subjects import Subject, subject_named
 
 __all__ = ["main"]
@@ -44,7 +46,7 @@ def main(through: str, limit: int | None) -> None:
 
 
 def _run(case: Case, subject: Subject, limit: int | None, tell: Any) -> None:
-    calls = eagerly = 0
+    calls = 0
     tell("call", case=str(case), index=0)
     for index, call in enumerate(calls_of(case, limit)):
         tell("call", case=str(case), index=index)
@@ -55,10 +57,9 @@ def _run(case: Case, subject: Subject, limit: int | None, tell: Any) -> None:
             what = f"{type(error).__name__}: {error} ({os.path.basename(where.filename)})"
             finding = Finding(DIFFERS, " ".join(f"comparison: {what}".split()))
         calls += 1
-        eagerly += finding.eagerly
         if finding.kind:
             tell("finding", case=str(case), index=index, **dataclasses.asdict(finding))
-    tell("done", case=str(case), calls=calls, eagerly=eagerly)
+    tell("done", case=str(case), calls=calls)
 
 
 if __name__ == "__main__":
