@@ -48,32 +48,13 @@ def resize(x: torch.Tensor) -> torch.Tensor:
     return (x + 0).resize_(1, 2)
 
 
-def decide(x: torch.Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
-
-
-def repeat(x: torch.Tensor) -> Any:
-    return torch._higher_order_ops.while_loop(
-        lambda x: x.abs().sum() < 100, lambda x: (x * 2,), (x,)
-    )
-
-
-def map_rows(x: torch.Tensor) -> Any:
-    return torch._higher_order_ops.map(lambda row, y: row + y, x, torch.ones(3))
-
-
-def accumulate(x: torch.Tensor) -> Any:
-    return torch._higher_order_ops.scan(
-        lambda total, row: (total + row, total * 2), torch.zeros(3), x
-    )
+def strict(x: torch.Tensor) -> Any:
+    return torch._higher_order_ops.strict_mode(lambda x: x * 2, (x,))
 
 
 @pytest.mark.parametrize(
     "function",
-    [
-        *(masked, item, branch, distinct, graph_break, resize),
-        *(decide, repeat, map_rows, accumulate),
-    ],
+    [masked, item, branch, distinct, graph_break, resize, strict],
 )
 def test_runs_eagerly_and_says_so_once(function: Callable[..., Any]) -> None:
     fast = hostjit.compile(function)

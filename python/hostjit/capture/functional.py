@@ -26,6 +26,7 @@ from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
 from hostjit.capture.result_types import correct_result_types
 from hostjit.capture.traced_graph import (
@@ -36,10 +37,11 @@ from hostjit.capture.traced_graph import (
     placeholder_values,
     remove_dead_nodes,
     rename_placeholders,
+    source_location,
     storage_of,
 )
 
-__all__ = ["KEPT_OPERATORS", "FunctionalGraph", "may_write", "trace_functional"]
+__all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
 
 aten = torch.ops.aten
 
@@ -84,7 +86,7 @@ def trace_functional(
             )
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values(), *(tensor for tensor, _ in lent)]
-    _refuse_overlap(module, inputs)
+    refuse_overlap(module, inputs)
     fakes = _fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
     fakes += [_like(fake, fake_mode) for _, fake in lent]
@@ -140,9 +142,7 @@ def _fake_inputs(
 
     Graphs that others made say nothing of sizes, or have theirs in another mode.
     """
-    models = [
-        value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)
-    ]
+    models = [value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)]
     nodes = list(module.graph.nodes)
     fakes: list[torch.Tensor] = []
     for model, tensor in zip(models, inputs, strict=True):
@@ -262,6 +262,13 @@ class _Interpreter(torch.fx.Interpreter):
             return self._tensor_attributes[target]
         return super().get_attr(target, args, kwargs)
 
+    def run_node(self, node: torch.fx.Node) -> Any:
+        try:
+            return super().run_node(node)
+        except CaptureError as error:
+            where = error.where or source_location(node)
+            raise CaptureError(error.failure, error.what, where=where, hint=error.hint) from error
+
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
@@ -308,35 +315,3 @@ def _tensor_attributes(module: torch.fx.GraphModule) -> dict[str, torch.Tensor]:
             if isinstance(value, torch.Tensor):
                 found[node.target] = value
     return found
-
-
-def _refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
-    """Inputs that share memory are fine unless one is written: functionalisation can't see it."""
-    if not any(may_write(node) for node in module.graph.nodes):
-        return
-    seen: dict[int, torch.Tensor] = {}
-    for tensor in inputs:
-        storage = tensor.untyped_storage()._cdata
-        if storage in seen and tensor.numel():
-            raise CaptureError(
-                CaptureFailure.OVERLAPPING_INPUTS,
-                "two inputs share memory, and the call changes tensors in place",
-                hint="pass tensors that do not share memory, or clone one of them",
-            )
-        seen[storage] = tensor
-
-
-def may_write(node: torch.fx.Node) -> bool:
-    """Tell whether a node of Dynamo's graph may change a tensor; cheap, and errs to yes."""
-    if node.op in ("placeholder", "output", "get_attr"):
-        return False
-    if "out" in node.kwargs or node.kwargs.get("inplace"):
-        return True
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name in _KNOWN_PURE:
-        return False
-    return name.endswith("_") or name in _KNOWN_WRITERS or name.startswith("i")
-
-
-_KNOWN_PURE = frozenset({"isnan", "isinf", "isfinite", "is_nonzero", "item", "index_select"})
-_KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"})

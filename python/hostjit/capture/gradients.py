@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.functional import may_write
+from hostjit.capture.overlap import may_write
 from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["needs_backward", "saved_tensor_hooks_set_aside"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.open_sizes import all_equal, is_open, some, typical
+from hostjit.capture.open_sizes import all_equal, is_open, known, some, typical
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -64,8 +64,7 @@ def scaled_dot_product_attention(
             attn_mask = earlier
     if attn_mask is not None:
         scores = scores + _as_numbers(attn_mask, scores.dtype)
-    overlooks_nan = is_flash and attn_mask is None and not _fills_a_vector(scores)
-    weights = _weights(scores, overlooks_nan)
+    weights = _weights(scores, overlooks_nan=is_flash and attn_mask is None)
     attended = torch.matmul(weights.view(*rows, shape[-1]), value)
     return attended.view(*query.shape[:-1], value.shape[-1])
 
@@ -95,19 +94,19 @@ def _as_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(mask, 0.0, -math.inf).to(dtype) if mask.dtype == torch.bool else mask
 
 
-def _fills_a_vector(scores: Tensor) -> bool:
-    vector_bytes = {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(), 16)
-    return scores.shape[-1] * scores.itemsize >= vector_bytes
-
-
 def _weights(scores: Tensor, overlooks_nan: bool) -> Tensor:
     """The softmax of rows; zeros, not NaN, where the maximum is -inf.
 
     Where a row fills no vector, PyTorch's flash kernel compares its scores one by one, in an order
     of operands that overlooks NaN: then the maximum is -inf also of rows with nothing but NaN.
     """
-    if overlooks_nan:
-        is_empty = ~(scores > -math.inf).any(-1, keepdim=True)
-    else:
-        is_empty = scores.amax(-1, keepdim=True) == -math.inf
+    length = scores.shape[-1]
+    vector_bytes = {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(), 16)
+    is_empty = scores.amax(-1, keepdim=True) == -math.inf
+    if overlooks_nan and not known(length * scores.itemsize >= vector_bytes):
+        without_numbers = ~(scores > -math.inf).any(-1, keepdim=True)
+        if is_open(length):
+            is_short = torch.full((), length, device=scores.device) < vector_bytes / scores.itemsize
+            without_numbers = without_numbers & is_short
+        is_empty = is_empty | without_numbers
     return torch.softmax(scores, -1).masked_fill(is_empty, 0.0)

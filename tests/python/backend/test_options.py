@@ -69,8 +69,8 @@ def test_the_runtime_follows_the_knob() -> None:
         torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3).sin())
 
 
-def decides(x: torch.Tensor) -> torch.Tensor:
-    return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+def decides(x: torch.Tensor) -> Any:
+    return torch._higher_order_ops.strict_mode(lambda x: x.sin(), (x,))
 
 
 def test_what_cannot_be_lowered_runs_eagerly_with_one_warning() -> None:
