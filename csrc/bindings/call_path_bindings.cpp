@@ -117,6 +117,14 @@ ProgramRow& checked_row(CompiledProgram& program, const py::sequence& arguments)
   return row;
 }
 
+// `sizes` for the symbols of the program, in their order.
+Program program_of_row(const CompiledProgram& program, const RowSizes& sizes) {
+  const size_t expected = program.rows() ? program.rows()->symbols().num_inputs() : 0;
+  HOSTJIT_CHECK(sizes.size() == expected, "program '", program.program().name(), "' has ", expected,
+                " symbols, got ", sizes.size(), " sizes");
+  return program.rows() ? program.rows()->program_of(sizes) : program.program().clone();
+}
+
 void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
   if (input.is_tensor()) {
     call.add_tensor(argument.ptr());
@@ -182,7 +190,18 @@ void bind_call_path(py::module_& module) {
           },
           py::arg("optimized") = true)
       .def("asm", [](const CompiledProgram& p) { return p.module().assembly(); })
-      .def("memory_plan", [](const CompiledProgram& p) { return memory_plan_report(p.program()); })
+      .def(
+          "memory_plan",
+          [](const CompiledProgram& p, const std::optional<RowSizes>& sizes) {
+            return memory_plan_report(sizes ? program_of_row(p, *sizes) : p.program().clone());
+          },
+          py::arg("sizes") = py::none(), "With symbols: that of the row of these sizes.")
+      .def(
+          "row_program",
+          [](const CompiledProgram& p, const RowSizes& sizes) {
+            return std::make_shared<Program>(program_of_row(p, sizes));
+          },
+          py::arg("sizes"), "The program with these numbers in place of its symbols.")
       .def("begin_timing", &CompiledProgram::begin_timing,
            "Until end_timing(), calls by either runtime run code that times its nodes.")
       .def("end_timing", &CompiledProgram::end_timing)

@@ -81,8 +81,8 @@ void ProgramRows::drop_oldest() {
   }
 }
 
-Program ProgramRows::program_of(const ProgramRow& row) {
-  maker_.make(row.sizes_);
+Program ProgramRows::program_of(const RowSizes& sizes) {
+  maker_.make(sizes);
   return maker_.clone_program(program_);
 }
 

@@ -133,8 +133,9 @@ class ProgramRows {
   // program can't have them. The caller looks whether it fits.
   ProgramRow& get(const RowSizes& sizes);
 
-  // The program with the numbers of a row.
-  Program program_of(const ProgramRow& row);
+  // The program with the numbers of a row. Throws Error when the program can't have these sizes.
+  Program program_of(const ProgramRow& row) { return program_of(row.sizes_); }
+  Program program_of(const RowSizes& sizes);
 
  private:
   std::unique_ptr<ProgramRow> make(const RowSizes& sizes);

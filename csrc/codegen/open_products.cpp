@@ -6,10 +6,14 @@
 namespace hostjit {
 namespace {
 
-// Few rows are done by code that reads rhs where it is, more by code that may copy it.
+// Few rows are done by code that reads rhs where it is, more by code that may copy it. On a Zen 5
+// that is as fast as code for a known number of rows from 3 on, up to 1.35 times slower where the
+// known number divides better, and 1.0 to 2.3 times slower for one or two rows.
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kManyRows = 256;
-constexpr int64_t kFirstOfMany = 32;
+
+// From so many rows on a copy pays: sooner when it transposes rhs.
+int64_t first_of_many(const Product& product) { return product.rhs.column_stride == 1 ? 64 : 32; }
 
 }  // namespace
 
@@ -38,7 +42,7 @@ void Dispatcher::emit_open_product(const OpenProduct& open) {
     few.has_open_rows = true;
     many.m = kManyRows;
     emit_if_else(
-        builder_, builder_.CreateICmpULT(rows, integer(kFirstOfMany)),
+        builder_, builder_.CreateICmpULT(rows, integer(first_of_many(product))),
         [&] {
           const auto shared = products_.get_shared(few);
           if (!shared) {

@@ -21,7 +21,7 @@ constexpr int64_t kMostUnrolled = 4;
 void ProductDots::emit() {
   // As many rows as columns, or so: a tile loads the sum of them and multiplies their product.
   const int64_t rows = product_.m >= 4 && lanes_ >= 16 ? 4 : std::min<int64_t>(product_.m, 2);
-  for_rows(rows, [&](llvm::Value* row, int64_t num_rows) {
+  for_rows(rows, Rest::kOneBlock, [&](llvm::Value* row, int64_t num_rows) {
     const int64_t width = lanes_ / static_cast<int64_t>(std::bit_ceil<uint64_t>(num_rows));
     for_blocks(product_.n, width, [&](llvm::Value* column, int64_t num_columns) {
       emit_tile(row, num_rows, column, num_columns, width);

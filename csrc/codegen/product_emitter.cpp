@@ -55,7 +55,7 @@ void ProductEmitter::for_blocks(int64_t count, int64_t block, const BlockBody& f
   if (rest > 0) f(builder_.getInt64(count - rest), rest);
 }
 
-void ProductEmitter::for_rows(int64_t block, const BlockBody& f) {
+void ProductEmitter::for_rows(int64_t block, Rest rest, const BlockBody& f) {
   if (!product_.has_open_rows) return for_blocks(product_.m, block, f);
   llvm::Value* rows = function_.getArg(4);
   llvm::Value* size = builder_.getInt64(block);
@@ -63,12 +63,19 @@ void ProductEmitter::for_rows(int64_t block, const BlockBody& f) {
   emit_loop(builder_, num_whole,
             [&](llvm::Value* index) { f(builder_.CreateNUWMul(index, size), block); });
   llvm::Value* first = builder_.CreateNUWMul(num_whole, size);
-  llvm::Value* rest = builder_.CreateNUWSub(rows, first);
+  llvm::Value* left = builder_.CreateNUWSub(rows, first);
+  const auto emit_if_true = [&](llvm::Value* condition, int64_t count) {
+    emit_if_else(builder_, condition, [&] { f(first, count); }, [] {});
+  };
+  if (rest == Rest::kOneBlock) {
+    for (int64_t count = block - 1; count > 0; --count) {
+      emit_if_true(builder_.CreateICmpEQ(left, builder_.getInt64(count)), count);
+    }
+    return;
+  }
   for (auto part = static_cast<int64_t>(std::bit_ceil<uint64_t>(block) / 2); part > 0; part /= 2) {
-    llvm::Value* taken = builder_.CreateAnd(rest, builder_.getInt64(part));
-    emit_if_else(
-        builder_, builder_.CreateICmpNE(taken, builder_.getInt64(0)), [&] { f(first, part); },
-        [] {});
+    llvm::Value* taken = builder_.CreateAnd(left, builder_.getInt64(part));
+    emit_if_true(builder_.CreateICmpNE(taken, builder_.getInt64(0)), part);
     first = builder_.CreateNUWAdd(first, taken);
   }
 }

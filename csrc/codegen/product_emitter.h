@@ -27,9 +27,10 @@ class ProductEmitter {
 
   // f(first, size) for blocks of `block`, and for what is left over.
   void for_blocks(int64_t count, int64_t block, const BlockBody& f);
-  // The same for the rows of lhs and out. What is left over of an open number is done in blocks of
-  // powers of two.
-  void for_rows(int64_t block, const BlockBody& f);
+  // The same for the rows of lhs and out. What is left over of an open number is one block, or
+  // several of powers of two, which is less code.
+  enum class Rest : uint8_t { kOneBlock, kPowersOfTwo };
+  void for_rows(int64_t block, Rest rest, const BlockBody& f);
   // Runs `round(index, values)`, which gives the values of the next round, `count` times. A count
   // that is no constant is at least 1.
   Values reduce(int64_t count, Values values, const Round& round);

@@ -20,11 +20,10 @@ std::string key_of(const Product& product, const ProductPlan& plan) {
   const auto strides = [](const MatrixView& matrix) {
     return concat(".", matrix.row_stride, "_", matrix.column_stride);
   };
-  std::string key =
-      concat("product.", product.m, "x", product.k, "x", product.n, ".", product.dtype,
-             strides(product.lhs), strides(product.rhs), strides(product.out));
+  std::string key = concat("product.", product.has_open_rows ? "any" : std::to_string(product.m),
+                           "x", product.k, "x", product.n, ".", product.dtype, strides(product.lhs),
+                           strides(product.rhs), strides(product.out));
   if (product.is_in_pairs()) key += ".pairs";
-  if (product.has_open_rows) key += ".open";
   if (product.flushes_denormals) key += ".flushed";
   if (product.addend) key += strides(*product.addend);
   if (product.alpha != 1.0 || product.beta != 1.0) {

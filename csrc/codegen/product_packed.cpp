@@ -86,7 +86,7 @@ void ProductPacked::emit_columns(llvm::Value* first_row, int64_t num_rows, llvm:
       });
     };
     if (product_.has_open_rows) {
-      for_rows(tile_.rows, emit_row_tiles);
+      for_rows(tile_.rows, Rest::kPowersOfTwo, emit_row_tiles);
     } else {
       for_blocks(num_rows, tile_.rows, emit_row_tiles);
     }

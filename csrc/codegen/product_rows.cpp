@@ -12,7 +12,7 @@ constexpr int64_t kSumsInFlight = 8;
 }  // namespace
 
 void ProductRows::emit() {
-  for_rows(tile_.rows, [&](llvm::Value* row, int64_t num_rows) {
+  for_rows(tile_.rows, Rest::kOneBlock, [&](llvm::Value* row, int64_t num_rows) {
     for_blocks(product_.n, tile_.vectors * lanes_, [&](llvm::Value* column, int64_t num_columns) {
       emit_tile(row, num_rows, column, num_columns);
     });

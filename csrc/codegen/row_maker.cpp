@@ -52,11 +52,7 @@ RowContents RowMaker::make(std::span<const int64_t> sizes) {
 }
 
 void RowMaker::place_buffers(RowContents& row) {
-  std::vector<int64_t> bytes(blocks_.size(), 0);
-  for (const Buffer& buffer : buffers_) {
-    bytes[buffer.block] = std::max(bytes[buffer.block], buffer.type->extent_in_bytes());
-  }
-  const ArenaPlacement placement = blocks_.place(bytes, alignment_);
+  const ArenaPlacement placement = blocks_.place(bytes_of_blocks(), alignment_);
   row.arena_bytes = placement.bytes;
   row.table.insert(row.table.end(), placement.offsets.begin(), placement.offsets.end());
   for (const Buffer& buffer : buffers_) buffer.allocate->offset = placement.offsets[buffer.block];
@@ -64,6 +60,22 @@ void RowMaker::place_buffers(RowContents& row) {
   plan.bytes = placement.bytes;
   plan.alignment = alignment_;
   substituted_.program().set_arena(plan);
+}
+
+std::vector<int64_t> RowMaker::bytes_of_blocks() const {
+  std::vector<int64_t> bytes(blocks_.size(), 0);
+  for (const Buffer& buffer : buffers_) {
+    bytes[buffer.block] = std::max(bytes[buffer.block], buffer.type->extent_in_bytes());
+  }
+  return bytes;
+}
+
+Program RowMaker::clone_program(const Program& original) const {
+  Program program = substituted_.clone(original);
+  ArenaPlan plan = program.arena();
+  plan.lower_bound = blocks_.lower_bound(bytes_of_blocks());
+  program.set_arena(plan);
+  return program;
 }
 
 SlotSpec RowMaker::fill(const Slot& slot, const RowContents& row) const {

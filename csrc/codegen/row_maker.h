@@ -31,7 +31,7 @@ class RowMaker {
   // The program of the row that was made last. Ops and values are as in the original.
   const Program& program() const { return substituted_.program(); }
   // The same with the kernels of `original`, to be kept.
-  Program clone_program(const Program& original) const { return substituted_.clone(original); }
+  Program clone_program(const Program& original) const;
 
  private:
   struct Slot {
@@ -54,6 +54,7 @@ class RowMaker {
   void add_slots(const StoragePlan& storage);
   void add_buffers();
   void place_buffers(RowContents& row);
+  std::vector<int64_t> bytes_of_blocks() const;
   SlotSpec fill(const Slot& slot, const RowContents& row) const;
 
   RowSymbols symbols_;

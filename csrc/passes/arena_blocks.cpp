@@ -23,9 +23,17 @@ ArenaBlocks::ArenaBlocks(const Program& program) {
 }
 
 ArenaPlacement ArenaBlocks::place(std::span<const int64_t> bytes, int64_t alignment) const {
+  return place_in_arena(with(bytes), alignment, Effort::kQuick);
+}
+
+int64_t ArenaBlocks::lower_bound(std::span<const int64_t> bytes) const {
+  return most_bytes_live(with(bytes));
+}
+
+std::vector<LiveBytes> ArenaBlocks::with(std::span<const int64_t> bytes) const {
   std::vector<LiveBytes> blocks = blocks_;
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i].bytes = bytes[i];
-  return place_in_arena(blocks, alignment, Effort::kQuick);
+  return blocks;
 }
 
 }  // namespace hostjit

@@ -24,8 +24,12 @@ class ArenaBlocks {
 
   // `bytes` of each block. The placement is quick: it is done whenever sizes are new.
   ArenaPlacement place(std::span<const int64_t> bytes, int64_t alignment) const;
+  // The most bytes alive at once, as ArenaPlan has it.
+  int64_t lower_bound(std::span<const int64_t> bytes) const;
 
  private:
+  std::vector<LiveBytes> with(std::span<const int64_t> bytes) const;
+
   std::vector<LiveBytes> blocks_;
   std::vector<Buffer> buffers_;
 };

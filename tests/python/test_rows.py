@@ -357,3 +357,40 @@ def test_the_memory_plan_says_what_a_row_decides(compiled: _C.CompiledProgram) -
     plan = compiled.memory_plan()
     assert "per row" in plan
     assert "arena of 1 blocks; bytes and offsets are decided per row" in plan
+    assert "arena 640 bytes, lower bound 640 bytes" in compiled.memory_plan([10, 3])
+    row = compiled.row_program([10, 3])
+    row.verify()
+    assert str(row.inputs[0].type) == "tensor<f32, [10, 16], cpu>"
+    with pytest.raises(RuntimeError, match="program 'p' has 2 symbols, got 1 sizes"):
+        compiled.row_program([10])
+
+
+def test_rows_go_while_other_threads_call() -> None:
+    """More sizes than rows are kept, in calls that let other threads run."""
+    compiled = _C.CompiledProgram(
+        _C.parse("""
+program @p(%x: tensor<f32, [n, 4], cpu>) {
+  %n = size(source=%x, dim=0) : index
+  %a = allocate() : tensor<f32, [n, 4], cpu>
+  copy(source=%x, out=%a)
+  %y = aten_call(target="aten::neg", inputs=[%a], arguments=[$0]) : tensor<f32, [n, 4], cpu>
+  return %y
+}""")
+    )
+    failures: list[int] = []
+
+    def work(first: int) -> None:
+        for i in range(900):
+            n = (first * 700 + i) % 2500 + 1
+            x = torch.full((n, 4), float(n))
+            (y,) = compiled.run([x])
+            if y.shape != x.shape or y[-1, -1].item() != -n:
+                failures.append(n)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert compiled.num_rows == 1024
