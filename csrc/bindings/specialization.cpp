@@ -143,14 +143,17 @@ Specialization::Specialization(const Options& options)
 }
 
 void Specialization::free_sizes() {
+  guards_of_any_size_.clear();
   std::vector<bool> is_free(num_leaves_, false);
   const std::vector<Value*>& inputs = program_->program().inputs();
   const auto is_symbolic = [&](size_t i) {
     return inputs[i]->is_tensor() && !inputs[i]->tensor_type().is_static();
   };
   for (size_t i = 0; i < bindings_.size(); ++i) {
-    bindings_[i].is_of_any_size = is_symbolic(i);
-    if (bindings_[i].leaf >= 0 && is_symbolic(i)) is_free[bindings_[i].leaf] = true;
+    if (!is_symbolic(i)) continue;
+    if (bindings_[i].leaf >= 0) is_free[bindings_[i].leaf] = true;
+    if (bindings_[i].guard) guards_of_any_size_.emplace_back(i, *bindings_[i].guard);
+    bindings_[i].guard.reset();
   }
   // A leaf that is another input, too, without symbols, stays as it was.
   for (size_t i = 0; i < bindings_.size(); ++i) {
@@ -213,12 +216,12 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!revalidate(values, nargs, kwnames)) return false;
   }
   for (const InputBinding& binding : bindings_) {
-    if (!binding.guard) continue;
-    const at::Tensor& tensor = THPVariable_Unpack(binding.tensor.get());
-    if (!(binding.is_of_any_size ? binding.guard->matches_of_any_size(tensor)
-                                 : binding.guard->matches(tensor))) {
+    if (binding.guard && !binding.guard->matches(THPVariable_Unpack(binding.tensor.get()))) {
       return false;
     }
+  }
+  for (const auto& [i, guard] : guards_of_any_size_) {
+    if (!guard.matches_of_any_size(THPVariable_Unpack(bindings_[i].tensor.get()))) return false;
   }
   return aliasing_holds(leaves) && find_row(leaves);
 }

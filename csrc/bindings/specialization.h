@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bindings/argument_spec.h"
@@ -26,7 +27,6 @@ struct InputBinding {
   Py_ssize_t leaf = -1;
   PyRef tensor;
   std::optional<TensorGuard> guard;  // of `tensor`
-  bool is_of_any_size = false;       // a row looks at its sizes
 };
 
 // A compiled program together with everything that has to hold for it to answer a call.
@@ -104,6 +104,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
+  // Guards of bound tensors with symbols, by program input: rows look at their sizes.
+  std::vector<std::pair<size_t, TensorGuard>> guards_of_any_size_;
   PyRef row_guard_;
   std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
   uint64_t last_row_ = 0;                                      // id of one that was accepted
