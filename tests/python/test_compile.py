@@ -94,7 +94,7 @@ def test_constants_are_part_of_the_signature() -> None:
 
 
 def test_a_new_shape_specializes() -> None:
-    fast = hostjit.compile(lambda x: (x * 2).sum())
+    fast = hostjit.compile(lambda x: (x * 2).sum(), dynamic=False)
     for size in (4, 8, 4, 2):
         assert_close(fast(torch.ones(size)), torch.tensor(2.0 * size))
     assert len(fast.specializations) == 3
@@ -421,7 +421,7 @@ def test_a_specialization_may_be_forgotten_while_it_runs() -> None:
 
 
 def test_many_signatures_warn_and_run_eagerly() -> None:
-    fast = hostjit.compile(lambda x: x + 1)
+    fast = hostjit.compile(lambda x: x + 1, dynamic=False)
     with hostjit.knobs(enable="recompile_limit(3)"):
         for size in range(1, 4):
             fast(torch.zeros(size))

@@ -140,13 +140,15 @@ def _fake_inputs(
 ) -> list[torch.Tensor]:
     """Return fake tensors of the inputs, with the open sizes that Dynamo traced them with.
 
-    Graphs that others made say nothing of sizes, or have theirs in another mode.
+    In a mode without symbols, with those of the inputs themselves.
     """
+    if fake_mode.shape_env is None:
+        return [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
     models = [value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)]
     nodes = list(module.graph.nodes)
     fakes: list[torch.Tensor] = []
     for model, tensor in zip(models, inputs, strict=True):
-        if fake_mode.shape_env is None or not is_symbolic(model):
+        if not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
             continue
         # Views count from where the input starts; as_strided from where its memory does.
