@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -234,3 +235,46 @@ def test_an_argument_that_only_lends_its_sizes() -> None:
 def test_an_argument_that_is_not_used() -> None:
     calls = [(torch.randn(n, 3), torch.randn(n, m)) for n, m in SIZES]
     check(lambda x, unused: x.relu(), calls)
+
+
+class Block(torch.nn.Module):
+    """A transformer block as GPT-2 has it, at another width."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.projection = (torch.nn.Linear(width, n * width) for n in (3, 1))
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm_1(x)).view(batch, length, 3, self.heads, -1)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)
+        heads = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.projection(heads.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(functional.gelu(self.up(self.norm_2(x)), approximate="tanh"))
+
+
+@pytest.mark.parametrize(("dynamic", "programs"), [(True, 1), (None, 2)])
+def test_a_transformer_block_at_many_sizes(dynamic: bool | None, programs: int) -> None:
+    shapes = [(2 + 5 * n % 7, 2 + 11 * n % 29) for n in range(40)]
+    calls = [(torch.randn(*shape, 32),) for shape in shapes]
+    check(Block(32, 4), calls, programs, dynamic=dynamic)
+
+
+def test_threads_with_sizes_of_their_own() -> None:
+    model = Block(32, 4)
+    compiled = hostjit.compile(model, dynamic=True)
+    inputs = [torch.randn(2 + n % 5, 3 + n % 7, 32) for n in range(64)]
+    expected = [model(x) for x in inputs]
+
+    def run(first: int) -> None:
+        with torch.no_grad():
+            for n in (*range(first, 64), *range(first)):
+                torch.testing.assert_close(compiled(inputs[n]), expected[n])
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(run, 16 * first) for first in range(4)]:
+            done.result()
+    assert len(compiled.specializations) == 1
