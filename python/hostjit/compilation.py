@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.capture.dynamic_dims import DynamicDims, GuardError
+from hostjit.capture.dynamic_dims import DynamicDims
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.inspection import Inspection
@@ -106,7 +106,8 @@ class Compilation(Inspection):
         if dims:
             try:
                 return self._compile_for(args, kwargs, dims)
-            except (CaptureError, GuardError):
+            except Exception:
+                # Whatever it was: the sizes of the call may do, or raise what the user should see.
                 self.shapes.refuse(args, kwargs)
         return self._compile_for(args, kwargs, {})
 

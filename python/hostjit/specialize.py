@@ -15,6 +15,7 @@ from hostjit.capture import watches
 from hostjit.capture.backward import Backward, InputKept, ResultKept, SavedTensor, Tangent
 from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
 from hostjit.capture.size_guard import size_guard
+from hostjit.lowering.index_values import dependent_sizes
 
 __all__ = ["describe_backward", "describe_inputs", "describe_output", "make_specialization"]
 
@@ -67,7 +68,9 @@ def make_specialization(
     symbolic: dict[str, Any] = {}
     if captured.environment is not None:
         assert program is not None
-        symbolic["row_guard"] = size_guard(captured.environment, program.symbols)
+        placeholders = captured.graph.find_nodes(op="placeholder")
+        dependent = dependent_sizes([node.meta["val"] for node in placeholders])
+        symbolic["row_guard"] = size_guard(captured.environment, program.symbols, dependent)
 
     def watch() -> list[tuple[Any, ...]]:
         watched = [_watch(entry) for entry in captured.guards.watches]

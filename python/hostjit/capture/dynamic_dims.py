@@ -8,14 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
-from torch.fx.experimental import symbolic_shapes
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
-__all__ = ["DynamicDims", "GuardError", "check_kept", "is_symbolic", "marked", "refusal"]
+__all__ = ["DynamicDims", "check_kept", "is_symbolic", "marked", "refusal"]
 
-# Raised where a decision would depend on a size, once all that do have been taken.
-GuardError: type[Exception] = getattr(symbolic_shapes, "_ShapeEnvGuardError", NotImplementedError)
 # By tensor leaf, its dims whose sizes may differ from call to call.
 DynamicDims = Mapping[int, Set[int]]
 
@@ -26,6 +23,7 @@ _USERS_MARKS = (
     "_dynamo_propagated_dynamic_indices",
     "_dynamo_unbacked_indices",
     "_dynamo_strict_unbacked_indices",
+    "_has_dynamo_dim_marking",
 )
 
 

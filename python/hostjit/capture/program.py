@@ -151,7 +151,7 @@ class CapturedProgram:
         return self.graph_module.graph
 
     def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
-        """What the program is lowered under: a decision by a size raises GuardError."""
+        """What the program is lowered under: a decision by a size raises an error."""
         if self.environment is None:
             return contextlib.nullcontext()
         return self.environment.error_on_new_guards()

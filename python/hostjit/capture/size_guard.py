@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
@@ -15,19 +16,24 @@ from hostjit.capture.dynamic_dims import refusal
 __all__ = ["size_guard"]
 
 
-def size_guard(environment: ShapeEnv, names: Sequence[str]) -> Callable[[tuple[int, ...]], bool]:
+def size_guard(
+    environment: ShapeEnv, names: Sequence[str], dependent: Mapping[str, str] | None = None
+) -> Callable[[tuple[int, ...]], bool]:
     """Return a function that tells whether a program is valid for sizes.
 
     Args:
         environment: in which the program was traced.
         names: the symbols whose sizes the function is given, in this order.
+        dependent: those among them that are no symbols of the environment, as expressions of such.
 
     Raises CaptureError when it depends on more than these sizes.
     """
     known = set(names)
-    conditions: list[Any] = []
-    for guard in environment.guards:
-        expression = environment.replace(guard.expr)
+    conditions = [f"{name} == {expression}" for name, expression in (dependent or {}).items()]
+    assumed = [guard.expr for guard in environment.guards]
+    # Sizes were simplified by these, whether a guard says so or not.
+    assumed += [sympy.Eq(rest, 0) for rest in environment.divisible]
+    for expression in map(environment.replace, assumed):
         if expression == True:  # noqa: E712  # a symbolic truth
             continue
         unknown = {str(symbol) for symbol in expression.free_symbols} - known

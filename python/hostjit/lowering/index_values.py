@@ -11,11 +11,11 @@ import torch
 
 from hostjit import _C
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
-from hostjit.kernels.sizes import Size, SymbolicSize
+from hostjit.kernels.sizes import Size, SymbolicSize, symbols_in
 from hostjit.lowering.sizes import is_contiguous, shape_of, strides_of
 from hostjit.lowering.types import dtype_name
 
-__all__ = ["IndexValues"]
+__all__ = ["IndexValues", "dependent_sizes", "input_type"]
 
 
 class IndexValues:
@@ -30,8 +30,7 @@ class IndexValues:
         symbolic = [(value, tensor) for value, tensor in inputs if is_symbolic(tensor)]
         for value, tensor in symbolic:
             for dim, size in enumerate(shape_of(tensor)):
-                alone = isinstance(size, SymbolicSize) and size.symbol is not None
-                if alone and size not in self._values:
+                if isinstance(size, SymbolicSize) and size not in self._values:
                     self._define(size, "size", {"source": value, "dim": dim})
         for _, tensor in symbolic:
             self.type_of(tensor)
@@ -73,6 +72,18 @@ class IndexValues:
 
     def _define(self, size: Size, op: str, fields: dict[str, Any]) -> None:
         self._values[size] = self._create(op, fields, ["index"], names=[_name(size)])
+
+
+def dependent_sizes(tensors: Sequence[torch.Tensor]) -> dict[str, str]:
+    """The sizes of inputs that follow from others: their names, and what they must be."""
+    found: dict[str, str] = {}
+    for tensor in tensors:
+        for size in shape_of(tensor):
+            if isinstance(size, SymbolicSize) and size.symbol is None:
+                if any(symbol.definition for symbol in symbols_in([size])):
+                    raise refusal(f"the size of an argument is {size}")
+                found[_name(size)] = repr(size)
+    return found
 
 
 def input_type(tensor: torch.Tensor) -> _C.TensorType:

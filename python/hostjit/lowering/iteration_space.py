@@ -103,7 +103,7 @@ class IterationSpace:
             if step == 0:
                 pieces.append([size])
                 continue
-            inner = [b for b in boundaries if not (at_most(b, step) or at_most(step * size, b))]
+            inner = [b for b in boundaries if not _is_outside(b, step, step * size)]
             factors = [quotient(high, low) for low, high in pairwise([step, *inner, step * size])]
             whole = [factor for factor in factors if factor is not None]
             if len(whole) < len(factors):
@@ -138,6 +138,16 @@ class IterationSpace:
             for member, steps in right.steps.items()
         }
         return IterationSpace(left.sizes, {**moved, **left.steps})
+
+
+def _is_outside(boundary: Size, low: Size, high: Size) -> bool:
+    """Whether a boundary is known not to lie between two others."""
+    return (
+        at_most(boundary, low)
+        or at_most(high, boundary)
+        or quotient(low, boundary) is not None
+        or quotient(boundary, high) is not None
+    )
 
 
 def _split(steps: Steps, pieces: list[list[Size]]) -> Steps:

@@ -23,7 +23,7 @@ from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
-from hostjit.kernels.sizes import Size, Symbol, as_size, at_most
+from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, quotient
 
 __all__ = [
     "defined",
@@ -156,6 +156,8 @@ def _size(expression: Any, environment: Any) -> Size:
         return math.prod(parts)
     if kind in _OPERATIONS:
         left, right = parts
+        if _OPERATIONS[kind] == "floordiv":
+            return _floordiv(expression, left, right, environment)
         return defined(_OPERATIONS[kind], left, right, _least(expression, environment))
     if kind is functions.ModularIndexing:
         whole, divisor, modulus = parts
@@ -164,6 +166,29 @@ def _size(expression: Any, environment: Any) -> Size:
         least = _least(expression, environment)
         return functools.reduce(lambda a, b: _fold(_FOLDS[kind], a, b, least), parts)
     raise refusal(f"a size is {expression}, which has no form in Host IR")
+
+
+def _floordiv(expression: Any, left: Size, right: Size, environment: Any) -> Size:
+    whole, divisor = expression.args
+    exact = quotient(left, right)
+    if exact is not None and at_most(1, right):
+        return exact
+    # What a view with -1 leaves of a dim that it splits: n // (n // k) where k divides n.
+    if isinstance(divisor, functions.FloorDiv) and divisor.args[0] == whole:
+        if _divides(divisor.args[1], whole, environment) and at_most(1, left):
+            return _size(divisor.args[1], environment)
+    some = at_most(1, left) and _divides(divisor, whole, environment)
+    return defined("floordiv", left, right, max(_least(expression, environment), int(some)))
+
+
+def _divides(divisor: Any, whole: Any, environment: Any) -> bool:
+    """Whether a division is known to leave nothing, by what the capture has assumed."""
+    for rest in environment.divisible:
+        dividend, known = rest.args
+        # Of a product, where the rest of it is in the divisor too.
+        if known * whole == dividend * divisor:
+            return True
+    return bool(functions.Mod(whole, divisor) == 0)
 
 
 def _fold(operation: str, left: Size, right: Size, least: int) -> Size:
