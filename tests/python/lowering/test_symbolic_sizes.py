@@ -60,11 +60,18 @@ def test_pointwise_work_on_any_shape_is_one_loop() -> None:
 
 def test_neighbours_fuse_at_any_size() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        rows = (x * 2).view(x.shape[0], -1, 4).softmax(-1)
+        rows = (x * 2).view(x.shape[0], 2 * x.shape[1], 4).softmax(-1)
         return rows.transpose(0, 1) + 1
 
-    program = lowered(function, torch.randn(3, 8))
-    assert names(program).count("launch_kernel") == 1
+    x = torch.randn(3, 5, 8)
+    with torch.no_grad():
+        program = capture(function, (x,), {}, {0: {0, 1}})
+    with program.no_more_guards():
+        assert names(lower(program.graph, "p")).count("launch_kernel") == 1
+
+
+def test_what_a_view_splits_off_an_open_dim_is_known() -> None:
+    program = lowered(lambda x: x.view(x.shape[0], -1, 4) + 1, torch.randn(3, 8))
     (result,) = program.outputs
     assert isinstance(result.type, _C.TensorType)
     assert result.type.dims[2] == 4
