@@ -11,6 +11,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
+from hostjit.backend.effect_tokens import without_effect_tokens
 from hostjit.backend.options import Options
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
@@ -46,7 +47,7 @@ class GraphCompilation(Compilation):
         # Dynamo would see the frames of an eager run, and compile them once more.
         eager = torch._dynamo.disable(module.forward)
         super().__init__(eager, options.runtime, options.fallback, options.reuse_outputs)
-        self.module = module
+        self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.
         self.__name__ = name
 

@@ -37,6 +37,10 @@ def checkpoints(x: Tensor) -> Tensor:
     return result
 
 
+def eigenvalues(x: Tensor) -> Tensor:
+    return torch.linalg.eigvals(x).abs()
+
+
 def hooks(x: Tensor) -> Tensor:
     y = x * 3
     y.register_hook(lambda gradient: gradient * 2)
@@ -120,6 +124,16 @@ def test_operators_that_leave_gradients_out(
 ) -> None:
     for x in (torch.randn(sizes), leaf(*sizes)):
         check(lambda module, x: module(x).sin(), (module, x), runtime=runtime)
+
+
+def test_operators_that_check_what_they_computed(runtime: str) -> None:
+    factors = torch.randn(3, 3)
+    matrix = (factors @ factors.T + torch.eye(3)).requires_grad_()
+    for function in (torch.linalg.cholesky, torch.linalg.inv, eigenvalues):
+        check(function, (matrix,), runtime=runtime)
+    compiled = torch.compile(torch.linalg.cholesky, backend="hostjit")
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(torch.zeros(3, 3, requires_grad=True))
 
 
 def test_training_steps(runtime: str) -> None:
