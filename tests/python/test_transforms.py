@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`torch.func` transforms around compiled functions and inside of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.testing import assert_close
+
+import hostjit
+
+
+@pytest.fixture(autouse=True)
+def _no_grad() -> Iterator[None]:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def row_loss(x: Tensor) -> Tensor:
+    return (x.sin() * 2).sum()
+
+
+def rows(x: Tensor) -> Tensor:
+    return torch.tanh(x @ torch.ones(3, 2)) * x.shape[-1]
+
+
+def per_sample_gradients(x: Tensor) -> Any:
+    weights = {"weight": torch.eye(3), "bias": torch.ones(3)}
+    layer = torch.nn.Linear(3, 3)
+
+    def loss(weights: dict[str, Tensor], row: Tensor) -> Tensor:
+        return functional_call(layer, weights, (row,)).square().sum()
+
+    return vmap(grad(loss), in_dims=(None, 0))(weights, x)
+
+
+INSIDE: dict[str, Callable[[Tensor], Any]] = {
+    "vmap": lambda x: vmap(lambda row: row * row.sum())(x),
+    "vmap of columns": lambda x: vmap(torch.dot, in_dims=1)(x, x.flip(0)),
+    "grad": lambda x: grad(row_loss)(x),
+    "vmap of grad": lambda x: vmap(grad(row_loss))(x),
+    "vjp": lambda x: vjp(rows, x)[1](torch.ones(4, 2)),
+    "jvp": lambda x: jvp(rows, (x,), (torch.ones_like(x),)),
+    "jacrev": lambda x: jacrev(row_loss)(x),
+    "jacfwd": lambda x: jacfwd(rows)(x),
+    "hessian": lambda x: hessian(row_loss)(x[0]),
+}
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("name", INSIDE)
+def test_inside(name: str, runtime: str) -> None:
+    function = INSIDE[name]
+    fast = hostjit.compile(function, runtime=runtime, fallback=False)
+    for _ in range(2):
+        x = torch.randn(4, 3)
+        assert_close(fast(x), function(x))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_gradients_of_each_sample() -> None:
+    x = torch.randn(4, 3)
+    assert_close(hostjit.compile(per_sample_gradients)(x), per_sample_gradients(x))
+
+
+@pytest.mark.parametrize("transform", [vmap, jacrev, jacfwd, lambda f: vmap(jacrev(f))])
+def test_around(transform: Callable[..., Any]) -> None:
+    fast = hostjit.compile(rows)
+    x = torch.randn(4, 3)
+    assert_close(fast(x), rows(x))
+    assert_close(transform(fast)(x), transform(rows)(x))
+    assert_close(fast(x), rows(x))
+
+
+def test_derivatives_around() -> None:
+    fast = hostjit.compile(rows)
+    x = torch.randn(4, 3)
+    assert_close(grad(lambda x: fast(x).sum())(x), grad(lambda x: rows(x).sum())(x))
+    assert_close(jvp(fast, (x,), (x,)), jvp(rows, (x,), (x,)))
+    assert_close(vjp(fast, x)[1](torch.ones(4, 2)), vjp(rows, x)[1](torch.ones(4, 2)))
