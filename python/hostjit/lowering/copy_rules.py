@@ -57,6 +57,32 @@ def _source(context: LoweringContext, node: Node) -> _Box:
     return _Box(context.value(node), node.meta["val"])
 
 
+@lowers("aten.copy_.default")
+def lower_write(context: LoweringContext, node: Node) -> bool:
+    """Write an input, at the end of a graph: a copy, if nothing is converted."""
+    target, source = node.args[0], node.args[1]
+    if not _all_plain([target, source]):
+        return False
+    assert isinstance(target, Node) and isinstance(source, Node)
+    written, tensor = target.meta["val"], source.meta["val"]
+    if written.shape != tensor.shape or written.dtype != tensor.dtype or _overlaps_itself(written):
+        return False
+    context.create("copy", {"source": context.value(source), "out": context.value(target)})
+    context.bind(node, context.value(target))
+    return True
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Tell whether two elements may be one; errs to yes."""
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride < extent:
+                return True
+            extent = stride * (size - 1) + extent
+    return False
+
+
 @lowers("aten.cat.default")
 def lower_cat(context: LoweringContext, node: Node) -> bool:
     """cat(tensors, dim): one copy per tensor; those of sizes [0] have no elements to give."""

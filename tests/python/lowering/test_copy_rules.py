@@ -87,3 +87,22 @@ def test_a_result_does_not_share_memory_with_its_source() -> None:
     result = hostjit.compile(join)(x)
     result += 1
     assert not x.any()
+
+
+def test_writes_of_inputs_are_copies() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        y.t().mul_(x)
+        return x
+
+    fast = hostjit.compile(function)
+    x, y = torch.ones(3, 3), torch.arange(9.0).reshape(3, 3).t()
+    version = x._version
+    assert fast(x, y) is x
+    assert x._version > version
+    assert torch.equal(x, torch.full((3, 3), 2.0))
+    assert torch.equal(y, 2 * torch.arange(9.0).reshape(3, 3).t())
+    assert "aten_call" not in fast.host_ir()
+    # Elements that are one in memory are left to eager's error.
+    with pytest.raises(RuntimeError, match="single memory location"):
+        hostjit.compile(lambda x: x.add_(1))(torch.ones(1).expand(3))
