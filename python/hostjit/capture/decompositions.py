@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map
 
 from hostjit.capture.attention import native_attention
+from hostjit.capture.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capture.convolution import convolution
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.open_sizes import is_open, known, some, typical
@@ -62,12 +63,14 @@ class Decompositions(TorchDispatchMode):
             return tree_map(_with_strides, result, whole)
 
 
-def _with_strides(x: Tensor, model: Tensor) -> Tensor:
+def _with_strides(x: Any, model: Any) -> Any:
     """A copy with the strides of `model`, which has no gaps, unless `x` has them.
 
     The state of an LSTM has a dimension too many in the fake tensors of torch 2.11; then the result
     stays as it is.
     """
+    if not isinstance(x, Tensor):  # a gradient that a mask turned off
+        return x
     strides = model.stride()
     if x.stride() == strides or x.shape != model.shape:
         return x
@@ -264,6 +267,7 @@ def _vector_norm(
 
 
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    **BACKWARD_DECOMPOSITIONS,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
     aten.dropout.default: _dropout,
