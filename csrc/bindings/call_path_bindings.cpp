@@ -127,7 +127,7 @@ Program program_of_row(const CompiledProgram& program, const RowSizes& sizes) {
 
 void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
   if (input.is_tensor()) {
-    call.add_tensor(argument.ptr());
+    call.add_tensor(THPVariable_Unpack(argument.ptr()));
   } else if (std::holds_alternative<F64Type>(input.type())) {
     call.add_f64(argument.cast<double>());
   } else {

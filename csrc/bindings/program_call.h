@@ -23,8 +23,8 @@ class ProgramCall {
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
 
-  // The next input. `tensor` is a torch.Tensor that outlives the call.
-  void add_tensor(PyObject* tensor) { arguments_.add_tensor(THPVariable_Unpack(tensor)); }
+  // The next input. `tensor` outlives the call.
+  void add_tensor(const at::Tensor& tensor) { arguments_.add_tensor(tensor); }
   void add_index(int64_t value) { arguments_.add_index(value); }
   void add_f64(double value) { arguments_.add_f64(value); }
 

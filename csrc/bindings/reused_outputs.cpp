@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/reused_outputs.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <utility>
 
 namespace hostjit {
@@ -27,7 +25,7 @@ bool shares_memory(const at::Tensor& output, const at::Tensor& input) {
 
 }  // namespace
 
-KeptTensors ReusedOutputs::take(uint64_t row, PyObject* const* inputs, size_t num_inputs) {
+KeptTensors ReusedOutputs::take(uint64_t row, const at::Tensor* const* inputs, size_t num_inputs) {
   KeptTensors kept = std::exchange(tensors_, {});
   const std::vector<Seen> seen = std::exchange(seen_, {});
   const bool own_thread = thread_ == PyThread_get_thread_ident() && row_ == row;
@@ -37,7 +35,7 @@ KeptTensors ReusedOutputs::take(uint64_t row, PyObject* const* inputs, size_t nu
                   tensor.has_storage() && storage_of(tensor).data() == seen[i].data &&
                   storage_of(tensor).nbytes() == seen[i].storage_bytes;
     for (size_t k = 0; usable && k < num_inputs; ++k) {
-      usable = !shares_memory(tensor, THPVariable_Unpack(inputs[k]));
+      usable = !shares_memory(tensor, *inputs[k]);
     }
     if (!usable) tensor.reset();
   }

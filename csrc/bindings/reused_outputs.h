@@ -21,7 +21,7 @@ class ReusedOutputs {
   // Hands over the tensors that the next call, of a row of this id, may write: those of a call of
   // the same row that still are what was returned (type, sizes, strides, memory, no gradient), and
   // whose memory none of the call's inputs reads.
-  KeptTensors take(uint64_t row, PyObject* const* inputs, size_t num_inputs);
+  KeptTensors take(uint64_t row, const at::Tensor* const* inputs, size_t num_inputs);
   // Takes over the tensors that a call returned.
   void put(uint64_t row, KeptTensors tensors);
 

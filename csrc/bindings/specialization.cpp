@@ -22,35 +22,17 @@ namespace {
 constexpr size_t kMostVerdicts = 4096;
 
 // Without a program the bindings are tensors to guard, and leaves.
-std::vector<InputBinding> make_bindings(PyObject* description, const CompiledProgram* program,
+std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledProgram* program,
                                         size_t num_leaves) {
-  const PyRef items = PyRef::steal(PySequence_Fast(description, "bindings is no sequence"));
-  HOSTJIT_CHECK(items, "specialization: bindings is no sequence");
-  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get()));
-  const size_t num_inputs = program ? program->program().inputs().size() : count;
-  HOSTJIT_CHECK(count == num_inputs, "specialization: ", count, " bindings for ", num_inputs,
-                " program inputs");
-  std::vector<InputBinding> bindings(count);
-  for (size_t i = 0; i < count; ++i) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-    if (PyLong_Check(item)) {
-      bindings[i].leaf = PyLong_AsSsize_t(item);
-      HOSTJIT_CHECK(bindings[i].leaf >= 0 && bindings[i].leaf < static_cast<Py_ssize_t>(num_leaves),
-                    "specialization: input ", i, " is bound to leaf ", bindings[i].leaf,
-                    ", the call has ", num_leaves);
-      continue;
-    }
-    HOSTJIT_CHECK(THPVariable_Check(item), "specialization: input ", i, " is bound to a ",
-                  Py_TYPE(item)->tp_name, ", expected a leaf number or a tensor");
-    bindings[i].tensor = PyRef::share(item);
-    bindings[i].guard.emplace(THPVariable_Unpack(item));
-  }
+  std::vector<InputBinding> bindings = input_bindings_from_python(descriptions, num_leaves);
+  const size_t num_inputs = program ? program->program().inputs().size() : bindings.size();
+  HOSTJIT_CHECK(bindings.size() == num_inputs, "specialization: ", bindings.size(),
+                " bindings for ", num_inputs, " program inputs");
   return bindings;
 }
 
-const c10::StorageImpl* storage_of(PyObject* tensor) {
-  const at::Tensor& value = THPVariable_Unpack(tensor);
-  return value.has_storage() ? value.storage().unsafeGetStorageImpl() : nullptr;
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
 // Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
@@ -81,10 +63,12 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_function(part(1), part(2), part(3), part(4));
     } else if (kind == "tensor") {
       watches.add_tensor(part(1));
+    } else if (kind == "no_gradient") {
+      watches.add_no_gradient(part(1));
     } else {
       throw_error(concat("unknown watch '", kind,
                          "', expected dict, dict_items, cell, list, set, type, object_type, "
-                         "function or tensor"));
+                         "function, tensor or no_gradient"));
     }
   }
   return watches;
@@ -105,9 +89,8 @@ bool any_needs_gradient(const std::vector<PyObject*>& leaves) {
 }
 
 bool any_needs_gradient(const std::vector<InputBinding>& bindings) {
-  return std::ranges::any_of(bindings, [](const InputBinding& binding) {
-    return binding.tensor && needs_gradient(binding.tensor.get());
-  });
+  return std::ranges::any_of(bindings,
+                             [](const InputBinding& binding) { return binding.needs_gradient(); });
 }
 
 }  // namespace
@@ -125,6 +108,7 @@ Specialization::Specialization(const Options& options)
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
       mutated_(options.mutated),
+      is_mutated_(bindings_.size()),
       same_as_(first_occurrences(arguments_.example_leaves())),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
@@ -137,13 +121,13 @@ Specialization::Specialization(const Options& options)
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
+    is_mutated_[i] = true;
   }
   arguments_.forget_example();
   if (program_ && program_->rows() != nullptr) free_sizes();
 }
 
 void Specialization::free_sizes() {
-  guards_of_any_size_.clear();
   std::vector<bool> is_free(num_leaves_, false);
   const std::vector<Value*>& inputs = program_->program().inputs();
   const auto is_symbolic = [&](size_t i) {
@@ -151,36 +135,48 @@ void Specialization::free_sizes() {
   };
   for (size_t i = 0; i < bindings_.size(); ++i) {
     if (!is_symbolic(i)) continue;
-    if (bindings_[i].leaf >= 0) is_free[bindings_[i].leaf] = true;
-    if (bindings_[i].guard) guards_of_any_size_.emplace_back(i, *bindings_[i].guard);
-    bindings_[i].guard.reset();
+    if (bindings_[i].leaf() >= 0) is_free[bindings_[i].leaf()] = true;
+    bindings_[i].free_sizes();
   }
   // A leaf that is another input, too, without symbols, stays as it was.
   for (size_t i = 0; i < bindings_.size(); ++i) {
-    if (bindings_[i].leaf >= 0 && !is_symbolic(i)) is_free[bindings_[i].leaf] = false;
+    if (bindings_[i].leaf() >= 0 && !is_symbolic(i)) is_free[bindings_[i].leaf()] = false;
   }
   arguments_.free_sizes(is_free);
 }
 
-PyObject* Specialization::input(size_t i, const Leaves& leaves) const {
-  const InputBinding& binding = bindings_[i];
-  return binding.leaf >= 0 ? leaves[binding.leaf] : binding.tensor.get();
+// A written input must not be reachable through another one.
+bool Specialization::is_reached_twice(const Leaves& leaves) const {
+  // Pairs, if few; optimizers write hundreds.
+  constexpr size_t kFew = 4;
+  if (mutated_.size() <= kFew) {
+    for (const int64_t written : mutated_) {
+      const c10::StorageImpl* storage = storage_of(input(written, leaves));
+      for (size_t i = 0; i < bindings_.size(); ++i) {
+        if (static_cast<int64_t>(i) != written && storage_of(input(i, leaves)) == storage) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+  c10::SmallVector<std::pair<const c10::StorageImpl*, bool>, 64> storages;
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    storages.emplace_back(storage_of(input(i, leaves)), is_mutated_[i]);
+  }
+  std::sort(storages.begin(), storages.end());
+  for (size_t i = 1; i < storages.size(); ++i) {
+    // Within one storage, those that are written come last.
+    if (storages[i].first == storages[i - 1].first && storages[i].second) return true;
+  }
+  return false;
 }
 
 bool Specialization::aliasing_holds(const Leaves& leaves) const {
   for (size_t i = 0; i < same_as_.size(); ++i) {
     if (same_as_[i] != static_cast<Py_ssize_t>(i) && leaves[i] != leaves[same_as_[i]]) return false;
   }
-  // A written input must not be reachable through another one.
-  for (const int64_t written : mutated_) {
-    const c10::StorageImpl* storage = storage_of(input(written, leaves));
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-      if (static_cast<int64_t>(i) != written && storage_of(input(i, leaves)) == storage) {
-        return false;
-      }
-    }
-  }
-  return true;
+  return mutated_.empty() || !is_reached_twice(leaves);
 }
 
 bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
@@ -215,13 +211,8 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
     if (!revalidate(values, nargs, kwnames)) return false;
   }
-  for (const InputBinding& binding : bindings_) {
-    if (binding.guard && !binding.guard->matches(THPVariable_Unpack(binding.tensor.get()))) {
-      return false;
-    }
-  }
-  for (const auto& [i, guard] : guards_of_any_size_) {
-    if (!guard.matches_of_any_size(THPVariable_Unpack(bindings_[i].tensor.get()))) return false;
+  for (InputBinding& binding : bindings_) {
+    if (!binding.holds()) return false;
   }
   return aliasing_holds(leaves) && find_row(leaves);
 }
@@ -232,18 +223,14 @@ bool Specialization::find_row(Leaves& leaves) {
   if (leaves.row != nullptr) [[likely]]
     return true;
   ProgramRow* last = program_->rows()->last();
-  const auto tensor = [&](size_t i) -> const at::Tensor& {
-    return THPVariable_Unpack(input(i, leaves));
-  };
+  const auto tensor = [&](size_t i) -> const at::Tensor& { return input(i, leaves); };
   const bool is_last = last != nullptr && last->id() == last_row_ && last->fits(tensor);
   leaves.row = is_last ? last : find_other_row(leaves);
   return leaves.row != nullptr;
 }
 
 ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
-  const auto tensor = [&](size_t i) -> const at::Tensor& {
-    return THPVariable_Unpack(input(i, leaves));
-  };
+  const auto tensor = [&](size_t i) -> const at::Tensor& { return input(i, leaves); };
   const std::optional<RowSizes> sizes = program_->rows()->sizes_of(tensor);
   if (!sizes || !accepts(*sizes)) return nullptr;
   try {
@@ -280,7 +267,9 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   if (const int status = arguments_.traverse(visit, arg)) return status;
   if (const int status = output_.traverse(visit, arg)) return status;
   if (const int status = watches_.traverse(visit, arg)) return status;
-  for (const InputBinding& binding : bindings_) Py_VISIT(binding.tensor.get());
+  for (const InputBinding& binding : bindings_) {
+    if (const int status = binding.traverse(visit, arg)) return status;
+  }
   Py_VISIT(revalidate_.get());
   Py_VISIT(route_.get());
   Py_VISIT(row_guard_.get());
@@ -288,8 +277,8 @@ int Specialization::traverse(visitproc visit, void* arg) const {
 }
 
 bool Specialization::run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves) {
-  c10::SmallVector<PyObject*, 16> inputs;
-  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(input(i, leaves));
+  c10::SmallVector<const at::Tensor*, 16> inputs;
+  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
   KeptTensors kept = reused_->take(leaves.row->id(), inputs.data(), inputs.size());
   call.keep_outputs(kept);
   if (!call.run(main)) return false;
@@ -311,9 +300,7 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
     if (!call.run(main, outputs)) return false;
   }
   c10::SmallVector<const at::Tensor*, 16> inputs;
-  for (size_t i = 0; i < bindings_.size(); ++i) {
-    inputs.push_back(&THPVariable_Unpack(input(i, leaves)));
-  }
+  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
   attach_backward(backward_, {inputs.data(), inputs.size()}, outputs);
   return call.wrap(outputs, backward_->num_results);
 }
@@ -323,9 +310,10 @@ PyObject* Specialization::run(const Leaves& leaves) {
   const MainFunction main = program_->main(runtime_, row);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
+  c10::SmallVector<at::Tensor, 4> alive_inputs;
   if (row.takes_long()) {
     for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
-    for (size_t i = 0; i < bindings_.size(); ++i) alive.push_back(PyRef::share(input(i, leaves)));
+    for (size_t i = 0; i < bindings_.size(); ++i) alive_inputs.push_back(input(i, leaves));
   }
   ProgramCall call(*program_, row);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));

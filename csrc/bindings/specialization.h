@@ -13,6 +13,7 @@
 #include "bindings/argument_spec.h"
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
+#include "bindings/input_binding.h"
 #include "bindings/output_spec.h"
 #include "bindings/reused_outputs.h"
 #include "bindings/watch_list.h"
@@ -22,13 +23,6 @@ namespace hostjit {
 struct BackwardPlan;
 class ProgramCall;
 
-// One input of the program: a tensor leaf of the arguments, or a tensor held by reference.
-struct InputBinding {
-  Py_ssize_t leaf = -1;
-  PyRef tensor;
-  std::optional<TensorGuard> guard;  // of `tensor`
-};
-
 // A compiled program together with everything that has to hold for it to answer a call.
 class Specialization : public std::enable_shared_from_this<Specialization> {
  public:
@@ -36,7 +30,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* args = nullptr;    // tuple: the example call
     PyObject* kwargs = nullptr;  // dict or null
     std::shared_ptr<CompiledProgram> program;
-    PyObject* bindings = nullptr;  // list of int (leaf) or Tensor, one per program input
+    PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
     // callable(args, kwargs) -> (watches, bindings) or None: looks again after a watch failed.
@@ -77,7 +71,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
  private:
   // Same-object and shared-storage relations of the tensors that the capture relied on.
   bool aliasing_holds(const Leaves& leaves) const;
-  PyObject* input(size_t i, const Leaves& leaves) const;
+  const at::Tensor& input(size_t i, const Leaves& leaves) const {
+    return bindings_[i].tensor(leaves);
+  }
+  bool is_reached_twice(const Leaves& leaves) const;
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -99,13 +96,12 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   PyRef revalidate_;
   bool always_revalidate_;
   std::vector<int64_t> mutated_;
+  std::vector<bool> is_mutated_;  // per input
   // same_as_[i] < i: leaf i of the example was that leaf; i itself: no earlier leaf.
   std::vector<Py_ssize_t> same_as_;
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
-  // Guards of bound tensors with symbols, by program input: rows look at their sizes.
-  std::vector<std::pair<size_t, TensorGuard>> guards_of_any_size_;
   PyRef row_guard_;
   std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
   uint64_t last_row_ = 0;                                      // id of one that was accepted

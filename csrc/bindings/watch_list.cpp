@@ -175,6 +175,12 @@ void WatchList::add_tensor(PyObject* tensor) {
   tensors_.push_back({PyRef::share(tensor), TensorGuard(THPVariable_Unpack(tensor))});
 }
 
+void WatchList::add_no_gradient(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "no_gradient is of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  without_gradient_.push_back(PyRef::share(tensor));
+}
+
 bool WatchList::collections_hold() const {
   return std::ranges::all_of(
              lists_,
@@ -209,7 +215,7 @@ bool WatchList::holds_on_a_closer_look() {
                              [](const Tensor& entry) {
                                return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
                              }) &&
-         collections_hold();
+         gradients_are_absent() && collections_hold();
 }
 
 int WatchList::traverse(visitproc visit, void* arg) const {
@@ -234,6 +240,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.kwdefaults.get());
   }
   for (const Tensor& entry : tensors_) Py_VISIT(entry.tensor.get());
+  for (const PyRef& tensor : without_gradient_) Py_VISIT(tensor.get());
   return 0;
 }
 

@@ -40,6 +40,8 @@ class WatchList {
   void add_function(PyObject* function, PyObject* code, PyObject* defaults, PyObject* kwdefaults);
   // A tensor that is no input keeps what a TensorGuard sees.
   void add_tensor(PyObject* tensor);
+  // A tensor has no gradient.
+  void add_no_gradient(PyObject* tensor);
 
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
@@ -51,7 +53,7 @@ class WatchList {
     for (const Tensor& entry : tensors_) {
       if (!entry.guard.matches(THPVariable_Unpack(entry.tensor.get()))) return false;
     }
-    return (lists_.empty() && sets_.empty()) || collections_hold();
+    return gradients_are_absent() && ((lists_.empty() && sets_.empty()) || collections_hold());
   }
 
   // For the garbage collector: calls `visit` for every reference held.
@@ -97,6 +99,12 @@ class WatchList {
   void add_dict_entry(Dict entry, bool unchanged);
   bool holds_on_a_closer_look();
   bool collections_hold() const;
+  bool gradients_are_absent() const {
+    for (const PyRef& tensor : without_gradient_) {
+      if (THPVariable_Unpack(tensor.get()).grad().defined()) return false;
+    }
+    return true;
+  }
 
   std::vector<Word> words_;
   std::vector<HalfWord> half_words_;
@@ -108,6 +116,7 @@ class WatchList {
   std::vector<Pair> object_types_;
   std::vector<Function> functions_;
   std::vector<Tensor> tensors_;
+  std::vector<PyRef> without_gradient_;
 };
 
 }  // namespace hostjit

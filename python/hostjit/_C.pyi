@@ -132,7 +132,7 @@ class Specialization:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         program: CompiledProgram | None,
-        bindings: Sequence[int | torch.Tensor],
+        bindings: Sequence[int | torch.Tensor | tuple[Any, ...]],
         output: tuple[Any, ...],
         watches: Sequence[tuple[Any, ...]] = (),
         revalidate: Callable[..., Any] | None = None,

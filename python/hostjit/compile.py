@@ -113,6 +113,14 @@ def compile(
             f"hostjit.compile takes a callable, a torch.fx.Graph, a Program or Host IR text, got "
             f"{type(target).__qualname__}"
         )
+    optimizer = getattr(target, "__self__", None)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        from hostjit.optimizers import OptimizerCompilation, is_step
+
+        if is_step(target):
+            return _C.CompiledFunction(
+                target, OptimizerCompilation(target, optimizer, runtime, fallback)
+            )
     shapes = DynamicShapes(dynamic, dynamic_shapes)
     compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes)
     return _C.CompiledFunction(target, compilation)

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/input_binding.h"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+
+InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
+  if (PyLong_Check(description)) {
+    leaf_ = PyLong_AsSsize_t(description);
+    HOSTJIT_CHECK(leaf_ >= 0 && leaf_ < static_cast<Py_ssize_t>(num_leaves),
+                  "an input is bound to leaf ", leaf_, ", the call has ", num_leaves);
+    return;
+  }
+  if (THPVariable_Check(description)) {
+    kind_ = Kind::kTensor;
+    object_ = PyRef::share(description);
+    guard_.emplace(THPVariable_Unpack(description));
+    return;
+  }
+  HOSTJIT_CHECK(PyTuple_Check(description) && PyTuple_GET_SIZE(description) > 0,
+                "an input is bound to a ", Py_TYPE(description)->tp_name,
+                ", expected a leaf number, a tensor or a tuple");
+  const auto parts = py::reinterpret_borrow<py::tuple>(description);
+  const auto kind = parts[0].cast<std::string>();
+  object_ = PyRef::share(py::object(parts[1]).ptr());
+  if (kind == "gradient") {
+    kind_ = Kind::kGradient;
+    const at::Tensor& gradient = THPVariable_Unpack(object_.get()).grad();
+    HOSTJIT_CHECK(gradient.defined(), "an input is bound to a gradient that is None");
+    guard_.emplace(gradient);
+    return;
+  }
+  HOSTJIT_CHECK(kind == "number", "an input is bound to a '", kind,
+                "', expected gradient or number");
+  kind_ = Kind::kNumber;
+  key_ = PyRef::share(py::object(parts[2]).ptr());
+  if (!parts[3].is_none()) position_ = parts[3].cast<Py_ssize_t>();
+  const c10::InferenceMode normal_tensors(/*enabled=*/false);
+  number_ = at::zeros({}, at::kDouble);
+  HOSTJIT_CHECK(read_number(), "an input is bound to a number that is no float");
+}
+
+bool InputBinding::read_number() {
+  PyObject* found = PyDict_GetItemWithError(object_.get(), key_.get());
+  if (found != nullptr && position_ >= 0) {
+    if (!PyTuple_CheckExact(found) || PyTuple_GET_SIZE(found) <= position_) return false;
+    found = PyTuple_GET_ITEM(found, position_);
+  }
+  if (found == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  if (!PyFloat_CheckExact(found)) return false;
+  *static_cast<double*>(number_.unsafeGetTensorImpl()->mutable_data()) = PyFloat_AS_DOUBLE(found);
+  return true;
+}
+
+bool InputBinding::holds() {
+  switch (kind_) {
+    case Kind::kLeaf: return true;  // part of the arguments
+    case Kind::kTensor: return guard_->matches(THPVariable_Unpack(object_.get()));
+    case Kind::kTensorOfAnySize:
+      return guard_->matches_of_any_size(THPVariable_Unpack(object_.get()));
+    case Kind::kGradient: {
+      const at::Tensor& gradient = THPVariable_Unpack(object_.get()).grad();
+      return gradient.defined() && guard_->matches(gradient);
+    }
+    case Kind::kNumber: return read_number();
+  }
+  return false;
+}
+
+bool InputBinding::needs_gradient() const {
+  return kind_ != Kind::kLeaf && kind_ != Kind::kNumber &&
+         THPVariable_Unpack(object_.get()).requires_grad();
+}
+
+int InputBinding::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(object_.get());
+  Py_VISIT(key_.get());
+  return 0;
+}
+
+std::vector<InputBinding> input_bindings_from_python(PyObject* descriptions, size_t num_leaves) {
+  const PyRef items = PyRef::steal(PySequence_Fast(descriptions, "bindings is no sequence"));
+  HOSTJIT_CHECK(items, "specialization: bindings is no sequence");
+  std::vector<InputBinding> bindings;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    bindings.emplace_back(PySequence_Fast_GET_ITEM(items.get(), i), num_leaves);
+  }
+  return bindings;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
+#include <vector>
+
+#include "bindings/argument_spec.h"
+#include "bindings/py_ref.h"
+#include "bindings/tensor_guard.h"
+
+namespace hostjit {
+
+// Where one input of a program is found at a call. Made from
+//   an int                            that tensor leaf of the arguments
+//   a Tensor                          that tensor, held by reference
+//   ("gradient", tensor)              what `tensor.grad` then is
+//   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
+class InputBinding {
+ public:
+  // Throws Error for anything else, and for a leaf that a call with `num_leaves` does not have.
+  InputBinding(PyObject* description, size_t num_leaves);
+
+  // The input is what the program was compiled for. Reads a number: tensor() is that from now on.
+  bool holds();
+  const at::Tensor& tensor(const Leaves& leaves) const {
+    if (kind_ == Kind::kLeaf) return THPVariable_Unpack(leaves[leaf_]);
+    if (kind_ == Kind::kGradient) return THPVariable_Unpack(object_.get()).grad();
+    return kind_ == Kind::kNumber ? number_ : THPVariable_Unpack(object_.get());
+  }
+  // Of the arguments; -1 for what is none.
+  Py_ssize_t leaf() const { return leaf_; }
+  // Leaves the sizes to others; a tensor held by reference still is what it was otherwise.
+  void free_sizes() {
+    if (kind_ == Kind::kTensor) kind_ = Kind::kTensorOfAnySize;
+  }
+  // Held by reference, or its gradient is.
+  bool needs_gradient() const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber };
+  bool read_number();
+
+  Kind kind_ = Kind::kLeaf;
+  Py_ssize_t leaf_ = -1;
+  PyRef object_;  // the tensor, or the dict
+  PyRef key_;
+  Py_ssize_t position_ = -1;  // -1: the value itself
+  at::Tensor number_;         // float64, no dims
+  std::optional<TensorGuard> guard_;
+};
+
+// Of a sequence of descriptions.
+std::vector<InputBinding> input_bindings_from_python(PyObject* descriptions, size_t num_leaves);
+
+}  // namespace hostjit

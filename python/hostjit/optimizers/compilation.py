@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a compiled `optimizer.step`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hostjit import _C
+from hostjit.capture.functional import trace_functional
+from hostjit.compilation import Compilation
+from hostjit.lowering.lower import lower
+from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.step import Step
+
+__all__ = ["OptimizerCompilation", "is_step"]
+
+
+def is_step(target: Any) -> bool:
+    """Tell whether this is the `step` of an optimizer, as its class defines it."""
+    function = getattr(target, "__func__", None)
+    return function is not None and function is type(target.__self__).step
+
+
+class OptimizerCompilation(Compilation):
+    """Specializes `optimizer.step()` on the parameters that have a gradient.
+
+    Parameters, gradients and state are found through the optimizer at every call. A step runs
+    eagerly until the optimizer has made its state, with a closure, and where a rule is missing.
+    """
+
+    def __init__(
+        self, target: Any, optimizer: torch.optim.Optimizer, runtime: str | None, fallback: bool
+    ) -> None:
+        super().__init__(target, runtime, fallback)
+        self._optimizer = optimizer
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        if args or kwargs:
+            return None  # a closure
+        # What a schedule looks at, to see that steps are made.
+        self._optimizer._opt_called = True  # type: ignore[attr-defined]
+        rule = RULES.get(type(self._optimizer))
+        if rule is None:
+            kind = type(self._optimizer).__qualname__
+            return self._run_eagerly(
+                args, kwargs, "rule", f"runs eagerly: there are no steps of {kind} to compile"
+            )
+        step = Step(self._optimizer, rule)
+        if step.is_unfinished():
+            return None
+        obstacle = step.obstacle()
+        if obstacle:
+            return self._run_eagerly(args, kwargs, obstacle, f"runs eagerly: {obstacle}")
+        graph = trace_functional(step.graph(), step.examples, FakeTensorMode())
+        name = f"{type(self._optimizer).__name__}_step"
+        program = _C.CompiledProgram(lower(graph.graph_module.graph, name))
+        self._count += 1
+        self._latest = program
+        signature = step.signature()
+
+        def revalidate(*_: Any) -> tuple[list[Any], list[Any]] | None:
+            now = Step(self._optimizer, rule)
+            if now.is_unfinished() or now.obstacle() or now.signature() != signature:
+                return None
+            now.graph()
+            return now.watches(), now.bindings
+
+        return _C.Specialization(
+            args=args,
+            kwargs=kwargs,
+            program=program,
+            bindings=[*step.bindings, *graph.inputs[len(step.bindings) :]],
+            output=("object", None),
+            watches=step.watches(),
+            revalidate=revalidate,
+            mutated=list(graph.mutated),
+            runtime=self.runtime,
+        )

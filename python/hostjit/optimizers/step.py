@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of an optimizer as a graph, and where its inputs are found at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx.proxy import GraphAppendingTracer
+from torch.optim import optimizer as torch_optimizer
+
+from hostjit.capture.tensors import TensorFacts
+from hostjit.capture.watches import MISSING
+from hostjit.optimizers.rules import Rule, Update
+
+__all__ = ["Step"]
+
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+_GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+
+
+class Step:
+    """The step that an optimizer would now make.
+
+    Attributes:
+        bindings: one for each input of the graph, as `_C.Specialization` takes them.
+        examples: the tensors themselves.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, rule: Rule) -> None:
+        self.bindings: list[Any] = []
+        self.examples: list[torch.Tensor] = []
+        self._optimizer = optimizer
+        self._rule = rule
+
+    def _updates(self) -> Iterator[tuple[dict[str, Any], torch.Tensor, torch.Tensor]]:
+        for group in self._optimizer.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    yield group, param, param.grad
+
+    def _state(self, group: dict[str, Any], param: torch.Tensor) -> list[tuple[str, Any]]:
+        state = self._optimizer.state.get(param, {})
+        return [(name, state.get(name)) for name in self._rule.state(group)]
+
+    def _constants(self) -> list[str]:
+        """Keys of a group that the graph depends on; what a schedule adds is not among them."""
+        return [key for key in self._optimizer.defaults if key not in self._rule.numbers]
+
+    def is_unfinished(self) -> bool:
+        """Tell whether there is nothing to do, or state that the optimizer has yet to make."""
+        found = False
+        for group, param, _ in self._updates():
+            found = True
+            if any(value is None for _, value in self._state(group, param)):
+                return True
+        return not found
+
+    def obstacle(self) -> str:
+        """Say why the step has to run eagerly; "" when it need not."""
+        hooks = [getattr(self._optimizer, name) for name in _HOOKS]
+        hooks += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
+        if any(hooks):
+            return "the optimizer has hooks"
+        if any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf")):
+            return "a scaler scales the step"
+        for group, param, grad in self._updates():
+            if group.get("differentiable") or group.get("capturable"):
+                return "the optimizer is differentiable or capturable"
+            if any(torch.is_tensor(group[key]) for key in self._constants()):
+                return "a constant of the optimizer is a tensor"
+            for name in self._rule.numbers:
+                if not all(_is_number(value) for value in _as_tuple(group[name])):
+                    return f"'{name}' is no float"
+            tensors = [param, grad, *(value for _, value in self._state(group, param))]
+            if not all(_is_plain(tensor) for tensor in tensors):
+                return "a tensor is not a plain one on the CPU"
+            if not param.is_floating_point() or grad.dtype != param.dtype or grad.requires_grad:
+                return "a gradient is complex, has another dtype or a graph"
+        return ""
+
+    def signature(self) -> list[Any]:
+        """Return what the graph depends on, to be compared."""
+        groups = {id(group): index for index, group in enumerate(self._optimizer.param_groups)}
+        return [
+            [
+                (key, group[key])
+                for group in self._optimizer.param_groups
+                for key in self._constants()
+            ],
+            [
+                (
+                    groups[id(group)],
+                    TensorFacts.of(param),
+                    TensorFacts.of(grad),
+                    [TensorFacts.of(value) for _, value in self._state(group, param)],
+                )
+                for group, param, grad in self._updates()
+            ],
+        ]
+
+    def graph(self) -> torch.fx.GraphModule:
+        """Record the step, and fill `bindings` and `examples`."""
+        graph = torch.fx.Graph()
+        self._tracer = GraphAppendingTracer(graph)
+        numbers = {
+            id(group): {name: self._number(graph, group, name) for name in self._rule.numbers}
+            for group in self._optimizer.param_groups
+            if any(param.grad is not None for param in group["params"])
+        }
+        for group, param, grad in self._updates():
+            self._rule.update(
+                Update(
+                    group=group,
+                    param=self._input(graph, param, param),
+                    grad=self._input(graph, ("gradient", param), grad),
+                    state={
+                        name: self._input(graph, value, value)
+                        for name, value in self._state(group, param)
+                    },
+                    numbers=numbers[id(group)],
+                )
+            )
+        graph.output(())
+        return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+    def _number(self, graph: torch.fx.Graph, group: dict[str, Any], name: str) -> Any:
+        value = group[name]
+        if not isinstance(value, tuple):
+            return self._float(graph, group, name, None, value)
+        return tuple(
+            self._float(graph, group, name, position, item) for position, item in enumerate(value)
+        )
+
+    def _float(
+        self, graph: torch.fx.Graph, group: dict[str, Any], name: str, position: Any, value: Any
+    ) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._input(graph, value, value)
+        example = torch.tensor(value, dtype=torch.float64)
+        return self._input(graph, ("number", group, name, position), example)
+
+    def _input(self, graph: torch.fx.Graph, binding: Any, example: torch.Tensor) -> Any:
+        self.bindings.append(binding)
+        self.examples.append(example)
+        return torch.fx.Proxy(graph.placeholder(f"input_{len(self.bindings)}"), self._tracer)
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        """Return what must stay for the bindings to be those of the optimizer's next step."""
+        optimizer = self._optimizer
+        entries = [
+            _items(vars(optimizer), ("param_groups", "state", *_HOOKS), optimizer),
+            ("list", optimizer.param_groups, tuple(optimizer.param_groups)),
+            *(("dict", getattr(optimizer, name), None) for name in _HOOKS),
+            *(("dict", getattr(torch_optimizer, name), None) for name in _GLOBAL_HOOKS),
+        ]
+        for group in optimizer.param_groups:
+            # A number is read at each call; a tensor in its place is bound.
+            bound = [name for name in self._rule.numbers if torch.is_tensor(group[name])]
+            entries.append(_items(group, ("params", *self._constants(), *bound), None))
+            entries.append(("list", group["params"], tuple(group["params"])))
+            entries.extend(("no_gradient", p) for p in group["params"] if p.grad is None)
+        updated = list(self._updates())
+        entries.append(_items(optimizer.state, tuple(param for _, param, _ in updated), None))
+        for group, param, _ in updated:
+            if names := tuple(name for name, _ in self._state(group, param)):
+                entries.append(_items(optimizer.state[param], names, None))
+        return entries
+
+
+def _items(mapping: dict[Any, Any], keys: tuple[Any, ...], owner: Any) -> tuple[Any, ...]:
+    expected = tuple(mapping.get(key, MISSING) for key in keys)
+    return ("dict_items", mapping, owner, keys, expected, MISSING)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dim() == 0 and _is_plain(value) and not value.requires_grad
+    return type(value) is float
+
+
+def _is_plain(tensor: Any) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.is_inference()
+    )

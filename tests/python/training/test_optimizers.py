@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled steps of optimizers beside eager ones: numbers, schedules, state, what runs eagerly."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+import hostjit
+
+Make = Callable[[list[nn.Parameter]], Optimizer]
+
+
+class Trainer:
+    """Two equal models: one whose optimizer's step is compiled, one beside it in eager mode."""
+
+    def __init__(self, make: Callable[[nn.Module], Optimizer], runtime: str) -> None:
+        self.models = [nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))]
+        self.models.append(copy.deepcopy(self.models[0]))
+        self.optimizers = [make(model) for model in self.models]
+        self.step = hostjit.compile(self.optimizers[0].step, runtime=runtime)
+
+    def train(self, steps: int = 5, set_to_none: bool = True) -> None:
+        for _ in range(steps):
+            x = torch.randn(3, 4)
+            for model, optimizer, step in zip(
+                self.models, self.optimizers, (self.step, self.optimizers[1].step), strict=True
+            ):
+                optimizer.zero_grad(set_to_none=set_to_none)
+                model(x).square().sum().backward()
+                assert step() is None
+        self.check()
+
+    def check(self) -> None:
+        found, expected = (model.state_dict() for model in self.models)
+        torch.testing.assert_close(found, expected)
+        found, expected = (optimizer.state_dict() for optimizer in self.optimizers)
+        assert found["param_groups"] == expected["param_groups"]
+        torch.testing.assert_close(found["state"], expected["state"])
+
+
+def adamw(model: nn.Module) -> Optimizer:
+    return AdamW(model.parameters(), lr=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (SGD, {}),
+        (SGD, {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}),
+        (SGD, {"lr": 0.001, "momentum": 0.9, "nesterov": True, "maximize": True}),
+        (SGD, {"foreach": True, "weight_decay": 0.1}),
+        (Adam, {}),
+        (Adam, {"weight_decay": 0.1, "amsgrad": True, "foreach": True}),
+        (Adam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
+        (Adam, {"betas": (0.3, 0.5)}),
+        (AdamW, {}),
+        (AdamW, {"amsgrad": True, "maximize": True, "foreach": False}),
+        (AdamW, {"fused": True}),
+        (AdamW, {"lr": torch.tensor(0.05)}),
+    ],
+)
+def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
+    arguments = {"lr": 0.05, **arguments}
+    trainer = Trainer(lambda model: kind(model.parameters(), **arguments), runtime)
+    trainer.train()
+    assert len(trainer.step.specializations) == 1
+    assert trainer.step.specializations[0].program is not None
+    trainer.train(set_to_none=False)
+    assert len(trainer.step.specializations) == 1
+
+
+@pytest.mark.parametrize("schedule", ["lr", "one cycle", "tensor"])
+def test_schedules_do_not_compile_anew(schedule: str, runtime: str) -> None:
+    def make(model: nn.Module) -> Optimizer:
+        lr = torch.tensor(0.05) if schedule == "tensor" else 0.05
+        return AdamW(model.parameters(), lr=lr)
+
+    trainer = Trainer(make, runtime)
+    trainer.train(1)
+    schedulers: list[Any] = [
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20)
+        if schedule == "one cycle"
+        else torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+        for optimizer in trainer.optimizers
+    ]
+    for _ in range(6):
+        trainer.train(2)
+        for scheduler in schedulers:
+            scheduler.step()
+    assert len(trainer.step.specializations) == 1
+
+
+def test_groups_and_parameters_without_gradients(runtime: str) -> None:
+    def make(model: Any) -> Optimizer:
+        return AdamW(
+            [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters()}]
+        )
+
+    trainer = Trainer(make, runtime)
+    trainer.train(3)
+    for frozen in (True, False):
+        for model in trainer.models:
+            model[0].weight.requires_grad_(not frozen)
+        trainer.train(3)
+    for optimizer in trainer.optimizers:
+        optimizer.param_groups[1]["weight_decay"] = 0.3
+    trainer.train(3)
+    extra = [nn.Parameter(torch.ones(2)) for _ in trainer.models]
+    for optimizer, parameter in zip(trainer.optimizers, extra, strict=True):
+        optimizer.add_param_group({"params": [parameter]})
+        parameter.grad = torch.ones(2)
+    trainer.train(3)
+    for parameter in extra:
+        parameter.grad = torch.ones(2)
+    for step in (trainer.step, trainer.optimizers[1].step):
+        step()
+    torch.testing.assert_close(*extra)
+
+
+def test_a_parameter_that_gets_its_first_gradient(runtime: str) -> None:
+    parameters = [[nn.Parameter(torch.ones(2)) for _ in range(2)] for _ in range(2)]
+    optimizers = [Adam(pair, lr=0.1) for pair in parameters]
+    steps = [hostjit.compile(optimizers[0].step, runtime=runtime), optimizers[1].step]
+    for number in range(6):
+        for pair, step in zip(parameters, steps, strict=True):
+            pair[0].grad = torch.ones(2)
+            if number > 2:
+                pair[1].grad = torch.ones(2)
+            step()
+    torch.testing.assert_close(*parameters)
+
+
+def test_state_that_is_loaded(runtime: str) -> None:
+    trainer = Trainer(adamw, runtime)
+    trainer.train(3)
+    saved = io.BytesIO()
+    torch.save(trainer.optimizers[0].state_dict(), saved)
+    trainer.train(3)
+    for optimizer in trainer.optimizers:
+        saved.seek(0)
+        optimizer.load_state_dict(torch.load(saved))
+    trainer.train(3)
+    for model in trainer.models:
+        model[0].weight.data = model[0].weight.data.clone()
+    trainer.train(3)
+    assert len(trainer.step.specializations) == 1
+
+
+def test_steps_count_as_writes(runtime: str) -> None:
+    trainer = Trainer(adamw, runtime)
+    trainer.train(2)
+    y = trainer.models[0](torch.randn(3, 4)).square().sum()
+    y.backward(retain_graph=True)
+    trainer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+def test_what_runs_eagerly(runtime: str) -> None:
+    trainer = Trainer(lambda model: torch.optim.RMSprop(model.parameters()), runtime)
+    with pytest.warns(UserWarning, match="there are no steps of RMSprop to compile"):
+        trainer.train()
+    trainer = Trainer(adamw, runtime)
+    trainer.train(2)
+    assert trainer.step(lambda: 3.0) == 3.0
+    called: list[Any] = []
+    trainer.optimizers[0].register_step_pre_hook(lambda *arguments: called.append(arguments))
+    with pytest.warns(UserWarning, match="runs eagerly: the optimizer has hooks"):
+        trainer.step()
+    assert len(called) == 1
+
+
+def test_gradients_that_share_memory_with_parameters(runtime: str) -> None:
+    pairs = [[nn.Parameter(torch.ones(2)) for _ in range(6)] for _ in range(2)]
+    optimizers = [SGD(pair, lr=0.5) for pair in pairs]
+    steps = [hostjit.compile(optimizers[0].step, runtime=runtime), optimizers[1].step]
+    for shares in (False, True):
+        for pair, step in zip(pairs, steps, strict=True):
+            for index, parameter in enumerate(pair):
+                other = pair[index - 1].detach() if shares else torch.ones(2)
+                parameter.grad = other
+            step()
+    torch.testing.assert_close(*pairs)
