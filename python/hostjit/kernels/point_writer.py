@@ -12,9 +12,11 @@ from hostjit.kernels.checks import makes_index, moved_by
 from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store, operands_of
-from hostjit.kernels.iteration import Strides, simplify, split_dimension, tile
+from hostjit.kernels.iteration import Strides, simplify, split_dimension, tile, turned_side
+from hostjit.kernels.loop_hints import keep_rolled
 from hostjit.kernels.operation import Value
 from hostjit.kernels.sizes import Size, at_most
+from hostjit.kernels.transposed_tile import TransposedTile
 
 __all__ = ["loops", "write_points"]
 
@@ -58,6 +60,7 @@ class _PointWriter:
         self.makes_index = makes_index(kernel)
         self.depths = self._depths()
         self.known: dict[int, Value] = {}
+        self.tiles = self._tiles()
 
     def write(self) -> None:
         num_inputs = len(self.kernel.inputs)
@@ -82,6 +85,8 @@ class _PointWriter:
     def _loop(self, depth: int, cursors: list[Any]) -> None:
         """Write the loop of dimension `depth`, tested at the bottom, and before if maybe empty."""
         cursors = self._with_indices(depth, cursors)
+        if self.tiles and depth == len(self.shape) - 2:
+            cursors = self._with_tiles(cursors)
         if depth == len(self.shape):
             self._point(cursors)
             return
@@ -100,7 +105,9 @@ class _PointWriter:
         self._loop(depth + 1, self._step(depth, counter, cursors))
         following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
-        builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+        branch = builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+        if self.tiles and depth == len(self.shape) - 1:
+            keep_rolled(self.body.function.module, branch)
         builder.position_at_end(done)
 
     def _step(self, depth: int, counter: Any, cursors: list[Any]) -> list[Any]:
@@ -120,6 +127,28 @@ class _PointWriter:
             else:
                 moved.append(self._advance(cursor, scaled[stride], access.dtype))
         return moved
+
+    def _tiles(self) -> dict[int, TransposedTile]:
+        """Tiles of the accesses that are turned before the last two loops visit them."""
+        is_split = self.body.items and split_dimension(self.shape) >= len(self.shape) - 2
+        if is_split or any(operand.may_alias for operand in self.kernel.outputs):
+            return {}
+        tiles = {}
+        for place, access in enumerate(self.accesses):
+            side = turned_side(self.shape, self.strides[place])
+            if side and isinstance(access, Load) and not access.terms:
+                tiles[place] = TransposedTile(self.builder, access.dtype, side)
+        return tiles
+
+    def _with_tiles(self, cursors: list[Any]) -> list[Any]:
+        """Fill the tiles; from here on the last two loops walk them."""
+        cursors = list(cursors)
+        for place, tile_ in self.tiles.items():
+            strides = self.strides[place]
+            tile_.load(cursors[place], strides[-1])
+            cursors[place] = tile_.memory
+            self.strides[place] = (*strides[:-2], tile_.side, 1)
+        return cursors
 
     def _depths(self) -> list[int]:
         """For each value, how many loops must be entered before it is known."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mcjit import CompiledKernel, host_features, optimised
+from mcjit import TORCH_DTYPES, CompiledKernel, host_features, optimised
 
 from hostjit.kernels import DType, KernelBuilder, llvm_ir
-from hostjit.kernels.iteration import simplify, tile
+from hostjit.kernels.iteration import simplify, tile, turned_side
 
 F32 = DType.F32
 
@@ -128,10 +128,15 @@ def test_simplify() -> None:
 
 
 def test_tile() -> None:
-    near = ((32, 512), [(512, 1), (1, 32)])
+    near = ((8, 512), [(512, 1), (1, 8)])
     assert tile(*near) == near
+    shape, (written, read) = tile((32, 500), [(500, 1), (1, 32)])
+    assert shape == (8, 125, 4, 4)
+    assert turned_side(shape, read) == 4
+    assert turned_side(shape, written) is None
     shape, (written, read) = tile((512, 32), [(32, 1), (1, 512)])
     assert shape == (64, 4, 8, 8)
+    assert turned_side(shape, read) == 8
     assert (written, read) == ((256, 8, 32, 1), (8, 4096, 1, 512))
     # Other dimensions stay outside; sides divide the sizes; a whole side is one loop.
     shape, (written, read) = tile((6, 5, 300), [(1500, 300, 1), (1, 6, 1800)])
@@ -139,10 +144,12 @@ def test_tile() -> None:
     assert (written, read) == ((300, 6, 1500, 1), (6, 10800, 1, 1800))
     no_side = ((512, 31), [(31, 1), (1, 512)])
     assert tile(*no_side) == no_side
+    of_six = ((60, 30), [(30, 1), (1, 60)])
+    assert tile(*of_six) == of_six
     assert tile((), [()]) == ((), [()])
 
 
-@pytest.mark.parametrize("shape", [(256, 512), (300, 262), (8, 1000), (260, 31)])
+@pytest.mark.parametrize("shape", [(256, 512), (300, 262), (8, 1000), (260, 31), (20, 36), (16, 8)])
 def test_transposes(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape)
@@ -150,6 +157,38 @@ def test_transposes(shape: tuple[int, int]) -> None:
     add(x.t(), torch.randn(shape[0]), torch.empty(shape[::-1]))
     wide = torch.randn(3, *shape)
     add(wide.permute(2, 0, 1), wide.permute(2, 0, 1) + 1, torch.empty(shape[1], 3, shape[0]))
+
+
+@pytest.mark.parametrize("shape", [(16, 24), (12, 20)])
+@pytest.mark.parametrize("dtype", list(DType))
+def test_turned_tiles(dtype: DType, shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    torch.manual_seed(0)
+    x = torch.randint(0, 2 if dtype is DType.BOOL else 100, (rows * columns + 3,))
+    x = x.to(TORCH_DTYPES[dtype])
+    builder = KernelBuilder("kernel", (columns, rows))
+    source, out = builder.input(dtype), builder.output(dtype)
+    across = builder.load(source, (1, columns), offset=3)
+    # Backwards through the columns of the matrix.
+    backwards = builder.load(source, (1, -columns), offset=3 + (rows - 1) * columns)
+    builder.store(out, across, (rows, 1))
+    builder.store(builder.output(dtype), backwards, (rows, 1))
+    found = torch.empty(columns, rows, dtype=x.dtype), torch.empty(columns, rows, dtype=x.dtype)
+    CompiledKernel(builder.build())(x, *found)
+    matrix = x[3:].view(shape).t()
+    assert torch.equal(found[0], matrix)
+    assert torch.equal(found[1], matrix.flip(1))
+
+
+def test_turned_tiles_are_computed_on_in_vectors() -> None:
+    if "avx512vl" not in host_features():
+        pytest.skip("needs AVX-512")
+    builder = KernelBuilder("kernel", (64, 256))
+    value = builder.apply("relu", builder.load(builder.input(F32), (1, 64)))
+    builder.store(builder.output(F32), value, (256, 1))
+    text = optimised(llvm_ir(builder.build()))
+    assert "store <8 x float>" in str(text)
+    assert "scatter" not in str(text) and "gather" not in str(text)
 
 
 @pytest.mark.parametrize(
