@@ -4,20 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
 from hostjit import _C
+from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
+from hostjit.kernels.iteration import simplify, tile, turned_side
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.launches import content_digest, launch
 from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import element_count, shape_of, size_of, strides_of
 from hostjit.lowering.types import is_plain
 
 __all__: list[str] = []
+
+_OF_SIZE = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 
 
 class _Box:
@@ -44,9 +50,34 @@ class _Box:
 
 
 def _copy(context: LoweringContext, source: _Box, target: _Box) -> None:
-    if 0 not in target.sizes:
-        fields = {"source": source.view(context), "out": target.view(context)}
-        context.create("copy", fields)
+    if 0 in target.sizes:
+        return
+    values = source.view(context), target.view(context)
+    if kernel := _turning_kernel(source, target):
+        launch(context, kernel, [values[0]], [values[1]])
+    else:
+        context.create("copy", {"source": values[0], "out": values[1]})
+
+
+def _turning_kernel(source: _Box, target: _Box) -> PointwiseKernel | None:
+    """The copy as a kernel, which has tiles and threads, where the source lies across."""
+    type_ = source.value.type
+    assert isinstance(type_, _C.TensorType)
+    # Of any type of this size: the bits are copied.
+    dtype = _OF_SIZE.get(_C.torch_dtypes()[type_.dtype].itemsize)
+    strides = tuple(
+        0 if size == 1 else stride
+        for size, stride in zip(source.sizes, source.strides, strict=True)
+    )
+    sizes, walked = tuple(target.sizes), [tuple(target.strides), strides]
+    shape, (_, read) = tile(*simplify(sizes, walked))
+    if dtype is None or turned_side(shape, read) is None:
+        return None
+    builder = KernelBuilder("", sizes)
+    value = builder.load(builder.input(dtype), strides)
+    builder.store(builder.output(dtype), value, walked[0])
+    kernel = builder.build()
+    return replace(kernel, name=f"copy_{content_digest(kernel)}")
 
 
 def _all_plain(nodes: Sequence[Any]) -> bool:

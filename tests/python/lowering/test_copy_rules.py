@@ -106,3 +106,30 @@ def test_writes_of_inputs_are_copies() -> None:
     # Elements that are one in memory are left to eager's error.
     with pytest.raises(RuntimeError, match="single memory location"):
         hostjit.compile(lambda x: x.add_(1))(torch.ones(1).expand(3))
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.bool])
+def test_operands_that_lie_across_are_copied_by_kernels(dtype: torch.dtype, runtime: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randint(-2, 3, (3, 24, 40)).to(dtype)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        across = x.transpose(1, 2)
+        return (
+            torch.cat([across, across[:, 8:]], 1),
+            torch.stack([across, across], -1),
+            functional.pad(across, (2, 1, 0, 3)),
+            across.repeat(2, 1, 3),
+        )
+
+    fast = hostjit.compile(f, runtime=runtime)
+    for found, expected in zip(fast(x), f(x), strict=True):
+        assert torch.equal(found, expected)
+    assert "launch_kernel" in fast.host_ir()
+
+
+def test_copies_keep_the_bits_of_what_is_no_number() -> None:
+    bits = torch.arange(0x7F80 - 900, 0x7F80 + 60, dtype=torch.int16).view(24, 40)
+    x = bits.view(torch.bfloat16)
+    fast = hostjit.compile(lambda x: torch.cat([x.t(), x.t()]))
+    assert torch.equal(fast(x).view(torch.int16), torch.cat([bits.t(), bits.t()]))
+    assert "launch_kernel" in fast.host_ir()

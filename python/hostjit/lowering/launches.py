@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launch of a kernel: on one thread, or on those that its work is worth."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+
+from hostjit import _C
+from hostjit.kernels import (
+    PointwiseKernel,
+    estimated_nanoseconds,
+    in_place_pairs,
+    llvm_ir,
+    nanoseconds_per_point,
+    num_items,
+)
+from hostjit.kernels.sizes import Size, as_size, at_most, quotient
+from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.sizes import defined
+
+__all__ = ["content_digest", "is_worth_threads", "launch"]
+
+# A thread that waits for work costs 0.5 us when it is awake and some 10 us when it sleeps.
+_NANOSECONDS_PER_THREAD = 5000
+
+
+def launch(
+    context: LoweringContext,
+    kernel: PointwiseKernel,
+    inputs: list[_C.Value],
+    outputs: list[_C.Value],
+) -> None:
+    """Launch a kernel, and add it to the program unless one of its name is there."""
+    threads = _split(context, kernel)
+    if kernel.name not in context.kernels:
+        context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
+    fields = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
+    fields["scalars"] = [context.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
+    fields["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
+    fields["errors"] = kernel.errors()
+    context.create("launch_kernel", fields)
+
+
+def is_worth_threads(kernel: PointwiseKernel) -> bool:
+    """Whether a kernel is worth more than one thread."""
+    return estimated_nanoseconds(kernel) >= 2 * _NANOSECONDS_PER_THREAD
+
+
+def content_digest(kernel: PointwiseKernel) -> str:
+    """A part of the name that kernels of the same content share."""
+    return hashlib.sha256(repr(replace(kernel, name="")).encode()).hexdigest()[:8]
+
+
+def _split(context: LoweringContext, kernel: PointwiseKernel) -> dict[str, list[int | str]]:
+    """The grid and block of a launch that is worth more than one thread."""
+    items = num_items(kernel)
+    if not isinstance(math.prod(kernel.shape), int):
+        return _split_at_the_call(context, kernel, items)
+    if items == 1 or not is_worth_threads(kernel):
+        return {}
+    assert isinstance(items, int)
+    grain = math.ceil(items * _NANOSECONDS_PER_THREAD / estimated_nanoseconds(kernel))
+    return {"grid": [items, 1, 1], "block": [grain, 1, 1]}
+
+
+def _split_at_the_call(
+    context: LoweringContext, kernel: PointwiseKernel, items: Size
+) -> dict[str, list[int | str]]:
+    """The grid and block of a launch whose sizes tell whether threads are worth it."""
+    points_per_item = quotient(math.prod(kernel.shape), items)
+    if items == 1 or points_per_item is None:
+        return {}
+    points = math.ceil(_NANOSECONDS_PER_THREAD / nanoseconds_per_point(kernel))
+    if isinstance(points_per_item, int):
+        grain: Size = math.ceil(points / points_per_item)
+    else:
+        some: Size = points_per_item
+        if not at_most(1, some):
+            some = defined("max", points_per_item, 1, 1)
+        grain = defined("ceildiv", points, some, 1)
+    return {
+        "grid": [context.indices.number(items), 1, 1],
+        "block": [context.indices.number(grain), 1, 1],
+    }
