@@ -61,10 +61,10 @@ def compile(
         reuse_outputs: return the same tensors at every call of a signature, written anew: for
             control loops that are done with a result when they ask for the next. A call makes new
             ones where that is not safe: when an input shares memory with the last result, when
-            the last result was resized, given other memory or a gradient, when another thread called
-            last, and when the last call had other sizes and the same program. Views of a result,
-            NumPy's too, see the next one. Results of ATen calls and results that need a gradient are
-            new tensors as ever.
+            the last result was resized, given other memory or a gradient, when another thread
+            called last, and when the last call had other sizes and the same program. Views of a
+            result, NumPy's too, see the next one. Results of ATen calls and results that need a
+            gradient are new tensors as ever.
         dynamic: compile for any size of all dims of tensor arguments (True), of marked ones only
             (False), or also of those that turn out to vary (None): at the second size of a dim.
             Sizes 0 and 1, and what the program cannot do for any size, have programs of their own.

@@ -106,6 +106,8 @@ def test_writes_of_inputs_are_copies() -> None:
     # Elements that are one in memory are left to eager's error.
     with pytest.raises(RuntimeError, match="single memory location"):
         hostjit.compile(lambda x: x.add_(1))(torch.ones(1).expand(3))
+
+
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.bool])
 def test_operands_that_lie_across_are_copied_by_kernels(dtype: torch.dtype, runtime: str) -> None:
