@@ -33,6 +33,15 @@ def test_unknown_peer_is_named() -> None:
     assert "unknown: nothing; there are: eager, compile," in done.stderr
 
 
+def test_training_agrees_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "training.json"
+    command = [sys.executable, str(BENCH / "training.py"), "--rounds", "1", "--json", str(report)]
+    trainers = ["--trainers", "eager,hostjit", "--workloads", "policy_b1,lnmlp_b1"]
+    done = subprocess.run([*command, *trainers], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(report.read_text())["rows"]) == 4
+
+
 def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
     report = tmp_path / "sweep.json"
     command = [sys.executable, str(BENCH / "sweep.py"), "--against", "eager", "--rounds", "1"]
