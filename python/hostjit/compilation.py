@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import warnings
@@ -103,13 +104,14 @@ class Compilation(Inspection):
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile for the sizes of a call, or for any where dims ask for it and can have it."""
         dims = self.shapes.dims(self.target, args, kwargs)
-        if dims:
-            try:
-                return self._compile_for(args, kwargs, dims)
-            except Exception:
-                # Whatever it was: the sizes of the call may do, or raise what the user should see.
-                self.shapes.refuse(args, kwargs)
-        return self._compile_for(args, kwargs, {})
+        if not dims:
+            return self._compile_for(args, kwargs, {})
+        # Whatever goes wrong: the sizes of the call may do, or raise what the user should see.
+        with contextlib.suppress(Exception):
+            return self._compile_for(args, kwargs, dims)
+        specialization = self._compile_for(args, kwargs, {})
+        self.shapes.refuse(args, kwargs)
+        return specialization
 
     def _compile_for(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], dims: DynamicDims

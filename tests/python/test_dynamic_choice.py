@@ -109,3 +109,12 @@ def test_other_signatures_are_other_programs() -> None:
     x = torch.randn(3, 5, dtype=torch.float64)
     assert torch.equal(compiled(x), x * 2)
     assert len(compiled.specializations) == 4
+
+
+def test_a_call_that_raises_closes_nothing() -> None:
+    compiled = hostjit.compile(lambda x, y: x @ y, dynamic=True)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        compiled(torch.randn(3, 4), torch.randn(5, 6))
+    for n in (2, 3, 4):
+        compiled(torch.randn(3, n), torch.randn(n, 6))
+    assert len(compiled.specializations) == 1
