@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Graph
 
 from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
@@ -17,7 +18,13 @@ from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
 from hostjit.capture.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
 
-__all__ = ["describe_backward", "describe_inputs", "describe_output", "make_specialization"]
+__all__ = [
+    "describe_backward",
+    "describe_inputs",
+    "describe_output",
+    "make_specialization",
+    "row_guard",
+]
 
 
 def make_specialization(
@@ -65,12 +72,6 @@ def make_specialization(
     else:
         assert captured.output_spec is not None
         output = describe_output(captured.output_spec)
-    symbolic: dict[str, Any] = {}
-    if captured.environment is not None:
-        assert program is not None
-        placeholders = captured.graph.find_nodes(op="placeholder")
-        dependent = dependent_sizes([node.meta["val"] for node in placeholders])
-        symbolic["row_guard"] = size_guard(captured.environment, program.symbols, dependent)
 
     def watch() -> list[tuple[Any, ...]]:
         watched = [_watch(entry) for entry in captured.guards.watches]
@@ -94,8 +95,19 @@ def make_specialization(
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,
         backward=backward,
-        **symbolic,
+        **row_guard(captured.graph, captured.environment, program),
     )
+
+
+def row_guard(
+    graph: Graph, environment: Any, program: _C.CompiledProgram | None
+) -> dict[str, Any]:
+    """Return the argument of `_C.Specialization` by which a program with symbols checks sizes."""
+    if environment is None or program is None or not program.symbols:
+        return {}
+    placeholders = graph.find_nodes(op="placeholder")
+    dependent = dependent_sizes([node.meta["val"] for node in placeholders])
+    return {"row_guard": size_guard(environment, program.symbols, dependent)}
 
 
 def describe_backward(

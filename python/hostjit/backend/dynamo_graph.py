@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
+from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capture.traced_graph import storage_of
 
@@ -38,7 +39,7 @@ def compile_dynamo_graph(
         from hostjit.backend.training import compile_with_backward
 
         return compile_with_backward(module, inputs, name, options)
-    return compile_graph(module, name, options)
+    return compile_open_graph(module, name, options) or compile_graph(module, name, options)
 
 
 def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.backend.effect_tokens import without_effect_tokens
 from hostjit.backend.options import Options
+from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
@@ -21,7 +22,7 @@ from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.unused import drop_unused
 from hostjit.compilation import Compilation
 from hostjit.lowering.lower import lower
-from hostjit.specialize import describe_inputs, describe_output
+from hostjit.specialize import describe_inputs, describe_output, row_guard
 
 __all__ = ["GraphCompilation", "compile_graph"]
 
@@ -55,15 +56,31 @@ class GraphCompilation(Compilation):
         return self.__name__
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        return self._compile_module(self._fixed(args), args, kwargs, FakeTensorMode())
+
+    def _fixed(self, values: Sequence[Any]) -> torch.fx.GraphModule:
+        """The graph with the numbers among its inputs in their places."""
+        return _with_numbers(self.module, values)
+
+    def _compile_module(
+        self,
+        module: torch.fx.GraphModule,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        mode: FakeTensorMode,
+    ) -> _C.Specialization | None:
+        """Compile a graph for the tensors of a call; with symbols in `mode`, for any size."""
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         for index, tensor in enumerate(tensors):
             check_tensor(tensor, f"input {index}")
         try:
-            graph = trace_functional(_with_numbers(self.module, args), tensors, FakeTensorMode())
+            graph = trace_functional(module, tensors, mode)
             needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
-            program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
+            with no_more_guards(mode.shape_env):
+                program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
+            symbolic = row_guard(graph.graph_module.graph, mode.shape_env, program)
         except Exception as error:
             # Any: the graph may come from a program whose author knows nothing of hostjit.
             raise translate_failure(error) from error
@@ -78,6 +95,7 @@ class GraphCompilation(Compilation):
             mutated=list(needed.mutated),
             runtime=self.runtime,
             reuse_outputs=self.reuse_outputs,
+            **symbolic,
         )
 
 

@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
-__all__ = ["DynamicDims", "check_kept", "is_symbolic", "marked", "refusal"]
+__all__ = ["DynamicDims", "check_kept", "is_symbolic", "marked", "no_more_guards", "refusal"]
 
 # By tensor leaf, its dims whose sizes may differ from call to call.
 DynamicDims = Mapping[int, Set[int]]
@@ -50,6 +50,11 @@ def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
                 delattr(tensor, _MARKS)
         for tensor, name, value in saved:
             setattr(tensor, name, value)
+
+
+def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
+    """What a program is lowered under: from now on, a decision by an open size is an error."""
+    return contextlib.nullcontext() if environment is None else environment.error_on_new_guards()
 
 
 def is_symbolic(value: Any) -> bool:

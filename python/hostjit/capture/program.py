@@ -12,6 +12,7 @@ import torch
 
 from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
 from hostjit.capture.backward import Backward
+from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
@@ -151,10 +152,8 @@ class CapturedProgram:
         return self.graph_module.graph
 
     def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
-        """What the program is lowered under: a decision by a size raises an error."""
-        if self.environment is None:
-            return contextlib.nullcontext()
-        return self.environment.error_on_new_guards()
+        """What the program is lowered under."""
+        return no_more_guards(self.environment)
 
     def revalidate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Decide whether the program is still valid for a call, after a watch has failed.

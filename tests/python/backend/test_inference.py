@@ -12,6 +12,8 @@ from beside_eager import check
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from hostjit import _C
+
 
 @pytest.fixture(autouse=True)
 def _without_gradients() -> Iterator[None]:
@@ -194,3 +196,35 @@ def test_inputs_that_share_memory_run_eagerly_once_one_is_written(runtime: str) 
     overlapping = (base[:4], base[2:6])
     with pytest.warns(UserWarning, match="two inputs share memory"):
         check(function, apart, overlapping, apart, runtime=runtime, may_fall_back=True)
+
+
+def test_one_program_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    original = _C.CompiledProgram
+
+    def record(program: _C.Program) -> _C.CompiledProgram:
+        made.append(program)
+        return original(program)
+
+    monkeypatch.setattr(_C, "CompiledProgram", record)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.softmax(-1), y]) * x.shape[0] + torch.arange(x.shape[1])
+
+    fast = torch.compile(function, backend="hostjit", dynamic=True)
+    with torch.no_grad():
+        for n, m in (
+            (3, 4),
+            (5, 6),
+            (2, 9),
+            (7, 7),
+            (20, 2),
+            (4, 3),
+            (6, 8),
+            (9, 4),
+            (8, 8),
+            (2, 2),
+        ):
+            x, y = torch.randn(n, m), torch.randn(n + 1, m)
+            torch.testing.assert_close(fast(x, y), function(x, y))
+    assert len(made) <= 2
