@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "runtime/externs.h"
 #include "runtime/thread_count.h"
@@ -27,6 +29,16 @@ struct OpenMp {
   }
   bool is_there() const { return parallel && thread_num && num_threads; }
 };
+
+// A child process does not have the threads that OpenMP keeps for the next time: GCC's would wait
+// for them forever.
+std::atomic<bool> threads_are_lost{false};
+
+void notice_forks() {
+  static const int kRegistered =
+      pthread_atfork(nullptr, nullptr, [] { threads_are_lost.store(true); });
+  (void)kRegistered;
+}
 
 struct Work {
   int64_t num_items;
@@ -61,10 +73,12 @@ void hostjit_parallel_for(int64_t num_items, int64_t grain, RangeFunction range,
   const int64_t num_parts = num_items / std::max<int64_t>(grain, 1);
   const int64_t num_threads = std::min<int64_t>(at::get_num_threads(), num_parts);
   const OpenMp& library = OpenMp::get();
-  if (num_threads <= 1 || !library.is_there() || at::in_parallel_region()) {
+  if (num_threads <= 1 || threads_are_lost.load(std::memory_order_relaxed) || !library.is_there() ||
+      at::in_parallel_region()) {
     range(0, num_items, arguments);
     return;
   }
+  notice_forks();
   Work work{num_items, range, arguments, &library};
   library.parallel(&run_part, &work, static_cast<unsigned>(num_threads), /*flags=*/0);
 }
