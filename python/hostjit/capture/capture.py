@@ -133,6 +133,7 @@ def _capture(
             _drop_unused(program, output_spec)
         else:
             program.output_spec = _over_results(output_spec, backward, inputs)
+    traced.forget_arguments(leaves)
     return program
 
 

@@ -76,7 +76,8 @@ class DynamoCapture:
         entry: the traced function, `entry(*args, **kwargs)`.
         target: the user's callable, which `entry` calls.
         graph_module: the torch-level graph; None when the call does no tensor work.
-        inputs: the live tensors that were its inputs, in placeholder order.
+        inputs: the live tensors that were its inputs, in placeholder order; None for those that
+            `forget_arguments` was told of.
         positions: where they stand among all inputs; the others are sizes of theirs.
         fake_mode: the mode to trace the graph in further; None without a graph.
         bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
@@ -105,6 +106,16 @@ class DynamoCapture:
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
         return {"args": tuple(args), "kwargs": dict(kwargs), TARGET_NAME: self.target}
+
+    def forget_arguments(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Let go of the tensors that the call was given: each call brings its own."""
+        given = set(map(id, leaves))
+        self.inputs = [
+            None if id(tensor) in given and self.input_source(position) is not None else tensor
+            for position, tensor in enumerate(self.inputs)
+        ]
+        if hasattr(self.output, "local_scope"):
+            self.output.local_scope = {}
 
     def input_path(self, position: int) -> str:
         """Return where Dynamo found an input, in its notation, or "" when it did not say."""

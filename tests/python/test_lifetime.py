@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compiled goes away with the last reference to it, and takes along what it held."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x).tanh()
+
+
+class Remembering(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = super().forward(x)
+        return self.last + 1
+
+
+class Slots:
+    __slots__ = ("value",)
+
+
+SLOTS = Slots()
+SLOTS.value = 2.0
+
+
+class Unwatchable(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * SLOTS.value
+
+
+class Other:
+    """Returned as an object that only Python code can make."""
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+
+class Wrapping(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        self.other = Other(super().forward(x))
+        return self.other.value
+
+
+def directly(model: nn.Module) -> Any:
+    compiled = hostjit.compile(model)
+    with torch.no_grad():
+        for rows in (1, 2):
+            compiled(torch.ones(rows, 3))
+    return compiled
+
+
+def by_dynamo(model: nn.Module) -> Any:
+    compiled = torch.compile(model, backend="hostjit")
+    with torch.no_grad():
+        compiled(torch.ones(2, 3))
+    return compiled
+
+
+def trained(model: nn.Module) -> Any:
+    compiled = torch.compile(model, backend="hostjit")
+    compiled(torch.ones(2, 3)).sum().backward()
+    return compiled
+
+
+@pytest.mark.parametrize("kind", [Plain, Remembering, Unwatchable, Wrapping])
+@pytest.mark.parametrize("use", [directly, by_dynamo, trained])
+def test_nothing_is_kept(kind: type[Plain], use: Callable[[nn.Module], Any]) -> None:
+    torch.compiler.reset()
+    model = kind()
+    compiled = use(model)
+    gone = [weakref.ref(model), weakref.ref(model.linear.weight), weakref.ref(compiled)]
+    names = {name for name in globals() if name.startswith("__compiled_fn")}
+    del model, compiled
+    if use is not directly:
+        torch.compiler.reset()  # Dynamo keeps the last code of a function that it has seen
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+    assert use is not directly or not names & set(globals())
+
+
+def add(x: Tensor, others: dict[str, Tensor]) -> Tensor:
+    return x * 2 + others["y"]
+
+
+def add_and_write(x: Tensor, others: dict[str, Tensor]) -> Tensor:
+    others["z"] = x.mul_(2)
+    return x + others["y"]
+
+
+@pytest.mark.parametrize("function", [add, add_and_write])
+@pytest.mark.parametrize(
+    "compile", [hostjit.compile, lambda function: torch.compile(function, backend="hostjit")]
+)
+def test_arguments_are_not_kept(function: Any, compile: Any) -> None:
+    compiled = compile(function)
+    x, y = torch.ones(3), torch.ones(3)
+    gone = [weakref.ref(x), weakref.ref(y), weakref.ref(compiled(x, {"y": y}))]
+    del x, y
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+
+
+def test_what_is_forgotten_is_released() -> None:
+    model = Remembering()
+    compiled = directly(model)
+    kept = weakref.ref(compiled.specializations[0].program)
+    compiled.forget()
+    assert not compiled.specializations
+    compiled.owner._latest = None
+    gc.collect()
+    assert kept() is None
