@@ -21,8 +21,23 @@ struct CompiledFunction {
   PyObject* function;
   PyObject* owner;
   PyObject* weak_references;
+  PyObject* attributes;  // its own __dict__; that of a module stays the module's
+  bool is_module;        // `function` is an nn.Module
   SpecializationList* specializations;
 };
+
+// Attributes that the type has, and that are the function's all the same.
+struct ForwardedNames {
+  PyObject* class_ = PyUnicode_InternFromString("__class__");
+  PyObject* doc = PyUnicode_InternFromString("__doc__");
+  PyObject* module = PyUnicode_InternFromString("__module__");
+  PyObject* name = PyUnicode_InternFromString("__name__");
+};
+
+const ForwardedNames& forwarded_names() {
+  static const ForwardedNames names;
+  return names;
+}
 
 CompiledFunction* as_compiled(PyObject* object) {
   return reinterpret_cast<CompiledFunction*>(object);
@@ -104,6 +119,13 @@ PyObject* call(PyObject* object, PyObject* const* values, size_t nargsf, PyObjec
   }
 }
 
+// 1 if `object` is an nn.Module, 0 if not, -1 with a Python error set.
+int is_module(PyObject* object) {
+  const PyRef nn = PyRef::steal(PyImport_ImportModule("torch.nn"));
+  const PyRef type = nn ? PyRef::steal(PyObject_GetAttrString(nn.get(), "Module")) : PyRef();
+  return type ? PyObject_IsInstance(object, type.get()) : -1;
+}
+
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"function", "owner", nullptr};
   PyObject* function = nullptr;
@@ -112,12 +134,16 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                                    &owner)) {
     return nullptr;
   }
+  const int module = is_module(function);
+  if (module < 0) return nullptr;
   auto* self = as_compiled(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call;
   self->function = Py_NewRef(function);
   self->owner = Py_NewRef(owner);
   self->weak_references = nullptr;
+  self->attributes = nullptr;
+  self->is_module = module != 0;
   self->specializations = new SpecializationList();
   return reinterpret_cast<PyObject*>(self);
 }
@@ -125,6 +151,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(as_compiled(object)->function);
   Py_VISIT(as_compiled(object)->owner);
+  Py_VISIT(as_compiled(object)->attributes);
   Py_VISIT(Py_TYPE(object));
   return as_compiled(object)->specializations->traverse(visit, arg);
 }
@@ -132,6 +159,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
 int clear(PyObject* object) {
   Py_CLEAR(as_compiled(object)->function);
   Py_CLEAR(as_compiled(object)->owner);
+  Py_CLEAR(as_compiled(object)->attributes);
   as_compiled(object)->specializations->clear();
   return 0;
 }
@@ -146,12 +174,28 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
-// Attributes that the type lacks come from the owner, and from there from the function.
+// Attributes that the type lacks come from the owner, and from there from the function. A compiled
+// module says that it is of the module's class, so that other modules take it as a part: without,
+// its parameters would be missing among theirs.
 PyObject* get_attribute(PyObject* object, PyObject* name) {
+  const CompiledFunction* self = as_compiled(object);
+  const ForwardedNames& forwarded = forwarded_names();
+  if (name == forwarded.name) return PyObject_GetAttr(self->owner, name);
+  if (name == forwarded.doc || name == forwarded.module ||
+      (name == forwarded.class_ && self->is_module)) {
+    return PyObject_GetAttr(self->function, name);
+  }
   PyObject* found = PyObject_GenericGetAttr(object, name);
   if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  return PyObject_GetAttr(as_compiled(object)->owner, name);
+  return PyObject_GetAttr(self->owner, name);
+}
+
+// A module's attributes are set on the module: what is compiled reads them there.
+int set_attribute(PyObject* object, PyObject* name, PyObject* value) {
+  const CompiledFunction* self = as_compiled(object);
+  if (self->is_module) return PyObject_SetAttr(self->function, name, value);
+  return PyObject_GenericSetAttr(object, name, value);
 }
 
 PyObject* bind(PyObject* object, PyObject* instance, PyObject*) {
@@ -218,6 +262,7 @@ PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(CompiledFunction, vectorcall), READONLY, nullptr},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(CompiledFunction, weak_references), READONLY,
      nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledFunction, attributes), READONLY, nullptr},
     {"__wrapped__", T_OBJECT_EX, offsetof(CompiledFunction, function), READONLY,
      "What was compiled."},
     {"owner", T_OBJECT_EX, offsetof(CompiledFunction, owner), READONLY,
@@ -227,6 +272,7 @@ PyMemberDef members[] = {
 
 PyGetSetDef computed_members[] = {
     {"specializations", specializations, nullptr, "Most recently used first.", nullptr},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -238,6 +284,7 @@ PyType_Slot slots[] = {
     {Py_tp_clear, reinterpret_cast<void*>(clear)},
     {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
     {Py_tp_getattro, reinterpret_cast<void*>(get_attribute)},
+    {Py_tp_setattro, reinterpret_cast<void*>(set_attribute)},
     {Py_tp_descr_get, reinterpret_cast<void*>(bind)},
     {Py_tp_repr, reinterpret_cast<void*>(represent)},
     {Py_tp_methods, methods},

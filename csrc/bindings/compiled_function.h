@@ -12,7 +12,8 @@ namespace hostjit {
 // Calling it looks for a specialization that matches (the last one that did first) and runs it:
 // no Python frame. On a miss it calls owner.specialize(self, args, kwargs), which returns a
 // Specialization that it keeps and runs, or None to run `function` itself. Attributes that it
-// lacks are looked up on `owner`. It binds to instances as functions do.
+// lacks are looked up on `owner`. It binds to instances as functions do. A compiled nn.Module is an
+// instance of its class to isinstance(), and has its attributes set on it.
 bool add_compiled_function_type(PyObject* module);
 
 }  // namespace hostjit

@@ -17,6 +17,7 @@ from hostjit.import_pause import collection_paused as _collection_paused
 with _collection_paused():
     from hostjit import backend as _backend
     from hostjit import cache, ir
+    from hostjit import compiled_objects as _compiled_objects
     from hostjit.compile import compile
     from hostjit.errors import CaptureError, Error, InternalError
     from hostjit.knobs import knobs, runtime
@@ -25,6 +26,7 @@ with _collection_paused():
 __version__ = _version("hostjit")
 
 _backend.register()
+_compiled_objects.register()
 
 __all__ = [
     "CaptureError",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Compilation", "ProgramCompilation"]
 
 _capture_lock = threading.RLock()
+_COPYING = frozenset({"__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__reduce_ex__"})
 # What eager alone can do, and does as fast as anything: said, but not refused.
 _RUNS_EAGERLY = (
     CaptureFailure.NEEDS_AUTOGRAD,
@@ -58,7 +59,19 @@ class Compilation(Inspection):
         self._overlapping: set[tuple[Any, ...]] = set()
 
     def __getattr__(self, name: str) -> Any:
+        # How the target is copied is not how this one is: see `compiled_objects`.
+        if name in _COPYING or name == "target":
+            raise AttributeError(name)
         return getattr(self.target, name)
+
+    def arguments(self) -> tuple[Any, dict[str, Any]]:
+        """Return what `hostjit.compile` was called with."""
+        keywords = {
+            "runtime": self.runtime,
+            "fallback": self.fallback,
+            "reuse_outputs": self.reuse_outputs,
+        }
+        return self.target, keywords
 
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -231,6 +244,10 @@ class ProgramCompilation(Inspection):
             runtime=self.runtime,
             reuse_outputs=self.reuse_outputs,
         )
+
+    def arguments(self) -> tuple[str, dict[str, Any]]:
+        """Return what `hostjit.compile` may be called with to get the same."""
+        return str(self.program), {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
 
     def run(self, *args: Any) -> Any:
         """Run on checked inputs, scalars included."""

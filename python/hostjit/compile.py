@@ -101,6 +101,8 @@ def compile(
             return compiled
 
         return decorate
+    if isinstance(target, _C.CompiledFunction):
+        target = target.owner.arguments()[0]
     if isinstance(target, str):
         target = _C.parse(target)
     if isinstance(target, torch.fx.Graph):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
+from hostjit import _C
 from hostjit.capture.arguments import (
     ObjectArgument,
     describe_arguments,
@@ -195,6 +196,8 @@ class Guards:
             self.bound_tensors.append(value)
             if id(value) not in self._input_ids:
                 self._watches.tensor(value, path)
+        elif type(value) is _C.CompiledFunction:
+            return  # what it compiles is read from it
         elif isinstance(value, torch.nn.Module):
             walker.note_module(value, path)
         elif isinstance(value, types.FunctionType):

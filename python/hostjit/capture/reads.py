@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from hostjit import _C
 from hostjit.capture.arguments import EQUALITY_TYPES
 from hostjit.capture.watches import MISSING, WatchList
 
@@ -205,7 +206,7 @@ _FIXED_TYPES: tuple[Any, ...] = (
     *(types.MethodType, types.CodeType, types.BuiltinFunctionType, functools.partial),
     *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
-    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket),
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, _C.CompiledFunction),
 )
 
 

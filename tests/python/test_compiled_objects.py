@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compiled stays what it was to the rest of Python: names, attributes, copies, calls."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+
+@hostjit.compile
+def scaled(x: Tensor, factor: float = 2.0) -> Tensor:
+    """Multiply."""
+    return x * factor
+
+
+def plain(x: Tensor) -> Tensor:
+    return x + 1
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int = 3) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.dropout = nn.Dropout(0.5)
+        self.gain = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.linear(x)) * self.gain
+
+    @hostjit.compile
+    def half(self, x: Tensor) -> Tensor:
+        return self.linear(x) / 2
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Any:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+X = torch.ones(2, 3)
+
+
+def test_a_function_keeps_its_names() -> None:
+    assert (scaled.__name__, scaled.__qualname__, scaled.__module__) == ("scaled",) * 2 + (
+        __name__,
+    )
+    assert scaled.__doc__ == "Multiply."
+    assert scaled.__defaults__ == (2.0,)
+    assert [*inspect.signature(scaled).parameters] == ["x", "factor"]
+    assert inspect.unwrap(scaled) is scaled.__wrapped__
+
+    @functools.wraps(scaled)
+    def around(*args: Any) -> Any:
+        return scaled(*args)
+
+    assert around.__name__ == "scaled"
+    assert {*vars(around)} == {"__wrapped__"}
+
+
+def test_a_function_may_be_given_attributes() -> None:
+    fast = hostjit.compile(plain)
+    fast.note = "a"
+    assert fast.note == "a" and not hasattr(plain, "note")
+    del fast.note
+    assert not hasattr(fast, "note")
+
+
+def test_a_module_is_used_through_what_is_compiled() -> None:
+    layer = Layer()
+    fast = hostjit.compile(layer)
+    assert isinstance(fast, Layer) and type(fast) is not Layer
+    assert fast.state_dict().keys() == layer.state_dict().keys()
+    assert [*fast.parameters()] == [*layer.parameters()]
+    fast.eval()
+    assert not layer.training
+    torch.testing.assert_close(fast(X), layer(X))
+    fast.gain = 3.0
+    assert layer.gain == 3.0
+    torch.testing.assert_close(fast(X), layer(X))
+    fast.load_state_dict(Layer().state_dict())
+    torch.testing.assert_close(fast(X), layer(X))
+    fast.to(torch.float64)
+    torch.testing.assert_close(fast(X.double()), layer(X.double()))
+    torch.manual_seed(1)
+    drawn = fast.train()(X.double())
+    torch.manual_seed(1)
+    torch.testing.assert_close(drawn, layer.train()(X.double()))
+
+
+def test_hooks_are_run() -> None:
+    fast = hostjit.compile(Layer().eval())
+    before = fast(X)
+    handle = fast.register_forward_hook(lambda module, inputs, output: output * 2)
+    torch.testing.assert_close(fast(X), before * 2)
+    handle.remove()
+    torch.testing.assert_close(fast(X), before)
+
+
+def test_a_compiled_module_is_a_part_of_other_modules() -> None:
+    layer = Layer().eval()
+    outer = nn.Sequential(hostjit.compile(layer), nn.Linear(3, 2))
+    assert [*outer.state_dict()] == ["0.linear.weight", "0.linear.bias", "1.weight", "1.bias"]
+    assert len([*outer.parameters()]) == 4
+    expected = outer[1](layer(X))
+    torch.testing.assert_close(outer(X), expected)
+    torch.testing.assert_close(hostjit.compile(outer)(X), expected)
+    torch.testing.assert_close(torch.compile(outer, backend="hostjit")(X), expected)
+    outer.train()
+    assert layer.training and layer.dropout.training
+
+
+def through_pickle(compiled: Any) -> Any:
+    return pickle.loads(pickle.dumps(compiled))
+
+
+@pytest.mark.parametrize("move", [copy.copy, copy.deepcopy, through_pickle])
+def test_a_function_is_copied_by_name(move: Callable[[Any], Any]) -> None:
+    assert move(scaled) is scaled
+    assert move(Layer.half) is Layer.half
+    moved = move(hostjit.compile(plain, runtime="evaluator"))
+    assert moved.__wrapped__ is plain and moved.owner.runtime == "evaluator"
+    torch.testing.assert_close(moved(X), X + 1)
+
+
+def through_torch_save(compiled: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(compiled, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("move", [copy.deepcopy, through_pickle, through_torch_save])
+@pytest.mark.parametrize("called", [False, True])
+def test_a_module_is_copied_with_its_parameters(move: Callable[[Any], Any], called: bool) -> None:
+    layer = Layer().eval()
+    fast = hostjit.compile(layer, fallback=True)
+    if called:
+        fast(X)
+    moved = move(fast)
+    assert isinstance(moved, hostjit._C.CompiledFunction) and moved.owner.fallback
+    torch.testing.assert_close(moved(X), fast(X))
+    before = fast(X)
+    moved.linear.weight.mul_(2)
+    torch.testing.assert_close(moved(X), moved.__wrapped__(X))
+    torch.testing.assert_close(fast(X), before)
+    assert copy.copy(fast).linear.weight is layer.linear.weight
+
+
+def test_a_module_that_says_how_it_is_copied() -> None:
+    traced = torch.fx.symbolic_trace(Layer().eval())  # defines __deepcopy__
+    moved = copy.deepcopy(hostjit.compile(traced))
+    assert isinstance(moved, hostjit._C.CompiledFunction)
+    torch.testing.assert_close(moved(X), traced(X))
+
+
+def test_a_program_is_copied() -> None:
+    fast = hostjit.compile(PROGRAM, runtime="evaluator")
+    moved = pickle.loads(pickle.dumps(fast))
+    x = torch.randn(5, 7)
+    torch.testing.assert_close(moved(x, x.T), x @ x.T)
+    assert moved.owner.runtime == "evaluator"
+
+
+PROGRAM = """
+program @matmul(%a: tensor<f32, [5, 7], cpu>, %b: tensor<f32, [7, 5], strides=[1, 7], cpu>) {
+  %c = allocate() : tensor<f32, [5, 5], cpu>
+  matmul(lhs=%a, rhs=%b, out=%c)
+  return %c
+}
+"""
+
+
+def test_compiled_functions_call_each_other() -> None:
+    inner = hostjit.compile(lambda x: x * 2)
+    outer = hostjit.compile(lambda x: inner(x) + 1)
+    torch.testing.assert_close(outer(X), X * 2 + 1)
+    assert outer.host_ir().count("launch_kernel") == 1  # one kernel does both
+    around = torch.compile(lambda x: inner(x) + 1, backend="hostjit", fullgraph=True)
+    torch.testing.assert_close(around(X), X * 2 + 1)
+
+
+def count_down(x: Tensor, steps: int) -> Tensor:
+    return x if steps == 0 else fast_count_down(x + 1, steps - 1)
+
+
+fast_count_down = hostjit.compile(count_down)
+
+
+def test_recursion() -> None:
+    for steps in (0, 3, 1):
+        torch.testing.assert_close(fast_count_down(X, steps), X + steps)
+
+
+def test_a_called_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer = hostjit.compile(lambda x: scaled(x) + 1)
+    torch.testing.assert_close(outer(X), X * 2 + 1)
+    monkeypatch.setitem(globals(), "scaled", hostjit.compile(plain))
+    torch.testing.assert_close(outer(X), X + 2)
+
+
+def test_compiling_twice_is_compiling_once() -> None:
+    assert hostjit.compile(scaled, runtime="evaluator").__wrapped__ is scaled.__wrapped__
