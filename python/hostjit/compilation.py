@@ -66,12 +66,9 @@ class Compilation(Inspection):
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
-        keywords = {
-            "runtime": self.runtime,
-            "fallback": self.fallback,
-            "reuse_outputs": self.reuse_outputs,
-        }
-        return self.target, keywords
+        given = {"runtime": self.runtime, "fallback": self.fallback}
+        given["reuse_outputs"] = self.reuse_outputs
+        return self.target, {**given, **self.shapes.keywords()}
 
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -36,6 +36,10 @@ class DynamicShapes:
         self._varied: dict[_Key, list[set[int]]] = {}
         self._refused: set[_Key] = set()
 
+    def keywords(self) -> dict[str, Any]:
+        """Return what the constructor was given."""
+        return {"dynamic": self._dynamic, "dynamic_shapes": self._named}
+
     def dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
         """Return the dims to leave open in a capture for this call, by tensor leaf."""
         leaves = tensor_leaves(args, kwargs)

@@ -40,6 +40,6 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def compile_with(request: pytest.FixtureRequest, runtime: str) -> Any:
     """A function that compiles a model, either way; nothing may run eagerly."""
     if request.param == "hostjit.compile":
-        return lambda model: hostjit.compile(model, runtime=runtime)
+        return lambda model: hostjit.compile(model, runtime=runtime, fallback=False)
     options = {"runtime": runtime, "fallback": False}
     return lambda model: torch.compile(model, backend="hostjit", options=options)
