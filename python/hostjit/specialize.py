@@ -99,9 +99,7 @@ def make_specialization(
     )
 
 
-def row_guard(
-    graph: Graph, environment: Any, program: _C.CompiledProgram | None
-) -> dict[str, Any]:
+def row_guard(graph: Graph, environment: Any, program: _C.CompiledProgram | None) -> dict[str, Any]:
     """Return the argument of `_C.Specialization` by which a program with symbols checks sizes."""
     if environment is None or program is None or not program.symbols:
         return {}

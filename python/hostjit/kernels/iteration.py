@@ -95,10 +95,12 @@ def turned_side(shape: Strides, strides: Strides) -> int | None:
 
     Example: turned_side((64, 4, 8, 8), (4096, 8, 1, 512)) == 8
     """
-    side = shape[-1] if shape else None
-    if len(shape) < 2 or side != shape[-2] or side not in _TURNED_SIDES:
+    if len(shape) < 2 or shape[-1] != shape[-2]:
         return None
-    return side if strides[-2] == 1 and magnitude(strides[-1]) >= _APART else None
+    side, step = shape[-1], strides[-1]
+    if not (isinstance(side, int) and isinstance(step, int)) or side not in _TURNED_SIDES:
+        return None
+    return side if strides[-2] == 1 and abs(step) >= _APART else None
 
 
 def _neighbours_across(accesses: list[Strides], distance: int) -> int | None:

@@ -145,7 +145,9 @@ class _PointWriter:
         cursors = list(cursors)
         for place, tile_ in self.tiles.items():
             strides = self.strides[place]
-            tile_.load(cursors[place], strides[-1])
+            step = strides[-1]
+            assert isinstance(step, int)  # or it is not turned
+            tile_.load(cursors[place], step)
             cursors[place] = tile_.memory
             self.strides[place] = (*strides[:-2], tile_.side, 1)
         return cursors
