@@ -94,26 +94,32 @@ def trace_halves(
         backward = trace_functional(joint.backward, examples, FakeTensorMode())
     if backward.mutated:
         raise CannotSplitError("the backward pass changes a tensor")
-    positions = {kept: position for position, kept in enumerate(dict.fromkeys(saved))}
     tangents = [
         found.index
         for found, wanted in zip(results, joint.differentiable, strict=True)
         if wanted and isinstance(found, ResultKept)
     ]
-    sources: list[SavedTensor | Tangent | torch.Tensor] = [
-        *(SavedTensor(positions[kept]) for kept in saved),
+    sources: list[InputKept | ResultKept | Tangent | torch.Tensor] = [
+        *saved,
         *(Tangent(index) for index in tangents),
         *backward.inputs[len(examples) :],
     ]
     gradients = _separate_gradients(backward.graph_module.graph)
     gradients.extend([None] * (len(forward.inputs) - len(gradients)))
+    used = _drop_unused(backward.graph_module, sources)
+    kept = [source for source in used if isinstance(source, (InputKept, ResultKept))]
+    # What only its sizes were wanted of is not kept alive.
+    needed = {source: position for position, source in enumerate(dict.fromkeys(kept))}
     count = sum(isinstance(found, ResultKept) for found in results)
     return forward, Backward(
         graph_module=backward.graph_module,
         results=results,
         differentiable=tuple(index in tangents for index in range(count)),
-        saved=tuple(positions),
-        inputs=_drop_unused(backward.graph_module, sources),
+        saved=tuple(needed),
+        inputs=tuple(
+            SavedTensor(needed[source]) if isinstance(source, (InputKept, ResultKept)) else source
+            for source in used
+        ),
         gradients=tuple(gradients),
     )
 
