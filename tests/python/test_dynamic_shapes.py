@@ -277,4 +277,5 @@ def test_threads_with_sizes_of_their_own() -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(run, 16 * first) for first in range(4)]:
             done.result()
-    assert len(compiled.specializations) == 1
+    # Threads that meet before there is a program may each make one.
+    assert len(compiled.specializations) <= 4
