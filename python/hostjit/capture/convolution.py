@@ -91,7 +91,12 @@ def convolution(
     if is_large:
         options = (weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         return _by_the_library(x, options, space, points * weight.shape[0])
-    if x.dtype not in (torch.float32, torch.float64) or rank not in (1, 2) or taps > _MAX_TAPS:
+    if x.dtype not in (torch.float32, torch.float64) or rank not in (1, 2):
+        return NotImplemented
+    plain = groups == 1 and not any(padding) and all(step == 1 for step in dilation)
+    if taps > 1 and plain and stride == list(weight.shape[2:]):
+        return _product_with(_patches(x, stride, space), weight, bias, space)
+    if taps > _MAX_TAPS:
         return NotImplemented
     if any(padding):
         x = torch.constant_pad_nd(x, [n for pad in reversed(padding) for n in (pad, pad)])
@@ -175,6 +180,22 @@ def _as_product(
     """Weight (outputs, channels * window) @ unfolded (channels * window, points)."""
     places = list(shifted)
     unfolded = places[0] if len(places) == 1 else torch.stack(places, 2)
+    return _product_with(unfolded, weight, bias, space)
+
+
+def _patches(x: Tensor, window: Sequence[int], space: Sequence[int]) -> Tensor:
+    """Windows that lie side by side, as a view: (batch, channels, *window, *space)."""
+    view = x
+    for dim, (width, count) in reversed([*enumerate(zip(window, space, strict=True), start=2)]):
+        inside = torch.ops.aten.slice.Tensor(view, dim, 0, count * width)
+        view = inside.unflatten(dim, (count, width))
+    rank = len(window)
+    return view.permute(0, 1, *range(3, 3 + 2 * rank, 2), *range(2, 2 + 2 * rank, 2))
+
+
+def _product_with(
+    unfolded: Tensor, weight: Tensor, bias: Tensor | None, space: Sequence[int]
+) -> Tensor:
     batch, outputs = unfolded.shape[0], weight.shape[0]
     matrix = weight.reshape(outputs, -1)
     columns = unfolded.reshape(batch, matrix.shape[1], -1)

@@ -36,6 +36,14 @@ CASES: dict[str, tuple[type[nn.Module], dict[str, Any], tuple[int, ...]]] = {
     ),
     "2d no bias": (nn.Conv2d, {"kernel_size": 3, "bias": False}, (1, 6, 9, 11)),
     "2d one place": (nn.Conv2d, {"kernel_size": 1, "stride": 2}, (1, 6, 9, 11)),
+    "1d side by side": (nn.Conv1d, {"kernel_size": 3, "stride": 3}, (2, 6, 17)),
+    "2d side by side": (nn.Conv2d, {"kernel_size": 2, "stride": 2}, (2, 6, 9, 11)),
+    "2d patches": (nn.Conv2d, {"kernel_size": (8, 7), "stride": (8, 7)}, (1, 6, 32, 30)),
+    "2d patches batch no bias": (
+        nn.Conv2d,
+        {"kernel_size": 8, "stride": 8, "bias": False},
+        (3, 6, 16, 32),
+    ),
     "2d depthwise": (nn.Conv2d, {"kernel_size": 3, "padding": 1, "groups": 6}, (2, 6, 9, 11)),
     "2d depthwise no bias": (
         nn.Conv2d,
