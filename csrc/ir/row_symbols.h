@@ -17,7 +17,7 @@ namespace hostjit {
 // a call differs from another by its row and its data.
 //
 // Symbols are in the order of the ops that define them: `size`, `index_constant` and
-// `index_binary`.
+// `index_binary` of init and body, not of regions inside.
 class RowSymbols {
  public:
   // Where the size comes from that an input symbol is.

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
 
@@ -122,13 +123,34 @@ class Views:
         source = _source(node)
         assert source is not None
         value = self._follow_dense(source)
-        if value is None or str(node.target) in _OVERLAPPING:
+        if value is None:
+            return None
+        if str(node.target) == "aten.as_strided.default":
+            return self._restrided(node, self._follow(source)[1], value)
+        if str(node.target) in _OVERLAPPING:
             return None
         try:
             result = self._apply(node, value)
         except RuntimeError:
             return None
         return result if _shares(result, value) else None
+
+    def _restrided(self, node: Node, source: Any, dense: Any) -> Any:
+        """The view of `dense` where `as_strided` is a view or an expansion of its source.
+
+        It may have other strides of dimensions of one element: capture says so what eager's are.
+        """
+        found = self._follow(node)[1]
+        if is_symbolic(found) or is_symbolic(source):
+            return None
+        for view in (torch.Tensor.view, torch.Tensor.expand):
+            try:
+                expected, result = view(source, found.shape), view(dense, found.shape)
+            except RuntimeError:
+                continue
+            if _same_places(expected, found):
+                return result
+        return None
 
     def _meta(self, node: Node) -> torch.Tensor | None:
         """A tensor without data, laid out as the node's, that starts at its storage's start."""
@@ -145,6 +167,14 @@ class Views:
         assert callable(target)
         with self._mode():
             return target(value, *node.args[1:], **node.kwargs)
+
+
+def _same_places(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether tensors of one shape have each element at the same place of a storage."""
+    strides = zip(a.shape, a.stride(), b.stride(), strict=True)
+    return a.storage_offset() == b.storage_offset() and all(
+        size == 1 or first == second for size, first, second in strides
+    )
 
 
 def _source(node: Node) -> Node | None:

@@ -33,6 +33,11 @@ def test_a_chain_is_one_kernel() -> None:
     assert [node.name for node in group.outputs] == ["sub"]
 
 
+def test_a_view_with_other_strides_of_dimensions_of_one_element_is_fused() -> None:
+    items = check(lambda x: torch.relu(x[:, :1].t()).view(1, 1, 4) * 2, torch.randn(4, 6))
+    assert names(items) == [["relu", "mul"]]
+
+
 def test_siblings_that_read_the_same_buffer_are_one_kernel() -> None:
     items = check(lambda x: (x.sin(), x.cos(), x > 0), torch.randn(5, 7))
     assert names(items) == [["sin", "cos", "gt"]]
