@@ -21,7 +21,9 @@ _SAMPLE = {
     "hostjit.compile": {
         "operators, forward": 1,
         "operators, errors": 3,
+        "operators, backward": 4,
         "modules, forward": 3,
+        "modules, backward": 3,
         "optimizers, forward": 3,
     },
     "torch.compile": {

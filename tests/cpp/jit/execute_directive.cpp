@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RUN: execute: both runtimes agree, on the program as it is and after the passes. With
-// execute=error, both raise the same error; without, none. A program with symbols gets several rows;
-// execute=4,2;1,7 says their sizes, in the order of the symbols.
+// execute=error, both raise the same error; without, none. A program with symbols gets several
+// rows; execute=4,2;1,7 says their sizes, in the order of the symbols.
 #include <gtest/gtest.h>
 
 #include <sstream>
