@@ -3,11 +3,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace hostjit {
 
-// What a specialization assumes of one tensor: everything but its data. The key set covers
-// layout, quantisation, conjugation, inference, fake and functional tensors.
+// What a specialization assumes of one tensor: everything but its data, and that it is no dual
+// number of forward-mode differentiation. The key set covers layout, quantisation, conjugation,
+// inference, fake and functional tensors.
 class TensorGuard {
  public:
   explicit TensorGuard(const at::Tensor& tensor)
@@ -22,17 +24,23 @@ class TensorGuard {
   bool matches_of_any_size(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
-           impl->requires_grad() == requires_grad_;
+           impl->requires_grad() == requires_grad_ && !has_tangent(impl);
   }
 
   bool matches(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
            equal(impl->sizes(), sizes_) && equal(impl->strides(), strides_) &&
-           impl->requires_grad() == requires_grad_;
+           impl->requires_grad() == requires_grad_ && !has_tangent(impl);
   }
 
  private:
+  // Of forward-mode differentiation, which no program computes.
+  static bool has_tangent(const c10::TensorImpl* impl) {
+    const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
+    return meta != nullptr && meta->fw_grad_ != nullptr;
+  }
+
   // A loop in place: for a few numbers, the call of memcmp costs more than it compares.
   static bool equal(at::IntArrayRef found, const c10::SmallVector<int64_t, 5>& expected) {
     const size_t rank = expected.size();

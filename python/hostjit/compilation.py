@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from hostjit import _C
 from hostjit.capture.dynamic_dims import DynamicDims
@@ -291,9 +292,13 @@ def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
 
 
 def _in_foreign_transform() -> bool:
-    """True while someone else interprets the call: Dynamo, a tracer, functorch, a dispatch mode."""
+    """True while someone else interprets the call.
+
+    That is Dynamo, a tracer, functorch, forward-mode differentiation or a dispatch mode.
+    """
     return (
         torch.compiler.is_compiling()
+        or forward_ad._current_level >= 0
         or torch.jit.is_tracing()
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack() > 0
