@@ -9,8 +9,9 @@
 
 namespace hostjit {
 
-// The life of the memory of one Allocate. Instants: 0 is init, 1 the first op of the body, and so on
-// through its regions, each op with regions taking another one at its end; the last is the return.
+// The life of the memory of one Allocate. Instants: 0 is init, 1 the first op of the body, and so
+// on through its regions, each op with regions taking another one at its end; the last is the
+// return.
 struct BufferLifetime {
   Value* buffer = nullptr;  // result of the Allocate
   // From the Allocate up to its Deallocate, or to the end when there is none; at least past the
