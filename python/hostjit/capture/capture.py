@@ -11,15 +11,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
-from hostjit.capture.backward import Backward, ResultKept, trace_halves
+from hostjit.capture.backward import Backward, ResultKept
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
-from hostjit.capture.dynamo import DynamoCapture, capture_lock, function_modes, run_dynamo
-from hostjit.capture.errors import CaptureError, CaptureFailure
-from hostjit.capture.failures import translate_failure
-from hostjit.capture.functional import FunctionalGraph, trace_functional
-from hostjit.capture.gradients import needs_backward
+from hostjit.capture.dynamo import DynamoCapture, capture_lock, run_dynamo
+from hostjit.capture.functional import FunctionalGraph
 from hostjit.capture.guards import Guards
-from hostjit.capture.joint import CannotSplitError, split
 from hostjit.capture.lent_sizes import lent_arguments
 from hostjit.capture.output_inference import CannotRebuildError
 from hostjit.capture.outputs import (
@@ -37,9 +33,13 @@ from hostjit.capture.program import (
     CapturedProgram,
     InputBinding,
 )
-from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import TensorFacts, check_tensor
-from hostjit.capture.traced_graph import source_location, storage_of
+from hostjit.capture.tracing import (
+    is_random,
+    is_training,
+    trace_for_inference,
+    trace_with_backward,
+)
 from hostjit.capture.unused import drop_unused
 
 __all__ = ["capture"]
@@ -84,17 +84,16 @@ def _capture(
     spec, leaves = describe_arguments(args, kwargs)
     with marked(leaves, dynamic):
         traced = run_dynamo(target, args, kwargs)
-    module = traced.graph_module
     backward: Backward | None = None
     composed = False
-    if module is not None and _is_training(traced):
+    if is_training(traced):
         if dynamic:
             raise refusal("gradients are wanted, which are compiled for each shape")
-        graph, backward = _trace_with_backward(module, traced.inputs)
+        graph, backward = trace_with_backward(traced)
         composed = backward is None
     else:
-        _check_results(traced)
-        graph = _trace(traced, lent_arguments(traced, args, kwargs, leaves, dynamic))
+        lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+        graph = trace_for_inference(traced, lent)
     inputs = _bind_inputs(traced, graph, leaves)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
@@ -121,7 +120,7 @@ def _capture(
         bytecode=route,
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
-        random=_is_random(graph.graph_module.graph),
+        random=is_random(graph.graph_module.graph),
         environment=_environment(traced, graph, output_spec) if dynamic else None,
         backward=backward,
         composed=composed,
@@ -164,34 +163,6 @@ def _has_number(output: Output) -> bool:
     return any(_has_number(item) for item in items)
 
 
-def _is_training(traced: DynamoCapture) -> bool:
-    assert traced.graph_module is not None
-    return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
-
-
-def _trace_with_backward(
-    module: torch.fx.GraphModule, inputs: Sequence[Any]
-) -> tuple[FunctionalGraph, Backward | None]:
-    """Return the forward graph and its backward, or Dynamo's graph and None."""
-    for value in inputs:
-        check_tensor(value, "an input")
-    try:
-        with function_modes:
-            joint = split(module, inputs)
-            graph, backward = trace_halves(module, inputs, joint)
-    except CannotSplitError:
-        return FunctionalGraph(module, list(inputs), len(inputs), ()), None
-    except Exception as error:
-        if not isinstance(error, CaptureError):
-            _blame_higher_order(module, error)
-        raise translate_failure(error) from error
-    if not graph.mutated and not _is_random(graph.graph_module.graph):
-        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
-        again = second_derivatives(module, wanted)
-        backward = dataclasses.replace(backward, again=again)
-    return graph, backward
-
-
 def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBinding]) -> Output:
     """Return the spec over the results of the forward graph, where it was over Dynamo's."""
 
@@ -205,93 +176,6 @@ def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBindin
         return BoundOutput(binding.tensor)
 
     return map_outputs(spec, replace)
-
-
-def _trace(
-    traced: DynamoCapture, lent: Sequence[tuple[torch.Tensor, torch.Tensor]]
-) -> FunctionalGraph:
-    module = traced.graph_module
-    if module is None:
-        empty = torch.fx.Graph()
-        empty.output(())
-        return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
-    try:
-        with function_modes:
-            return trace_functional(module, traced.inputs, traced.fake_mode, lent)
-    except Exception as error:
-        if not isinstance(error, CaptureError):
-            _blame_higher_order(module, error)
-        raise translate_failure(error) from error
-
-
-def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
-    for node in module.graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                f"the program contains the higher-order operator {node.target.name()}",
-                where=source_location(node),
-                hint="run this function eagerly",
-            ) from error
-
-
-def _check_results(traced: DynamoCapture) -> None:
-    """Refuse results that carry work for later: a gradient, a conjugation, a negation.
-
-    Results that need a gradient can appear even under no_grad, through enable_grad inside.
-    """
-    if traced.graph_module is None:
-        return
-    results = traced.graph_module.graph.output_node().args[0]
-    assert isinstance(results, (tuple, list))
-    for node in results:
-        if not isinstance(node, torch.fx.Node) or node.op == "placeholder":
-            continue
-        value = node.meta.get("example_value")
-        if not isinstance(value, torch.Tensor):
-            continue
-        if value.requires_grad:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs a gradient",
-                where=source_location(node),
-                hint="call it under torch.no_grad() or torch.inference_mode()",
-            )
-        if value.is_conj() or value.is_neg():
-            raise CaptureError(
-                CaptureFailure.LAZY_RESULT,
-                "a result is conjugated or negated lazily",
-                where=source_location(node),
-                hint="return its resolve_conj().resolve_neg()",
-            )
-    if torch.is_grad_enabled():
-        _check_shared_results(traced.graph_module.graph)
-
-
-def _check_shared_results(graph: torch.fx.Graph) -> None:
-    """Refuse results that share memory which is not an input's.
-
-    One may later be given a gradient in place. Autograd then follows it to the others, but knows
-    only of views that it made itself.
-    """
-    of_inputs = {
-        storage_of(node.meta.get("example_value"))
-        for node in graph.nodes
-        if node.op == "placeholder"
-    }
-    seen: set[int] = set()
-    for node in graph.output_node().all_input_nodes:
-        storage = storage_of(node.meta.get("example_value"))
-        if storage is None or storage in of_inputs:
-            continue
-        if storage in seen:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "results share memory, and gradients may be wanted of them",
-                where=source_location(node),
-                hint="call it under torch.no_grad() or torch.inference_mode()",
-            )
-        seen.add(storage)
 
 
 def _bind_inputs(
@@ -332,14 +216,6 @@ def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
 
 def _depends_on_storage_offset(traced: DynamoCapture) -> bool:
     return any("storage_offset" in code.co_names for code in traced.traced_code)
-
-
-def _is_random(graph: torch.fx.Graph) -> bool:
-    return any(
-        isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in node.target.tags
-        for node in graph.nodes
-    )
 
 
 def _name_of(target: Any) -> str:

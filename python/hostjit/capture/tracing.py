@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what Dynamo captured of a call to functional graphs: one, or a forward and a backward."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from hostjit.capture.backward import Backward, trace_halves
+from hostjit.capture.dynamo import DynamoCapture, function_modes
+from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.failures import translate_failure
+from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.gradients import needs_backward
+from hostjit.capture.joint import CannotSplitError, split
+from hostjit.capture.second import second_derivatives
+from hostjit.capture.tensors import check_tensor
+from hostjit.capture.traced_graph import source_location, storage_of
+
+__all__ = ["is_random", "is_training", "trace_for_inference", "trace_with_backward"]
+
+
+def is_training(traced: DynamoCapture) -> bool:
+    """Tell whether results of the call will be asked for gradients."""
+    if traced.graph_module is None:
+        return False
+    return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
+
+
+def trace_with_backward(traced: DynamoCapture) -> tuple[FunctionalGraph, Backward | None]:
+    """Return the forward graph of a call and its backward, or Dynamo's graph and None.
+
+    Raises CaptureError when it cannot be traced.
+    """
+    module, inputs = traced.graph_module, traced.inputs
+    assert module is not None
+    for value in inputs:
+        check_tensor(value, "an input")
+    try:
+        with function_modes:
+            joint = split(module, inputs)
+            graph, backward = trace_halves(module, inputs, joint)
+    except CannotSplitError:
+        return FunctionalGraph(module, list(inputs), len(inputs), ()), None
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+    if not graph.mutated and not is_random(graph.graph_module.graph):
+        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
+        again = second_derivatives(module, wanted)
+        backward = dataclasses.replace(backward, again=again)
+    return graph, backward
+
+
+def trace_for_inference(
+    traced: DynamoCapture, lent: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> FunctionalGraph:
+    """Return the graph of a call whose results need no gradient; see `trace_functional`.
+
+    Raises CaptureError when it cannot be traced, or is not for inference.
+    """
+    _check_results(traced)
+    module = traced.graph_module
+    if module is None:
+        empty = torch.fx.Graph()
+        empty.output(())
+        return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
+    try:
+        with function_modes:
+            return trace_functional(module, traced.inputs, traced.fake_mode, lent)
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+
+
+def is_random(graph: torch.fx.Graph) -> bool:
+    """Tell whether a graph draws random numbers."""
+    return any(
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+        for node in graph.nodes
+    )
+
+
+def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"the program contains the higher-order operator {node.target.name()}",
+                where=source_location(node),
+                hint="run this function eagerly",
+            ) from error
+
+
+def _check_results(traced: DynamoCapture) -> None:
+    """Refuse results that carry work for later: a gradient, a conjugation, a negation.
+
+    Results that need a gradient can appear even under no_grad, through enable_grad inside.
+    """
+    if traced.graph_module is None:
+        return
+    results = traced.graph_module.graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    for node in results:
+        if not isinstance(node, torch.fx.Node) or node.op == "placeholder":
+            continue
+        value = node.meta.get("example_value")
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.requires_grad:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs a gradient",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        if value.is_conj() or value.is_neg():
+            raise CaptureError(
+                CaptureFailure.LAZY_RESULT,
+                "a result is conjugated or negated lazily",
+                where=source_location(node),
+                hint="return its resolve_conj().resolve_neg()",
+            )
+    if torch.is_grad_enabled():
+        _check_shared_results(traced.graph_module.graph)
+
+
+def _check_shared_results(graph: torch.fx.Graph) -> None:
+    """Refuse results that share memory which is not an input's.
+
+    One may later be given a gradient in place. Autograd then follows it to the others, but knows
+    only of views that it made itself.
+    """
+    of_inputs = {
+        storage_of(node.meta.get("example_value"))
+        for node in graph.nodes
+        if node.op == "placeholder"
+    }
+    seen: set[int] = set()
+    for node in graph.output_node().all_input_nodes:
+        storage = storage_of(node.meta.get("example_value"))
+        if storage is None or storage in of_inputs:
+            continue
+        if storage in seen:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "results share memory, and gradients may be wanted of them",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        seen.add(storage)
