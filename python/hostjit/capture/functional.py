@@ -24,8 +24,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
-from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.fake_inputs import fake_inputs, fake_like
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
 from hostjit.capture.result_types import correct_result_types
@@ -87,9 +88,9 @@ def trace_functional(
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values(), *(tensor for tensor, _ in lent)]
     refuse_overlap(module, inputs)
-    fakes = _fake_inputs(module, fake_mode, inputs)
+    fakes = fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
-    fakes += [_like(fake, fake_mode) for _, fake in lent]
+    fakes += [fake_like(fake, fake_mode) for _, fake in lent]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
     symbolic = any(is_symbolic(fake) for fake in fakes)
     with (
@@ -133,36 +134,6 @@ def _trace_region(
         )
     constants = [*attributes.values(), *_finish(traced, recipe)]
     return Region(traced, constants)
-
-
-def _fake_inputs(
-    module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Return fake tensors of the inputs, with the open sizes that Dynamo traced them with.
-
-    In a mode without symbols, with those of the inputs themselves.
-    """
-    if fake_mode.shape_env is None:
-        return [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
-    models = [value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)]
-    nodes = list(module.graph.nodes)
-    fakes: list[torch.Tensor] = []
-    for model, tensor in zip(models, inputs, strict=True):
-        if not is_symbolic(model):
-            fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
-            continue
-        # Views count from where the input starts; as_strided from where its memory does.
-        if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
-            raise refusal("as_strided of an input that does not start where its memory starts")
-        fakes.append(_like(model, fake_mode))
-    return fakes
-
-
-def _like(model: torch.Tensor, fake_mode: Any) -> torch.Tensor:
-    with fake_mode:
-        return torch.empty_strided(
-            model.shape, model.stride(), dtype=model.dtype, device=model.device
-        )
 
 
 class _Recipe:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fake tensors for the inputs of a graph: with their sizes, or with those that calls leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.capture.traced_graph import placeholder_values
+
+__all__ = ["fake_inputs", "fake_like"]
+
+
+def fake_inputs(
+    module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return fake tensors of the inputs, with the open sizes that Dynamo traced them with.
+
+    In a mode without symbols, with those of the inputs themselves.
+    """
+    if fake_mode.shape_env is None:
+        return [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
+    models = [value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)]
+    nodes = list(module.graph.nodes)
+    fakes: list[torch.Tensor] = []
+    for model, tensor in zip(models, inputs, strict=True):
+        if not is_symbolic(model):
+            fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
+            continue
+        # Views count from where the input starts; as_strided from where its memory does.
+        if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
+            raise refusal("as_strided of an input that does not start where its memory starts")
+        fakes.append(fake_like(model, fake_mode))
+    return fakes
+
+
+def fake_like(model: torch.Tensor, fake_mode: Any) -> torch.Tensor:
+    """Return a new fake tensor of the type, sizes and strides of another."""
+    with fake_mode:
+        return torch.empty_strided(
+            model.shape, model.stride(), dtype=model.dtype, device=model.device
+        )
