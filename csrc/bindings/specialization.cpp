@@ -35,45 +35,6 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-// Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
-WatchList watches_from_python(PyObject* entries) {
-  WatchList watches;
-  for (const py::handle entry : py::reinterpret_borrow<py::object>(entries)) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(entry);
-    const auto kind = parts[0].cast<std::string>();
-    const auto part = [&](size_t i) { return py::object(parts[i]).ptr(); };
-    const auto optional = [&](size_t i) { return part(i) == Py_None ? nullptr : part(i); };
-    if (kind == "dict") {
-      watches.add_dict(part(1), optional(2));
-    } else if (kind == "dict_items") {
-      watches.add_dict_items(part(1), optional(2), part(3), part(4), part(5));
-    } else if (kind == "cell") {
-      PyObject* contents = part(2);
-      watches.add_cell(part(1),
-                       PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
-    } else if (kind == "list") {
-      watches.add_list(part(1), part(2));
-    } else if (kind == "set") {
-      watches.add_set(part(1), part(2));
-    } else if (kind == "type") {
-      watches.add_type(part(1));
-    } else if (kind == "object_type") {
-      watches.add_object_type(part(1), part(2));
-    } else if (kind == "function") {
-      watches.add_function(part(1), part(2), part(3), part(4));
-    } else if (kind == "tensor") {
-      watches.add_tensor(part(1));
-    } else if (kind == "no_gradient") {
-      watches.add_no_gradient(part(1));
-    } else {
-      throw_error(concat("unknown watch '", kind,
-                         "', expected dict, dict_items, cell, list, set, type, object_type, "
-                         "function, tensor or no_gradient"));
-    }
-  }
-  return watches;
-}
-
 std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) {
   std::vector<Py_ssize_t> same_as(leaves.size());
   for (size_t i = 0; i < leaves.size(); ++i) {

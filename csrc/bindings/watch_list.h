@@ -119,4 +119,8 @@ class WatchList {
   std::vector<PyRef> without_gradient_;
 };
 
+// Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
+// Throws Error for an unknown kind.
+WatchList watches_from_python(PyObject* entries);
+
 }  // namespace hostjit
