@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many batch and sequence sizes through one transformer block: compilations, and first calls.
+
+A shape's first call makes a row: it is compared with the second call of the same shape.
+
+    python bench/python/any_shape.py --width 768
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import hostjit
+
+
+class Block(nn.Module):
+    """One block of GPT-2, with a causal attention."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        shape = (batch, length, self.heads, width // self.heads)
+        parts = self.qkv(self.norm_1(x)).split(width, dim=2)
+        q, k, v = (part.view(shape).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(y.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--width", type=int, default=64, help="of the block, a multiple of 64")
+    parser.add_argument("--shapes", type=int, default=200, help="how many (batch, length)")
+    parser.add_argument("--longest", type=int, default=60, help="the greatest length")
+    parser.add_argument("--automatic", action="store_true", help="find out which dims vary")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    random.seed(0)
+    torch.set_num_threads(1)
+    model = Block(options.width, max(4, options.width // 64)).eval()
+    fast = hostjit.compile(model, dynamic=None if options.automatic else True)
+    every = [(b, n) for b in range(2, 12) for n in range(2, options.longest + 1)]
+    firsts, seconds = [], []
+    with torch.no_grad():
+        for shape in random.sample(every, options.shapes):
+            x = torch.randn(*shape, options.width)
+            expected = model(x)
+            times = []
+            for _ in range(2):
+                start = time.perf_counter()
+                found = fast(x)
+                times.append(time.perf_counter() - start)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            firsts.append(times[0])
+            seconds.append(times[1])
+    # The first shapes compile; automatically, the second does so again.
+    extra = [1e6 * (a - b) for a, b in zip(firsts[2:], seconds[2:], strict=True)]
+    extra.sort()
+    print(
+        f"width {options.width}: {len(fast.specializations)} compilations for {options.shapes} "
+        f"shapes; a first call takes longer than the second by {statistics.median(extra):.0f} us "
+        f"in the median, {extra[len(extra) * 9 // 10]:.0f} at the ninth decile, {extra[-1]:.0f} at "
+        f"most; second calls take {1e6 * statistics.median(seconds):.0f} us in the median"
+    )
+
+
+if __name__ == "__main__":
+    main()
