@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from beside_eager import assert_same
+from same_as_eager import assert_same
 from small_models import MODELS, make_model
 
 

@@ -7,7 +7,7 @@ import copy
 import sys
 
 import torch
-from beside_eager import assert_same
+from same_as_eager import assert_same
 from small_models import make_model
 from torch._dynamo.utils import counters
 
