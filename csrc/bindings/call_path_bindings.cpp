@@ -182,6 +182,14 @@ void bind_call_path(py::module_& module) {
       .def_property_readonly(
           "num_rows", [](const CompiledProgram& p) { return p.rows() ? p.rows()->size() : 1; },
           "Combinations of sizes that calls had, as far as they are kept; 1 without symbols.")
+      .def_property_readonly(
+          "last_sizes",
+          [](const CompiledProgram& p) -> std::optional<RowSizes> {
+            const ProgramRow* row = p.rows() ? p.rows()->last() : nullptr;
+            if (row == nullptr) return std::nullopt;
+            return row->sizes();
+          },
+          "What the last call had for the symbols; None without symbols.")
       .def("host_ir", [](const CompiledProgram& p) { return to_string(p.program()); })
       .def(
           "llvm_ir",

@@ -46,6 +46,8 @@ class ProgramRow {
   // Never that of another row.
   uint64_t id() const { return id_; }
   ProgramState& state() { return *state_; }
+  // Of the inputs; empty for a program without symbols.
+  const RowSizes& sizes() const { return sizes_; }
   bool takes_long() const { return takes_long_; }
   bool may_warn() const { return may_warn_; }
 

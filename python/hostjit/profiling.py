@@ -98,7 +98,9 @@ def profile_calls(program: _C.CompiledProgram, call: Callable[[], Any], calls: i
                 )
     finally:
         program.end_timing()
-    return Profile(_entries(program.program.ops, times), _typical(whole), calls)
+    sizes = program.last_sizes
+    measured = program.program if sizes is None else program.row_program(sizes)
+    return Profile(_entries(measured.ops, times), _typical(whole), calls)
 
 
 def _entries(ops: Sequence[_C.Op], times: Sequence[Sequence[int]]) -> tuple[ProfileEntry, ...]:
