@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
     rows = (*key.shape[:-2], heads * query.shape[-2])
     grouped = query.reshape(*rows, query.shape[-1]) if heads > 1 else query
     scores = (torch.matmul(grouped, key.transpose(-2, -1)) * factor).view(shape)
-    is_flash = query.dim() == 4 and query.shape[-1] == value.shape[-1]
+    is_flash = _is_for_flash_kernel(query, key, value)
     if is_causal:
         row = torch.arange(shape[-2], device=query.device).unsqueeze(1)
         earlier = torch.arange(shape[-1], device=query.device) <= row
@@ -67,6 +67,15 @@ def scaled_dot_product_attention(
     weights = _weights(scores, overlooks_nan=is_flash and attn_mask is None)
     attended = torch.matmul(weights.view(*rows, shape[-1]), value)
     return attended.view(*query.shape[:-1], value.shape[-1])
+
+
+def _is_for_flash_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether PyTorch takes its flash kernel, as far as results without a number differ."""
+    return (
+        query.dim() == 4
+        and query.shape[-1] == value.shape[-1]
+        and (query.shape[-1] == 1 or all(known(x.stride(-1) == 1) for x in (query, key, value)))
+    )
 
 
 def _is_plain_mask(mask: Tensor | None, query: Tensor, is_causal: bool) -> bool:

@@ -154,3 +154,14 @@ def test_large_attention_is_left_to_pytorch() -> None:
     torch.manual_seed(0)
     query = torch.randn(1, 2, 1040, 4)
     assert "flash_attention" in check(attention(), query, query, query)
+
+
+def test_rows_of_nan_where_the_flash_kernel_is_not_for_the_strides() -> None:
+    q = torch.full((2, 2, 5, 8), math.nan)
+    k = torch.randn(2, 2, 3, 8)
+    contiguous = torch.randn(2, 2, 3, 8)
+    for v in (contiguous, torch.randn(2, 2, 8, 3).mT, torch.randn(2, 2, 3, 1).expand(2, 2, 3, 8)):
+        fast = hostjit.compile(functional.scaled_dot_product_attention)
+        torch.testing.assert_close(
+            fast(q, k, v), functional.scaled_dot_product_attention(q, k, v), equal_nan=True
+        )
