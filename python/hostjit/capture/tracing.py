@@ -34,6 +34,7 @@ def trace_with_backward(traced: DynamoCapture) -> tuple[FunctionalGraph, Backwar
 
     Raises CaptureError when it cannot be traced.
     """
+    _check_results(traced, with_gradients=True)
     module, inputs = traced.graph_module, traced.inputs
     assert module is not None
     for value in inputs:
@@ -62,7 +63,7 @@ def trace_for_inference(
 
     Raises CaptureError when it cannot be traced, or is not for inference.
     """
-    _check_results(traced)
+    _check_results(traced, with_gradients=False)
     module = traced.graph_module
     if module is None:
         empty = torch.fx.Graph()
@@ -97,7 +98,7 @@ def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
             ) from error
 
 
-def _check_results(traced: DynamoCapture) -> None:
+def _check_results(traced: DynamoCapture, *, with_gradients: bool) -> None:
     """Refuse results that carry work for later: a gradient, a conjugation, a negation.
 
     Results that need a gradient can appear even under no_grad, through enable_grad inside.
@@ -112,7 +113,7 @@ def _check_results(traced: DynamoCapture) -> None:
         value = node.meta.get("example_value")
         if not isinstance(value, torch.Tensor):
             continue
-        if value.requires_grad:
+        if value.requires_grad and not with_gradients:
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs a gradient",
@@ -126,7 +127,7 @@ def _check_results(traced: DynamoCapture) -> None:
                 where=source_location(node),
                 hint="return its resolve_conj().resolve_neg()",
             )
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and not with_gradients:
         _check_shared_results(traced.graph_module.graph)
 
 

@@ -308,3 +308,12 @@ def test_derivatives_are_kernels(function: Callable[..., Any]) -> None:
     fast(leaf(4, 5))
     plan = fast.specializations[0].backward
     assert plan is not None and "aten_call" not in plan.program.host_ir()
+
+
+def test_results_that_eager_conjugates_lazily_stay_lazy() -> None:
+    x = leaf(8)
+    fast = hostjit.compile(torch.fft.ihfft)
+    with pytest.warns(UserWarning, match="runs eagerly"):
+        found = fast(x)
+    assert found.is_conj()
+    torch.testing.assert_close(found, torch.fft.ihfft(x))
