@@ -64,10 +64,10 @@ bool InputBinding::read_number() {
   return true;
 }
 
-bool InputBinding::holds() {
+bool InputBinding::other_holds() {
   switch (kind_) {
-    case Kind::kLeaf: return true;  // part of the arguments
-    case Kind::kTensor: return guard_->matches(THPVariable_Unpack(object_.get()));
+    case Kind::kLeaf:  // part of the arguments
+    case Kind::kTensor: return holds();
     case Kind::kTensorOfAnySize:
       return guard_->matches_of_any_size(THPVariable_Unpack(object_.get()));
     case Kind::kGradient: {

@@ -24,7 +24,11 @@ class InputBinding {
   InputBinding(PyObject* description, size_t num_leaves);
 
   // The input is what the program was compiled for. Reads a number: tensor() is that from now on.
-  bool holds();
+  bool holds() {
+    if (kind_ == Kind::kTensor) [[likely]]
+      return guard_->matches(THPVariable_Unpack(object_.get()));
+    return kind_ == Kind::kLeaf || other_holds();
+  }
   const at::Tensor& tensor(const Leaves& leaves) const {
     if (kind_ == Kind::kLeaf) return THPVariable_Unpack(leaves[leaf_]);
     if (kind_ == Kind::kGradient) return THPVariable_Unpack(object_.get()).grad();
@@ -44,6 +48,7 @@ class InputBinding {
 
  private:
   enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber };
+  bool other_holds();
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;

@@ -22,13 +22,37 @@ class ProgramArguments {
 
   // The next input. `tensor` outlives the call. Throws Error when its storage was emptied: eager
   // reads through the null pointer.
-  void add_tensor(const at::Tensor& tensor);
+  void add_tensor(const at::Tensor& tensor) {
+    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    const void* data = first_element(impl);
+    if (data == nullptr) [[unlikely]]
+      check_is_empty(*impl);
+    // Field by field: a struct on the stack would be copied by loads wider than its stores.
+    TensorArg& argument = tensors_.data()[num_added_];
+    argument.data = const_cast<void*>(data);
+    argument.sizes = impl->sizes().data();
+    argument.strides = impl->strides().data();
+    argument.tensor = const_cast<at::Tensor*>(&tensor);
+    inputs_.data()[++num_added_] = &argument;
+  }
   void add_index(int64_t value);
   void add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
 
   void* const* inputs() const { return inputs_.data() + 1; }
 
  private:
+  // As TensorImpl::data(), without its virtual calls where the tensor has a storage.
+  static const void* first_element(const c10::TensorImpl* impl) {
+    const c10::Storage& storage = impl->unsafe_storage();
+    if (!storage) [[unlikely]]
+      return impl->data();
+    const auto* base = static_cast<const char*>(storage.unsafeGetStorageImpl()->data());
+    const int64_t offset = impl->storage_offset();
+    if (offset == 0 || base == nullptr) return base;
+    return base + offset * static_cast<int64_t>(impl->itemsize());
+  }
+  void check_is_empty(const c10::TensorImpl& impl) const;
+
   const Program& program_;
   c10::SmallVector<TensorArg, 16> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
