@@ -79,6 +79,12 @@ bool InputBinding::other_holds() {
   return false;
 }
 
+const at::Tensor& InputBinding::other_tensor() const {
+  if (kind_ == Kind::kNumber) return number_;
+  const at::Tensor& tensor = THPVariable_Unpack(object_.get());
+  return kind_ == Kind::kGradient ? tensor.grad() : tensor;
+}
+
 bool InputBinding::needs_gradient() const {
   return kind_ != Kind::kLeaf && kind_ != Kind::kNumber &&
          THPVariable_Unpack(object_.get()).requires_grad();

@@ -31,8 +31,9 @@ class InputBinding {
   }
   const at::Tensor& tensor(const Leaves& leaves) const {
     if (kind_ == Kind::kLeaf) return THPVariable_Unpack(leaves[leaf_]);
-    if (kind_ == Kind::kGradient) return THPVariable_Unpack(object_.get()).grad();
-    return kind_ == Kind::kNumber ? number_ : THPVariable_Unpack(object_.get());
+    if (kind_ == Kind::kTensor) [[likely]]
+      return THPVariable_Unpack(object_.get());
+    return other_tensor();
   }
   // Of the arguments; -1 for what is none.
   Py_ssize_t leaf() const { return leaf_; }
@@ -49,6 +50,7 @@ class InputBinding {
  private:
   enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber };
   bool other_holds();
+  const at::Tensor& other_tensor() const;
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;
