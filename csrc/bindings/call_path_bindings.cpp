@@ -148,7 +148,7 @@ py::object run_program(CompiledProgram& program, const py::sequence& arguments,
   }
   py::list outputs;
   for (size_t i = 0; i < program.program().outputs().size(); ++i) {
-    outputs.append(py::reinterpret_borrow<py::object>(call.outputs()[i]));
+    outputs.append(py::reinterpret_borrow<py::object>(static_cast<PyObject*>(call.outputs()[i])));
   }
   return outputs;
 }

@@ -40,7 +40,9 @@ GlobalState GlobalState::current() {
   append(autograd.get_fw_grad_mode(), 1);
   append(context.deterministicAlgorithms(), 1);
   append(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()), 8);
-  append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), 8);
+  // Where autocast is off, which the keys tell, nobody asks for its dtype.
+  if (!keys.excluded_.has(c10::DispatchKey::AutocastCPU)) [[unlikely]]
+    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), 8);
   return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), flags};
 }
 

@@ -56,10 +56,10 @@ class InputBinding {
   Kind kind_ = Kind::kLeaf;
   Py_ssize_t leaf_ = -1;
   PyRef object_;  // the tensor, or the dict
+  std::optional<TensorGuard> guard_;
   PyRef key_;
   Py_ssize_t position_ = -1;  // -1: the value itself
   at::Tensor number_;         // float64, no dims
-  std::optional<TensorGuard> guard_;
 };
 
 // Of a sequence of descriptions.

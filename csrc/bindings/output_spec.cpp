@@ -56,10 +56,10 @@ int OutputSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) const {
+PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) const {
   const auto count = static_cast<Py_ssize_t>(children_.size());
   switch (kind_) {
-    case Kind::kOutput: return Py_NewRef(outputs[index_]);
+    case Kind::kOutput: return Py_NewRef(static_cast<PyObject*>(outputs[index_]));
     case Kind::kArgument: return Py_NewRef(leaves[index_]);
     case Kind::kObject: return Py_NewRef(object_.get());
     case Kind::kTuple:
@@ -67,7 +67,7 @@ PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) c
       PyRef tuple = PyRef::steal(PyTuple_New(count));
       if (!tuple) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* child = children_[i].build(outputs, leaves);
+        PyObject* child = children_[i].build_node(outputs, leaves);
         if (child == nullptr) return nullptr;
         PyTuple_SET_ITEM(tuple.get(), i, child);
       }
@@ -78,7 +78,7 @@ PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) c
       PyRef list = PyRef::steal(PyList_New(count));
       if (!list) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* child = children_[i].build(outputs, leaves);
+        PyObject* child = children_[i].build_node(outputs, leaves);
         if (child == nullptr) return nullptr;
         PyList_SET_ITEM(list.get(), i, child);
       }
@@ -88,7 +88,7 @@ PyObject* OutputSpec::build(PyObject* const* outputs, PyObject* const* leaves) c
       PyRef dict = PyRef::steal(PyDict_New());
       if (!dict) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        const PyRef child = PyRef::steal(children_[i].build(outputs, leaves));
+        const PyRef child = PyRef::steal(children_[i].build_node(outputs, leaves));
         if (!child) return nullptr;
         PyObject* key = PyTuple_GET_ITEM(object_.get(), i);
         if (PyDict_SetItem(dict.get(), key, child.get()) < 0) return nullptr;

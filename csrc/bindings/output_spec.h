@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <utility>
 #include <vector>
 
 #include "bindings/py_ref.h"
@@ -21,13 +22,20 @@ class OutputSpec {
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.
   OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves);
 
-  // A new reference, or null with a Python error set. Consumes no reference of `outputs`.
-  PyObject* build(PyObject* const* outputs, PyObject* const* leaves) const;
+  // A new reference, or null with a Python error set. `outputs` are owned PyObject*; one that is
+  // the whole result is taken from there.
+  PyObject* build(void** outputs, PyObject* const* leaves) const {
+    if (kind_ == Kind::kOutput) [[likely]]
+      return static_cast<PyObject*>(std::exchange(outputs[index_], nullptr));
+    return build_node(outputs, leaves);
+  }
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
 
  private:
+  PyObject* build_node(void* const* outputs, PyObject* const* leaves) const;
+
   enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall };
 
   Kind kind_;

@@ -4,14 +4,6 @@
 #include "support/check.h"
 
 namespace hostjit {
-ProgramArguments::ProgramArguments(const Program& program, Frame* frame) : program_(program) {
-  const size_t num_inputs = program.inputs().size();
-  // Used by position, within the capacity: inputs_ points into the others.
-  tensors_.reserve(num_inputs);
-  scalars_.reserve(num_inputs);
-  inputs_.reserve(num_inputs + 1);
-  inputs_.data()[0] = frame;
-}
 
 void ProgramArguments::check_is_empty(const c10::TensorImpl& impl) const {
   HOSTJIT_CHECK(impl.numel() == 0, "input %", program_.inputs()[num_added_]->name(), " of sizes ",

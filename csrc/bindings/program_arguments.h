@@ -16,7 +16,14 @@ namespace hostjit {
 class ProgramArguments {
  public:
   // `frame` is the one of the call.
-  ProgramArguments(const Program& program, Frame* frame);
+  ProgramArguments(const Program& program, Frame* frame) : program_(program) {
+    const size_t num_inputs = program.inputs().size();
+    // Used by position, within the capacity: inputs_ points into the others.
+    tensors_.reserve(num_inputs);
+    scalars_.reserve(num_inputs);
+    inputs_.reserve(num_inputs + 1);
+    inputs_.data()[0] = frame;
+  }
   ProgramArguments(const ProgramArguments&) = delete;
   ProgramArguments& operator=(const ProgramArguments&) = delete;
 

@@ -29,12 +29,6 @@ int32_t call_with_warnings(MainFunction main, void* const* inputs, void** output
   return status;
 }
 
-int32_t call_main(const ProgramRow& row, MainFunction main, void* const* inputs, void** outputs) {
-  if (row.may_warn()) return call_with_warnings(main, inputs, outputs);
-  if (row.takes_long()) return call_without_gil(main, inputs, outputs);
-  return main(/*cache_id=*/0, inputs, outputs);
-}
-
 // Sets the Python error that PyTorch sets for the exception the frame recorded.
 PyObject* set_recorded_error(Frame* frame) {
   HANDLE_TH_ERRORS
@@ -61,6 +55,12 @@ void add_note(const std::string& note) {
   PyErr_Restore(type, value, traceback);
 }
 
+PyObject* wrap_scalar(const Type& type, void* bits) {
+  if (std::holds_alternative<F64Type>(type)) return PyFloat_FromDouble(std::bit_cast<double>(bits));
+  if (std::holds_alternative<BoolType>(type)) return PyBool_FromLong(bits != nullptr);
+  return PyLong_FromLongLong(std::bit_cast<int64_t>(bits));
+}
+
 // The evaluator makes views by PyTorch's operators: to autograd, which is off meanwhile, results
 // would be views that nobody may write. As headers of their own they are what compiled code makes.
 void hide_views(std::vector<at::Tensor>& tensors) {
@@ -77,27 +77,16 @@ void hide_views(std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-ProgramCall::ProgramCall(const CompiledProgram& program, ProgramRow& row)
-    : program_(program),
-      row_(row),
-      frame_(row.take_frame()),
-      arguments_(program.program(), frame_) {}
-
-ProgramCall::~ProgramCall() {
-  for (PyObject* output : outputs_) Py_XDECREF(output);
-  row_.give_back(frame_);
-}
-
 void ProgramCall::keep_outputs(KeptTensors& kept) { FrameStorage::of(frame_).kept = &kept; }
 
-bool ProgramCall::run(MainFunction main) {
-  RawOutputs raw;
-  return run_raw(main, raw) && wrap_outputs(raw.data());
+int32_t ProgramCall::call_with_care(MainFunction main, void** raw) {
+  return row_.may_warn() ? call_with_warnings(main, arguments_.inputs(), raw)
+                         : call_without_gil(main, arguments_.inputs(), raw);
 }
 
 bool ProgramCall::run(MainFunction main, std::vector<at::Tensor>& tensors) {
-  RawOutputs raw;
-  if (!run_raw(main, raw)) return false;
+  Outputs raw;
+  if (!call_main(main, raw)) return false;
   tensors.reserve(raw.size());
   for (void* output : raw) tensors.push_back(owned_tensor(output));
   hide_views(tensors);
@@ -112,30 +101,14 @@ bool ProgramCall::wrap(const std::vector<at::Tensor>& tensors, size_t count) {
   return true;
 }
 
-bool ProgramCall::run_raw(MainFunction main, RawOutputs& raw) {
-  const size_t num_outputs = program_.program().outputs().size();
-  for (size_t i = 0; i < num_outputs; ++i) raw.push_back(nullptr);
-  if (call_main(row_, main, arguments_.inputs(), raw.data()) == 0) return true;
-  set_error();
-  return false;
-}
-
-bool ProgramCall::wrap_outputs(void* const* raw) {
+bool ProgramCall::wrap_outputs() {
   const std::vector<Value*>& values = program_.program().outputs();
   bool ok = true;
   for (size_t i = 0; i < values.size(); ++i) {
-    PyObject* output = nullptr;
-    if (values[i]->is_tensor()) {
-      output = THPVariable_Wrap(owned_tensor(raw[i]));
-    } else if (std::holds_alternative<F64Type>(values[i]->type())) {
-      output = PyFloat_FromDouble(std::bit_cast<double>(raw[i]));
-    } else if (std::holds_alternative<BoolType>(values[i]->type())) {
-      output = PyBool_FromLong(raw[i] != nullptr);
-    } else {
-      output = PyLong_FromLongLong(std::bit_cast<int64_t>(raw[i]));
-    }
+    void*& output = outputs_[i];
+    output = values[i]->is_tensor() ? THPVariable_Wrap(owned_tensor(output))
+                                    : wrap_scalar(values[i]->type(), output);
     ok = ok && output != nullptr;
-    outputs_.push_back(output);
   }
   return ok;
 }

@@ -18,8 +18,15 @@ namespace hostjit {
 class ProgramCall {
  public:
   // Takes a frame of a row of the program; throws what its initialisation raised.
-  ProgramCall(const CompiledProgram& program, ProgramRow& row);
-  ~ProgramCall();
+  ProgramCall(const CompiledProgram& program, ProgramRow& row)
+      : program_(program),
+        row_(row),
+        frame_(row.take_frame()),
+        arguments_(program.program(), frame_) {}
+  ~ProgramCall() {
+    for (void* output : outputs_) Py_XDECREF(static_cast<PyObject*>(output));
+    row_.give_back(frame_);
+  }
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
 
@@ -35,26 +42,37 @@ class ProgramCall {
   // Releases the GIL for a row that takes_long(): then the caller keeps the tensors alive.
   // False with a Python error set: the class and text that eager raises, and a note that names the
   // Host IR node and the user's source line.
-  bool run(MainFunction main);
+  bool run(MainFunction main) { return call_main(main, outputs_) && wrap_outputs(); }
   // The same for a program whose outputs are tensors: they become `tensors`, no Python objects.
   bool run(MainFunction main, std::vector<at::Tensor>& tensors);
   // Makes the first `count` of the tensors that run() gave the outputs.
   bool wrap(const std::vector<at::Tensor>& tensors, size_t count);
 
-  // One owned Python object per program output, after run() or wrap() returned true.
-  PyObject* const* outputs() const { return outputs_.data(); }
+  // One owned PyObject* per program output, after run() or wrap() returned true. Who takes one
+  // leaves null.
+  void** outputs() { return outputs_.data(); }
 
  private:
-  using RawOutputs = c10::SmallVector<void*, 8>;
-  bool run_raw(MainFunction main, RawOutputs& raw);
-  bool wrap_outputs(void* const* raw);
+  using Outputs = c10::SmallVector<void*, 8>;
+  bool call_main(MainFunction main, Outputs& raw) {
+    raw.resize(program_.program().outputs().size(), nullptr);
+    const int32_t status = row_.is_plain() ? main(/*cache_id=*/0, arguments_.inputs(), raw.data())
+                                           : call_with_care(main, raw.data());
+    if (status == 0) [[likely]]
+      return true;
+    raw.clear();
+    set_error();
+    return false;
+  }
+  int32_t call_with_care(MainFunction main, void** raw);
+  bool wrap_outputs();
   void set_error();
 
   const CompiledProgram& program_;
   ProgramRow& row_;
   Frame* frame_;
   ProgramArguments arguments_;
-  c10::SmallVector<PyObject*, 8> outputs_;
+  Outputs outputs_;  // as main left them, then as Python objects
 };
 
 }  // namespace hostjit

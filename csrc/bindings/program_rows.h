@@ -50,6 +50,8 @@ class ProgramRow {
   const RowSizes& sizes() const { return sizes_; }
   bool takes_long() const { return takes_long_; }
   bool may_warn() const { return may_warn_; }
+  // Neither: a call keeps the GIL and needs no more than its code.
+  bool is_plain() const { return !takes_long_ && !may_warn_; }
 
   // What the evaluator runs for it. Before its first call by evaluator_main.
   void set_evaluator(std::unique_ptr<Evaluator> evaluator) {
@@ -80,7 +82,8 @@ class ProgramRow {
   void give_back(Frame* frame) noexcept {
     --num_calls_;
     if (idle_frame_ == nullptr) [[likely]] {
-      ProgramState::settle(frame);
+      if (FrameStorage::of(frame).is_unsettled()) [[unlikely]]
+        ProgramState::settle(frame);
       idle_frame_ = frame;
     } else {
       state_->give_back(frame);

@@ -78,7 +78,8 @@ Specialization::Specialization(const Options& options)
       backward_(options.backward),
       hides_gradients_(
           at::GradMode::is_enabled() &&
-          (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))) {
+          (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
+      only_runs_(!backward_ && !reused_ && !hides_gradients_) {
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
@@ -267,19 +268,23 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
 }
 
 PyObject* Specialization::run(const Leaves& leaves) {
-  ProgramRow& row = *leaves.row;
-  const MainFunction main = program_->main(runtime_, row);
+  if (!leaves.row->takes_long()) [[likely]]
+    return run_program(leaves);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
   c10::SmallVector<at::Tensor, 4> alive_inputs;
-  if (row.takes_long()) {
-    for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
-    for (size_t i = 0; i < bindings_.size(); ++i) alive_inputs.push_back(input(i, leaves));
-  }
-  ProgramCall call(*program_, row);
+  for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
+  for (size_t i = 0; i < bindings_.size(); ++i) alive_inputs.push_back(input(i, leaves));
+  return run_program(leaves);
+}
+
+PyObject* Specialization::run_program(const Leaves& leaves) {
+  const MainFunction main = program_->main(runtime_, *leaves.row);
+  ProgramCall call(*program_, *leaves.row);
   for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
-  const bool ok =
-      backward_ ? run_for_training(call, main, leaves) : run_for_inference(call, main, leaves);
+  const bool ok = only_runs_  ? call.run(main)
+                  : backward_ ? run_for_training(call, main, leaves)
+                              : run_for_inference(call, main, leaves);
   if (!ok) return nullptr;
   return output_.build(call.outputs(), leaves.data());
 }

@@ -75,6 +75,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     return bindings_[i].tensor(leaves);
   }
   bool is_reached_twice(const Leaves& leaves) const;
+  PyObject* run_program(const Leaves& leaves);
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -108,6 +109,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::shared_ptr<BackwardPlan> backward_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;
+  bool only_runs_;  // nothing is done around a call of the program
 };
 
 }  // namespace hostjit

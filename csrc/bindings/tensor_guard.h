@@ -17,46 +17,52 @@ class TensorGuard {
         dtype_(tensor.dtype()),
         device_(tensor.device()),
         requires_grad_(tensor.requires_grad()),
-        sizes_(tensor.sizes()),
-        strides_(tensor.strides()) {}
+        rank_(static_cast<size_t>(tensor.dim())),
+        extents_(tensor.sizes()) {
+    extents_.append(tensor.strides().begin(), tensor.strides().end());
+  }
 
   // Everything but sizes and strides.
   bool matches_of_any_size(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
-           impl->requires_grad() == requires_grad_ && !has_tangent(impl);
+           autograd_matches(impl);
   }
 
   bool matches(const at::Tensor& tensor) const {
-    const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
-           equal(impl->sizes(), sizes_) && equal(impl->strides(), strides_) &&
-           impl->requires_grad() == requires_grad_ && !has_tangent(impl);
+    return matches_of_any_size(tensor) && extents_match(tensor.unsafeGetTensorImpl());
   }
 
  private:
-  // Of forward-mode differentiation, which no program computes.
-  static bool has_tangent(const c10::TensorImpl* impl) {
-    const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(impl->autograd_meta());
-    return meta != nullptr && meta->fw_grad_ != nullptr;
+  // Needs a gradient or not, and has no tangent of forward-mode differentiation, which no program
+  // computes. As TensorImpl::requires_grad(), without its two calls where the tensor is no view.
+  bool autograd_matches(const c10::TensorImpl* impl) const {
+    using Meta = torch::autograd::AutogradMeta;
+    const auto* meta = static_cast<const Meta*>(impl->autograd_meta());
+    if (meta == nullptr) return !requires_grad_;
+    const bool requires_grad = meta->is_view_ ? meta->requires_grad() : meta->Meta::requires_grad();
+    return requires_grad == requires_grad_ && meta->fw_grad_ == nullptr;
   }
 
   // A loop in place: for a few numbers, the call of memcmp costs more than it compares.
-  static bool equal(at::IntArrayRef found, const c10::SmallVector<int64_t, 5>& expected) {
-    const size_t rank = expected.size();
-    if (found.size() != rank) return false;
-    for (size_t i = 0; i < rank; ++i) {
-      if (found.data()[i] != expected.data()[i]) return false;
+  [[gnu::always_inline]] bool extents_match(const c10::TensorImpl* impl) const {
+    const at::IntArrayRef sizes = impl->sizes();
+    if (sizes.size() != rank_) return false;
+    const int64_t* strides = impl->strides().data();
+    const int64_t* expected = extents_.data();
+    int64_t difference = 0;  // one branch for all: they hardly ever differ
+    for (size_t i = 0; i < rank_; ++i) {
+      difference |= (sizes.data()[i] ^ expected[i]) | (strides[i] ^ expected[rank_ + i]);
     }
-    return true;
+    return difference == 0;
   }
 
   c10::DispatchKeySet keys_;
   caffe2::TypeMeta dtype_;
   c10::Device device_;
   bool requires_grad_;
-  c10::SmallVector<int64_t, 5> sizes_;
-  c10::SmallVector<int64_t, 5> strides_;
+  size_t rank_;
+  c10::SmallVector<int64_t, 10> extents_;  // sizes, then strides
 };
 
 }  // namespace hostjit

@@ -46,6 +46,7 @@ class WatchList {
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
     uint64_t difference = 0;  // no branch per word: the loads overlap
+#pragma GCC unroll 8
     for (const Word& word : words_) difference |= *word.address ^ word.expected;
     for (const HalfWord& word : half_words_) difference |= *word.address ^ word.expected;
     if (difference != 0) [[unlikely]]

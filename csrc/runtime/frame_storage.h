@@ -64,6 +64,8 @@ struct FrameStorage : Frame {
     tensors[slot].reset();
     first_elements[slot] = nullptr;
   }
+  // A call left something in it: see ProgramState::settle.
+  bool is_unsettled() const { return kept || shared_arena || error || !ranges.empty(); }
   // RecordFunction must end in the reverse order of its begin.
   void close_ranges() {
     while (!ranges.empty()) ranges.pop_back();

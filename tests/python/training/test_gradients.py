@@ -250,6 +250,20 @@ def test_without_gradients_the_inference_program_runs(runtime: str) -> None:
     assert len(fast.specializations) == 2
 
 
+def test_a_view_that_needs_a_gradient_since_its_base_does(runtime: str) -> None:
+    compiled = hostjit.compile(lambda x: x * 2, runtime=runtime)
+    base = torch.zeros(4)
+    view = base[1:]
+    assert not compiled(view).requires_grad
+    weight = torch.ones(4, requires_grad=True)
+    base.add_(weight)
+    result = compiled(view)
+    assert result.requires_grad
+    result.sum().backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, torch.tensor([0.0, 2.0, 2.0, 2.0]))
+
+
 def test_results_with_gradients_are_not_reused() -> None:
     fast = hostjit.compile(torch.tanh, reuse_outputs=True)
     x, y = leaf(3), leaf(3)
