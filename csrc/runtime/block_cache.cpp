@@ -29,7 +29,7 @@ void BlockCache::SpinLock::lock() noexcept {
 
 std::pair<uint32_t, int64_t> BlockCache::class_of(size_t bytes) {
   constexpr size_t kSmallest = 64;
-  if (bytes <= kSmallest * kNumSmall) {
+  if (bytes <= kSmallest * kNumLinear) {
     const size_t index = (bytes - 1) / kSmallest;
     return {static_cast<uint32_t>(index), static_cast<int64_t>((index + 1) * kSmallest)};
   }
@@ -37,7 +37,7 @@ std::pair<uint32_t, int64_t> BlockCache::class_of(size_t bytes) {
       static_cast<unsigned>(std::bit_width(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
   const size_t step = size_t{1} << (power - 3);
   const size_t steps = (bytes - 1 - (size_t{1} << power)) / step;  // 0 to 7
-  const auto size_class = static_cast<uint32_t>(kNumSmall + 8 * (power - 10) + steps);
+  const auto size_class = static_cast<uint32_t>(kNumLinear + 8 * (power - 10) + steps);
   if (size_class >= kNumClasses) return {kNumClasses, static_cast<int64_t>(bytes)};
   return {size_class, static_cast<int64_t>((size_t{1} << power) + (steps + 1) * step)};
 }
@@ -83,7 +83,7 @@ BlockCache::Header* BlockCache::make_room(int64_t bytes) noexcept {
   return freed;
 }
 
-void* BlockCache::take(size_t bytes) {
+void* BlockCache::take_kept(size_t bytes) {
   const auto [size_class, class_bytes] = class_of(bytes);
   Header* block = nullptr;
   Header* unused = nullptr;
@@ -106,15 +106,15 @@ void* BlockCache::take(size_t bytes) {
       empty();  // what lies here may be what is missing
       memory = c10::alloc_cpu(total);
     }
-    block = new (memory) Header{nullptr, class_bytes, size_class, false};
+    block = new (memory) Header{nullptr, class_bytes, {}, {nullptr, size_class, false}};
   }
   return block + 1;
 }
 
-void BlockCache::give_back(void* memory) noexcept {
+void BlockCache::keep(void* memory) noexcept {
   Header* block = header_of(memory);
   Header* freed = nullptr;
-  if (block->size_class >= kNumClasses) {
+  if (block->tag.size_class >= kNumClasses) {
     c10::free_cpu(block);
     return;
   }
@@ -126,7 +126,7 @@ void BlockCache::give_back(void* memory) noexcept {
     } else {
       if (cached_bytes_ + block->bytes > limit_) [[unlikely]]
         freed = make_room(block->bytes);
-      SizeClass& into = classes_[block->size_class];
+      SizeClass& into = classes_[block->tag.size_class];
       block->next = into.first;
       into.first = block;
       ++into.count;
