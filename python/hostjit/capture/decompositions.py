@@ -22,6 +22,7 @@ from hostjit.capture.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capture.convolution import convolution
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.open_sizes import is_open, known, some, typical
+from hostjit.capture.overlap import refuse_overlapping_operands
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
 __all__ = ["Decompositions"]
@@ -44,6 +45,8 @@ class Decompositions(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            refuse_overlapping_operands(func, args, kwargs)
         decomposition = _TABLE.get(func) or _OF_DYNAMO.get(func.name())
         with self:
             # What a composite operator is made of may be in the table too.
@@ -51,6 +54,8 @@ class Decompositions(TorchDispatchMode):
         if result is NotImplemented:
             result = func(*args, **kwargs)
             correct = _STRIDED_OTHERWISE.get(func)
+            if correct is None and torch.Tag.pointwise in func.tags and _is_empty(result):
+                correct = _empty_as_eager
             if correct is None:
                 return result
             with self:
@@ -84,12 +89,38 @@ def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) ->
     x = args[0]
     if is_symbolic(view) or is_symbolic(x) or 1 not in view.shape:
         return view
-    with _disable_current_modes():
-        model = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-        strides = func(model, *args[1:], **kwargs).stride()
+    strides = _strides_on("meta", func, args, kwargs)
     if view.stride() == strides:
         return view
     return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
+
+
+def _empty_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    """A result without elements, with the strides that broadcasting gives it.
+
+    The kernels for the meta device don't know them, those for the CPU have nothing else to do.
+    """
+    strides = _strides_on("cpu", func, args, kwargs)
+    if result.stride() == strides:
+        return result
+    return aten.as_strided.default(result, result.shape, strides)
+
+
+def _is_empty(result: Any) -> bool:
+    return isinstance(result, Tensor) and not is_symbolic(result) and 0 in result.shape
+
+
+def _strides_on(device: str, func: Any, args: Sequence[Any], kwargs: Any) -> tuple[int, ...]:
+    """The strides of the result of an operator for operands like these on a device."""
+
+    def model(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+
+    with _disable_current_modes():
+        args, kwargs = tree_map(model, (args, kwargs))
+        return tuple(func(*args, **kwargs).stride())
 
 
 def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:

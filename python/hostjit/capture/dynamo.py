@@ -30,6 +30,7 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from hostjit.capture.attention import eager_attention_path
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.startup import lean_dynamo
+from hostjit.capture.tensor_methods import checked_tensor_methods
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
 
@@ -167,6 +168,7 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
         stack.enter_context(torch._dynamo.config.patch(settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(eager_attention_path())
+        stack.enter_context(checked_tensor_methods())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         if not _tracing_sets_modes_aside():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -182,6 +183,72 @@ def test_overlapping_inputs_that_are_written() -> None:
     with torch.no_grad():
         program = capture(lambda x, y: x + y, (base[:3], base[1:]))
     assert torch.equal(program.run(base[:3], base[1:]), base[:3] + base[1:])
+
+
+SHIFTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "a part onto its neighbour": lambda x: x[1:].copy_(x[:-1]),
+    "an operand shifted": lambda x: x[1:].add_(x[:-1]),
+    "a transpose": lambda x: torch.add(x, x.t(), out=x),
+    "an expanded tensor": lambda x: x[:1].expand(3, 3).add_(1),
+    "rows that overlap": lambda x: x.as_strided((2, 4), (1, 1)).add_(1),
+    "an operand as the result": lambda x: torch.mm(x, x, out=x),
+    "a row of the operand as the result": lambda x: torch.sum(x, 0, out=x[0]),
+    "two results in one": lambda x: torch.max(x, 0, out=(x[0], x.view(torch.int64)[0])),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_written_memory_that_is_read_elsewhere(name: str) -> None:
+    """Eager raises for some, and gives results of the order of its loops for the others."""
+    error = refused(SHIFTS[name], torch.arange(9, dtype=torch.float64).view(3, 3))
+    assert "writes to memory that it uses more than once" in error.what
+    assert error.where is not None
+
+    fast = hostjit.compile(SHIFTS[name])
+    outcomes = []
+    for function in (SHIFTS[name], fast):
+        x = torch.arange(9, dtype=torch.float64).view(3, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                outcomes.append(f"{function(x)} {x}")
+            except RuntimeError as raised:
+                outcomes.append(str(raised))
+    assert outcomes[0] == outcomes[1]
+
+
+APART: dict[str, Callable[[torch.Tensor], Any]] = {
+    "another row": lambda x: x[0].copy_(x[1]),
+    "other columns": lambda x: x[:, :2].mul_(x[:, 2:4]),
+    "every other column": lambda x: x[:, ::2].copy_(x[:, 1::2]),
+    "another corner": lambda x: x[:2, 2:].add_(x[2:, :2]),
+    "the same": lambda x: x[1:].mul_(x[1:]),
+    "the same as the result": lambda x: torch.add(x, x, out=x),
+    "an expanded operand": lambda x: x[1:].add_(x[:1].expand(3, 4)),
+    "nothing": lambda x: x[:0].copy_(x[:0]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_written_memory_that_is_not_read(name: str) -> None:
+    x, y = (torch.arange(16.0).view(4, 4) for _ in range(2))
+    with torch.no_grad():
+        program = capture(APART[name], (x,))
+    program.run(x)
+    APART[name](y)
+    assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("first", [2, [1.0], None])
+def test_methods_of_tensors_called_on_something_else(first: Any) -> None:
+    for method in (torch.Tensor.__rmul__, torch.Tensor.__add__, torch.Tensor.add):
+        for other in (torch.ones(3), 3, [2.0]):
+
+            def call(x: Any, method: Any = method) -> Any:
+                return method(first, x)
+
+            with pytest.raises(TypeError, match="doesn't apply to"):
+                hostjit.compile(call)(other)
 
 
 def test_metadata_changes_of_an_input() -> None:

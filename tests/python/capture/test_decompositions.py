@@ -202,6 +202,16 @@ def test_strides_of_single_elements_in_views() -> None:
     check(lambda x: torch.einsum("aij,ajk->aik", x, x + 1), torch.randn(1, 3, 3))
 
 
+def test_strides_of_results_without_elements() -> None:
+    scale = torch.ones(1)
+    for shape in [(0, 1), (3, 0, 1), (2, 0, 1, 3), (0, 3)]:
+        check(
+            lambda x: (x * scale, (x + scale).relu(), torch.where(x > scale, x, scale)),
+            torch.empty(shape),
+        )
+    check(lambda x: functional.rms_norm(x, (1,), scale), torch.empty(0, 1))
+
+
 def test_max_unpool_keeps_channels_last() -> None:
     x = torch.randn(1, 2, 4, 6).to(memory_format=torch.channels_last)
     small, places = functional.max_pool2d(x, 2, return_indices=True)
