@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--through", default="hostjit.compile", help="the subject to judge")
     parser.add_argument("--sample", action="store_true", help="what `make test` runs")
     parser.add_argument("--kind", help='"backward", "modules", "operators, forward", ...')
+    parser.add_argument("--part", help="float64, bool.backward, errors, ...")
     parser.add_argument(
         "--shard", default="1/1", metavar="I/N", help="every Nth entry, from the Ith"
     )
@@ -70,6 +71,8 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
     found = sample_cases(options.through) if options.sample else cases()
     if options.kind:
         found = [case for case in found if options.kind in case.kind]
+    if options.part:
+        found = [case for case in found if case.part == options.part]
     if options.only:
         found = [case for case in found if {case.entry, str(case)} & set(options.only)]
     index, _, count = options.shard.partition("/")

@@ -73,7 +73,8 @@ def compare(call: Call | Steps, subject: Subject) -> Finding:
         if kind:
             return Finding(kind, f"{name}: {difference}")
     eagerly = [message for message in said if message.startswith("hostjit:")]
-    return Finding(EAGERLY, eagerly[0]) if eagerly else Finding()
+    # What raises has nothing to compile.
+    return Finding(EAGERLY, eagerly[0]) if eagerly and expected.error is None else Finding()
 
 
 def _difference(found: Effects, expected: Effects, call: Call | Steps) -> tuple[str, str]:

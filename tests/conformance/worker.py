@@ -9,6 +9,7 @@ after the last. What a crash leaves is a "call" without an answer.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import sys
@@ -40,6 +41,8 @@ def main(through: str, limit: int | None) -> None:
 
     subject = subject_named(through)
     with operators_unwrapped():
+        # The databases are many objects, which every collection would go through.
+        gc.freeze()
         tell("ready")
         for line in sys.stdin:
             _run(Case.parse(line.strip()), subject, limit, tell)
