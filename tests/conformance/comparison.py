@@ -225,7 +225,7 @@ def _no_farther_from_exact(found: Effects, expected: Effects, call: Call) -> boo
         function = copy.deepcopy(function).double()
     args, kwargs = tree_map(_widened, (call.args, call.kwargs))
     wide = dataclasses.replace(call, function=function, args=args, kwargs=kwargs)
-    exact = effects(wide, called(function))
+    exact = effects(wide, called(function), given=tree_map(_widened, expected.given))
     if exact.error is not None:
         return False
     return all(

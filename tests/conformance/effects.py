@@ -19,12 +19,18 @@ __all__ = ["Effects", "called", "effects", "effects_of_steps"]
 
 @dataclasses.dataclass
 class Effects:
-    """A call's result or exception, its gradients, and its arguments as they are afterwards."""
+    """A call's result or exception, and its arguments as they are afterwards.
+
+    Attributes:
+        gradients: those of the arguments that want one.
+        given: the gradients of the results that they follow from.
+    """
 
     result: Any
     arguments: Any
     error: Exception | None
     gradients: list[torch.Tensor | None] = dataclasses.field(default_factory=list)
+    given: list[torch.Tensor] = dataclasses.field(default_factory=list)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -48,9 +54,15 @@ def called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def effects(
-    call: Call, function: Callable[..., Any], compiled: Callable[..., Any] | None = None
+    call: Call,
+    function: Callable[..., Any],
+    compiled: Callable[..., Any] | None = None,
+    given: Sequence[torch.Tensor] = (),
 ) -> Effects:
-    """Call `compiled`, which was made of `function`, or `function` itself."""
+    """Call `compiled`, which was made of `function`, or `function` itself.
+
+    `given` are the gradients of the results, random ones without it.
+    """
     args, kwargs = arguments = _copied((call.args, call.kwargs))
     if isinstance(function, torch.nn.Module):
         _restore(function, call.function)
@@ -62,10 +74,12 @@ def effects(
             if isinstance(function, torch.nn.Module):
                 arguments = (arguments, _state(function))
             if call.differentiate is not None:
-                gradients = _gradients(call.differentiate(result), arguments)
+                leaves = _differentiable(call.differentiate(result))
+                given = given or _random_like(leaves)
+                gradients = _gradients(leaves, arguments, given)
         except Exception as error:
             return Effects(None, arguments, error)
-    return Effects(result, arguments, None, gradients)
+    return Effects(result, arguments, None, gradients, list(given))
 
 
 def _restore(module: torch.nn.Module, original: torch.nn.Module) -> None:
@@ -81,9 +95,19 @@ def _state(module: torch.nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _gradients(leaves: Sequence[Any], arguments: Any) -> list[torch.Tensor | None]:
-    """Return the gradients of the arguments that want one, for random ones of the results."""
-    results = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+def _differentiable(leaves: Sequence[Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+
+
+def _random_like(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    seed_everything()
+    return [torch.randn_like(result) for result in results]
+
+
+def _gradients(
+    results: Sequence[torch.Tensor], arguments: Any, given: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Return the gradients of the arguments that want one, for given ones of the results."""
     wanted = [
         leaf
         for leaf in tree_flatten(arguments)[0]
@@ -91,8 +115,6 @@ def _gradients(leaves: Sequence[Any], arguments: Any) -> list[torch.Tensor | Non
     ]
     if not results or not wanted:
         return []
-    seed_everything()
-    given = [torch.randn_like(result) for result in results]
     return list(torch.autograd.grad(results, wanted, given, allow_unused=True))
 
 

@@ -16,7 +16,7 @@ __all__ = ["module_calls", "module_cases"]
 
 _PARTS = [
     *("float32", "float64", "bfloat16", "complex64"),
-    *(name + BACKWARD for name in ("float32", "float64", "complex64")),
+    *(name + BACKWARD for name in ("float32", "float64", "bfloat16", "complex64")),
 ]
 
 

@@ -28,7 +28,7 @@ _UNINITIALISED = frozenset(
 _TOLERANCE_TESTS = (None, "TestCommon", "TestInductorOpInfo", "TestDecomp")
 
 
-_DIFFERENTIABLE = ("float32", "float64", "complex64")
+_DIFFERENTIABLE = ("float32", "float64", "bfloat16", "complex64")
 
 
 def operator_cases() -> list[Case]:
