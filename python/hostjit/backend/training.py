@@ -18,6 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.options import Options
+from hostjit.capture.dropout import dropout_of_eager
 
 __all__ = ["compile_with_backward"]
 
@@ -39,7 +40,8 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
-        compiled: Callable[..., Any] = split(module, inputs)
+        with dropout_of_eager():
+            compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again
     except Exception as error:

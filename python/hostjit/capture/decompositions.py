@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map
 from hostjit.capture.attention import native_attention
 from hostjit.capture.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capture.convolution import convolution
+from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.overlap import refuse_overlapping_operands
@@ -261,13 +262,6 @@ def _lstm(
     return output, torch.stack(last_h), torch.stack(last_c)
 
 
-def _dropout(x: Tensor, p: float, train: bool) -> Any:
-    """Eager returns its operand where there is nothing to drop; PyTorch's decomposition a copy."""
-    if p == 0 or not train or known(x.numel() == 0):
-        return x
-    return aten.native_dropout.default(x, p, train)[0]
-
-
 def _resample(func: torch._ops.OpOverload) -> Callable[..., Any]:
     """Interpolation; PyTorch's decomposition rounds steps to half types that eager does not."""
 
@@ -301,7 +295,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **BACKWARD_DECOMPOSITIONS,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
-    aten.dropout.default: _dropout,
+    aten.dropout.default: dropout,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,

@@ -20,6 +20,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capture.dropout import dropout_of_eager
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.gradients import saved_tensor_hooks_set_aside
 
@@ -67,7 +68,7 @@ def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Joint
         partition_fn=recorder.partition,
         keep_inference_input_mutations=True,
     )
-    with static_tracing(inputs) as examples:
+    with static_tracing(inputs) as examples, dropout_of_eager():
         compiler(module, examples)
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")
