@@ -2,18 +2,25 @@
 """Derivatives as the pointwise operators and reductions that they are made of.
 
 As operators of their own they would be calls through PyTorch between the fused kernels of a
-backward pass. The formulas are those of `torch._decomp`.
+backward pass. The formulas are those of `torch._decomp`, or of eager's kernels where these round
+otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch._decomp.decompositions import Reduction
+
+from hostjit.capture.open_sizes import some
 
 __all__ = ["BACKWARD_DECOMPOSITIONS"]
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
 
 _NAMES = (
     *("elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "mish"),
@@ -39,7 +46,7 @@ def _find() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(gradient: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def apply(gradient: Tensor, *args: Any, **kwargs: Any) -> Any:
         if gradient.dtype not in _FLOATS:
             return NotImplemented
         return decomposition(gradient, *args, **kwargs)
@@ -47,4 +54,76 @@ def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-BACKWARD_DECOMPOSITIONS = _find()
+def _nll_loss(
+    gradient: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """At the class of each target, the gradient of its loss; the forward has checked targets."""
+    dim = min(x.dim() - 1, 1)
+    classes = [1] * x.dim()
+    classes[dim] = x.shape[dim]
+    if reduction == Reduction.NONE.value:
+        scale = -gradient.reshape(target.shape).unsqueeze(dim)
+    elif reduction == Reduction.MEAN.value:
+        scale = -(gradient / total_weight)
+    else:
+        scale = -gradient
+    if weight is not None:
+        scale = scale * weight.reshape(classes)
+    target = target.reshape(x.shape[:dim] + x.shape[dim + 1 :]).unsqueeze(dim)
+    number = torch.arange(x.shape[dim], dtype=target.dtype, device=x.device).reshape(classes)
+    return torch.where((target == number) & (target != ignore_index), scale, 0.0)
+
+
+def _batch_norm(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    save_mean: Tensor | None,
+    save_invstd: Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Any:
+    """By eager's formulas; with statistics that are given, nothing flows through them."""
+    tensors = (gradient, x, weight, running_mean, running_var, save_mean, save_invstd)
+    if any(tensor is not None and tensor.dtype != x.dtype for tensor in tensors):
+        return NotImplemented
+    if x.dtype not in _FLOATS or not some(x.shape):
+        return NotImplemented
+    channels = [1, x.shape[1], *[1] * (x.dim() - 2)]
+    others = [dim for dim in range(x.dim()) if dim != 1]
+    if train:
+        assert save_mean is not None and save_invstd is not None
+        mean, inverse = save_mean, save_invstd
+    else:
+        assert running_mean is not None and running_var is not None
+        mean, inverse = running_mean, 1 / torch.sqrt(running_var + eps)
+    distance = x - mean.reshape(channels)
+    total = gradient.sum(others)
+    product = (distance * gradient).sum(others)
+    scale = inverse if weight is None else inverse * weight
+    flow = gradient
+    if train:
+        count = x.numel() // x.shape[1]
+        slope = product * inverse * inverse / count
+        flow = flow - (total / count).reshape(channels) - distance * slope.reshape(channels)
+    results = (flow * scale.reshape(channels), product * inverse, total)
+    return tuple(
+        result if wanted else None for result, wanted in zip(results, output_mask, strict=True)
+    )
+
+
+BACKWARD_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    **_find(),
+    aten.native_batch_norm_backward.default: _batch_norm,
+    aten.nll_loss2d_backward.default: _nll_loss,
+    aten.nll_loss_backward.default: _nll_loss,
+}

@@ -190,18 +190,24 @@ def lower_pad(context: LoweringContext, node: Node) -> bool:
     return True
 
 
-@lowers("aten.slice_scatter.default", "aten.select_scatter.default")
+@lowers(
+    *("aten.slice_scatter.default", "aten.select_scatter.default"),
+    *("aten.slice_backward.default", "aten.select_backward.default"),
+)
 def lower_scatter(context: LoweringContext, node: Node) -> bool:
-    """A copy of `self`, then `src` over a part of it."""
+    """A copy of `self`, then `src` over a part of it; of gradients, zeros instead of `self`."""
     arguments = named_arguments(node)
-    base, source = arguments["self"], arguments["src"]
-    if not _all_plain([base, source, node]):
+    base, source = arguments.get("self"), arguments.get("src") or arguments["grad_output"]
+    if not _all_plain([source, node] if base is None else [base, source, node]):
         return False
     result = node.meta["val"]
     dim = arguments["dim"] % result.dim()
     extent = shape_of(result)[dim]
     first = arguments["index"] if "index" in arguments else arguments["start"] or 0
     start = _start(first, extent, is_index="index" in arguments)
+    filling = _fitting(0, result.dtype)
+    if base is None and filling is None:
+        return False
     if start is None or not isinstance(arguments.get("step", 1), int):
         return False
     value = context.allocate(node)
@@ -212,7 +218,10 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
         target.narrow(dim, start, 1)
     else:
         target.narrow(dim, start, origin.sizes[dim], arguments["step"])
-    _copy(context, _source(context, base), _Box(value, result))
+    if base is None:
+        context.create("fill", {"value": filling, "out": value})
+    else:
+        _copy(context, _source(context, base), _Box(value, result))
     _copy(context, origin, target)
     return True
 

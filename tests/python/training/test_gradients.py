@@ -300,30 +300,6 @@ def test_what_eager_refuses_in_the_backward_pass(runtime: str) -> None:
         y.sum().backward()
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        *(F.elu, F.gelu, F.hardsigmoid, F.hardswish, F.hardtanh, F.leaky_relu, F.logsigmoid),
-        *(F.mish, F.relu, F.silu, F.softplus, torch.sigmoid, torch.tanh),
-        lambda x: F.dropout(x, 0.3),
-        lambda x: F.layer_norm(x, (5,), x[0].detach(), x[1].detach()),
-        lambda x: F.softmax(x, 1),
-        lambda x: F.log_softmax(x, 0),
-        lambda x: F.mse_loss(x, x.detach() * 2),
-        lambda x: F.huber_loss(x, x.detach() * 2 + 1, reduction="sum"),
-        lambda x: F.smooth_l1_loss(x, x.detach() * 2 + 1, reduction="none"),
-        lambda x: F.binary_cross_entropy(x.sigmoid(), x.detach().sigmoid() / 2),
-    ],
-)
-def test_derivatives_are_kernels(function: Callable[..., Any]) -> None:
-    call = (leaf(4, 5),)
-    check(function, call, runtime="jit", compile=hostjit.compile)
-    fast = hostjit.compile(function)
-    fast(leaf(4, 5))
-    plan = fast.specializations[0].backward
-    assert plan is not None and "aten_call" not in plan.program.host_ir()
-
-
 def test_results_that_eager_conjugates_lazily_stay_lazy() -> None:
     x = leaf(8)
     fast = hostjit.compile(torch.fft.ihfft)
