@@ -7,7 +7,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
+from beside_eager import check
 from torch import Tensor, nn
 
 import hostjit
@@ -75,3 +77,26 @@ def test_batch_norm_learns_its_statistics(runtime: str) -> None:
         torch.testing.assert_close(ours.grad, eager.grad)
     modules[0].eval()
     torch.testing.assert_close(fast(x), modules[1].eval()(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.BatchNorm2d(3),
+        nn.BatchNorm2d(3, affine=False),
+        nn.BatchNorm2d(3, track_running_stats=False),
+        nn.InstanceNorm2d(3, affine=True),
+        nn.InstanceNorm2d(3, affine=True, track_running_stats=True),
+        nn.GroupNorm(3, 3),
+        nn.LayerNorm(5),
+    ],
+    ids=str,
+)
+def test_norms_of_half_precision_with_parameters_of_float32(
+    module: nn.Module, training: bool, dtype: torch.dtype, runtime: str
+) -> None:
+    call = (module.train(training), torch.randn(4, 3, 5, 5, dtype=dtype, requires_grad=True))
+    check(lambda module, x: module(x), call, runtime=runtime, compile=hostjit.compile)
+    check(lambda module, x: module(x), call, runtime=runtime)
