@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
-from torch._decomp.decompositions import Reduction
+from torch._decomp.decompositions import Reduction, pw_cast_for_opmath
 
 from hostjit.capture.open_sizes import some
 
@@ -23,9 +23,8 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 _NAMES = (
-    *("elu", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_sigmoid", "mish"),
-    *("sigmoid", "silu", "softplus", "tanh", "threshold"),
-    *("binary_cross_entropy", "huber_loss", "mse_loss", "smooth_l1_loss"),
+    *("gelu", "hardsigmoid", "leaky_relu", "log_sigmoid", "mish", "sigmoid", "silu", "softplus"),
+    *("tanh", "threshold", "binary_cross_entropy", "huber_loss", "mse_loss"),
     "native_dropout",
 )
 # Sums of them in half precision would be rounded in other places than the operators round.
@@ -52,6 +51,43 @@ def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
         return decomposition(gradient, *args, **kwargs)
 
     return apply
+
+
+# NaN takes the branch that it takes in eager's vectors; in PyTorch's decompositions, another.
+
+
+@pw_cast_for_opmath
+def _elu(
+    gradient: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor
+) -> Tensor:
+    slope = alpha * scale
+    if is_result:
+        negative = gradient * input_scale * (x + slope)
+    else:
+        negative = gradient * input_scale * slope * torch.exp(x * input_scale)
+    return torch.where(x > 0, gradient * scale, negative)
+
+
+@pw_cast_for_opmath
+def _hardswish(gradient: Tensor, x: Tensor) -> Tensor:
+    inside = torch.where(x >= 3, gradient, gradient * (x / 3 + 0.5))
+    return torch.where(x <= -3, 0.0, inside)
+
+
+@pw_cast_for_opmath
+def _hardtanh(gradient: Tensor, x: Tensor, low: float, high: float) -> Tensor:
+    return torch.where((x > low) & (x < high), gradient, 0.0)
+
+
+@pw_cast_for_opmath
+def _smooth_l1_loss(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
+    distance = x - target
+    if reduction == Reduction.MEAN.value:
+        gradient = gradient * (1.0 / x.numel())
+    outside = torch.where(distance < 0, -gradient, gradient)
+    return torch.where(distance.abs() >= beta, outside, gradient * distance / beta)
 
 
 def _nll_loss(
@@ -123,7 +159,11 @@ def _batch_norm(
 
 BACKWARD_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     **_find(),
+    aten.elu_backward.default: _elu,
+    aten.hardswish_backward.default: _hardswish,
+    aten.hardtanh_backward.default: _hardtanh,
     aten.native_batch_norm_backward.default: _batch_norm,
     aten.nll_loss2d_backward.default: _nll_loss,
     aten.nll_loss_backward.default: _nll_loss,
+    aten.smooth_l1_loss_backward.default: _smooth_l1_loss,
 }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,48 @@ def test_derivatives_are_kernels(function: Callable[..., Any]) -> None:
     for runtime in ("jit", "evaluator"):
         check(function, call, runtime=runtime, compile=hostjit.compile)
     assert calls_in_backward(function, *call) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(F.elu, F.selu, F.celu, F.hardsigmoid, F.hardswish, F.hardtanh, F.leaky_relu, F.relu),
+        *(F.logsigmoid, F.mish, F.relu6, F.silu, F.softplus, torch.sigmoid, torch.tanh),
+        lambda x: F.gelu(x, approximate="tanh"),
+        lambda x: F.smooth_l1_loss(x, torch.ones_like(x), reduction="none", beta=0.5),
+        lambda x: F.huber_loss(x, torch.ones_like(x), reduction="none"),
+        lambda x: F.mse_loss(x, torch.ones_like(x), reduction="none"),
+    ],
+)
+def test_derivatives_at_special_values(
+    function: Callable[..., Any], dtype: torch.dtype, runtime: str
+) -> None:
+    values = [
+        math.nan,
+        math.inf,
+        0.0,
+        1e-20,
+        0.5,
+        1.0,
+        1.5,
+        3.0,
+        6.0,
+        17.0,
+        21.0,
+        88.0,
+        89.0,
+        200.0,
+    ]
+    both = torch.tensor([*values, *(-value for value in values)], dtype=dtype)
+    # Whole vectors: where eager computes one by one, NaN may take another branch.
+    call = (both.repeat_interleave(64).requires_grad_(),)
+    fast = hostjit.compile(lambda x: function(x), runtime=runtime)
+    gradients = []
+    for run in (fast, function):
+        given = torch.full_like(both.repeat_interleave(64), 0.75)
+        gradients.append(torch.autograd.grad(run(*call), call, given)[0])
+    torch.testing.assert_close(*gradients, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
