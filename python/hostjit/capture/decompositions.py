@@ -24,6 +24,7 @@ from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.overlap import refuse_overlapping_operands
+from hostjit.capture.result_types import refuse_other_result_types
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
 __all__ = ["Decompositions"]
@@ -48,6 +49,7 @@ class Decompositions(TorchDispatchMode):
         kwargs = kwargs or {}
         if func._schema.is_mutable:
             refuse_overlapping_operands(func, args, kwargs)
+            refuse_other_result_types(func, args, kwargs)
         decomposition = _TABLE.get(func) or _OF_DYNAMO.get(func.name())
         with self:
             # What a composite operator is made of may be in the table too.

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections where the fake result of an operator has another dtype than the real one."""
+"""Where the dtype of a result is another in a trace than in eager mode: corrected, or refused."""
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+from torch.utils._pytree import tree_leaves
 
-__all__ = ["correct_result_types"]
+from hostjit.capture.errors import CaptureError, CaptureFailure
+
+__all__ = ["correct_result_types", "refuse_other_result_types"]
 
 aten = torch.ops.aten
 
@@ -59,3 +65,49 @@ def _give(node: torch.fx.Node, value: torch.Tensor) -> None:
     for user in node.users:
         if user.target is aten.detach.default:
             _give(user, value)
+
+
+def refuse_other_result_types(
+    func: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise CaptureError where an operand `out` has another dtype than the result it is for.
+
+    Eager raises, computes in the dtype of `out`, or converts: each operator does what it likes. A
+    functional trace always converts.
+    """
+    if torch.Tag.out not in func.tags:
+        return
+    functional = _without_out(func)
+    if functional is None:  # it makes a tensor of the dtype of `out`
+        return
+    names = [argument.name for argument in func._schema.arguments if argument.is_out]
+    given = [x for name in names for x in tree_leaves(kwargs.get(name))]
+    others = {name: value for name, value in kwargs.items() if name not in names}
+    with disable_proxy_modes_tracing():
+        made = tree_leaves(functional(*args, **others))
+    expected, found = ([x.dtype for x in tensors] for tensors in (made, given))
+    if expected != found:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            f"{func} has results of {_names(expected)}, and is given {_names(found)} for them",
+            hint="give it tensors of these types, and convert afterwards",
+        )
+
+
+@functools.cache
+def _without_out(func: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """Return the overload that takes the other arguments and makes its results itself."""
+
+    def signature(schema: Any) -> list[tuple[str, str]]:
+        return [(x.name, str(x.type)) for x in schema.arguments if not x.is_out]
+
+    packet = func.overloadpacket
+    for overload in (getattr(packet, name) for name in packet.overloads()):
+        schema = overload._schema
+        if not schema.is_mutable and signature(schema) == signature(func._schema):
+            return overload
+    return None
+
+
+def _names(dtypes: Sequence[torch.dtype]) -> str:
+    return " and ".join(str(dtype) for dtype in dtypes)

@@ -217,6 +217,32 @@ def test_written_memory_that_is_read_elsewhere(name: str) -> None:
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize(
+    ("function", "dtypes"),
+    [
+        (torch.sum, [torch.float64]),  # eager adds in float64
+        (torch.add, [torch.float64]),  # eager converts
+        (torch.complex, [torch.complex128]),  # eager raises, as for the others
+        (torch.multinomial, [torch.float32]),
+        (torch.aminmax, [torch.float64, torch.float64]),
+        (torch.sort, [torch.float32, torch.int32]),
+    ],
+)
+def test_results_given_with_another_dtype(
+    function: Callable[..., Any], dtypes: list[torch.dtype]
+) -> None:
+    operands = [torch.rand(3)] * (2 if function in (torch.add, torch.complex) else 1)
+    options: dict[str, Any] = {"num_samples": 2} if function is torch.multinomial else {}
+    options |= {"dim": 0} if function in (torch.sum, torch.aminmax) else {}
+
+    def call(*out: torch.Tensor) -> Any:
+        return function(*operands, **options, out=out if len(out) > 1 else out[0])
+
+    shape = () if options.get("dim") == 0 else (2,) if function is torch.multinomial else (3,)
+    error = refused(call, *(torch.empty(shape, dtype=dtype) for dtype in dtypes))
+    assert "is given" in error.what
+
+
 APART: dict[str, Callable[[torch.Tensor], Any]] = {
     "another row": lambda x: x[0].copy_(x[1]),
     "other columns": lambda x: x[:, :2].mul_(x[:, 2:4]),
