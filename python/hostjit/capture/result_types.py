@@ -102,7 +102,8 @@ def _without_out(func: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
         return [(x.name, str(x.type)) for x in schema.arguments if not x.is_out]
 
     packet = func.overloadpacket
-    for overload in (getattr(packet, name) for name in packet.overloads()):
+    overloads: list[torch._ops.OpOverload] = [getattr(packet, x) for x in packet.overloads()]
+    for overload in overloads:
         schema = overload._schema
         if not schema.is_mutable and signature(schema) == signature(func._schema):
             return overload
