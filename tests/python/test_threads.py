@@ -57,6 +57,23 @@ def test_broadcast_columns_are_split_too() -> None:
     torch.testing.assert_close(fast(x, y), gate(x, y))
 
 
+@pytest.mark.parametrize("shape", [(515, 1027), (1027, 130), (3, 301, 517)])
+def test_tiles_that_overlap_are_shared(shape: tuple[int, ...]) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x.mT) * y + y
+
+    torch.manual_seed(0)
+    x, y = torch.randn(shape), torch.randn(*shape[:-2], shape[-1], shape[-2])
+    fast = hostjit.compile(f)
+    torch.set_num_threads(1)
+    expected = fast(x, y)
+    torch.testing.assert_close(expected, f(x, y))
+    assert "grid=" in fast.host_ir()
+    for num_threads in (2, 3, 7):
+        torch.set_num_threads(num_threads)
+        assert torch.equal(fast(x, y), expected)
+
+
 @pytest.mark.parametrize(
     ("target", "shape"), [(gate, (1 << 16,)), (torch.mm, (200, 200))], ids=["kernel", "product"]
 )

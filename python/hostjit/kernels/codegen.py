@@ -11,9 +11,10 @@ from hostjit.kernels.body import Body
 from hostjit.kernels.bounds_search import define_search
 from hostjit.kernels.checks import Checks
 from hostjit.kernels.expression import Bounded, Load, PointwiseKernel
-from hostjit.kernels.iteration import extent, split_dimension
+from hostjit.kernels.iteration import extent
 from hostjit.kernels.operation import Emitter
-from hostjit.kernels.point_writer import loops, write_points
+from hostjit.kernels.point_space import point_space
+from hostjit.kernels.point_writer import write_points
 from hostjit.kernels.row_space import row_space
 from hostjit.kernels.row_writer import write_rows
 from hostjit.kernels.size_values import SizeValues
@@ -31,10 +32,10 @@ def num_items(kernel: PointwiseKernel) -> Size:
     Example: num_items(kernel) == 512 for a kernel over (512, 64) that broadcasts along the rows
     """
     if kernel.has_rows:
-        space = row_space(kernel)
-        return 1 if space.split is None else space.outer[space.split]
-    shape, _ = loops(kernel)
-    return shape[split_dimension(shape)] if shape else 1
+        rows = row_space(kernel)
+        return 1 if rows.split is None else rows.outer[rows.split]
+    points = point_space(kernel)
+    return 1 if points.split is None else points.sizes[points.split]
 
 
 def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:

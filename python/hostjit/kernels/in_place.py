@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hostjit.kernels.expression import Load, PointwiseKernel, Store
 from hostjit.kernels.iteration import Strides
+from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size
 
 __all__ = ["in_place_pairs"]
@@ -16,11 +17,14 @@ def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
     Those that every point reads and writes at the same place: the values of a point are computed
     before its stores, and no other point comes there. A kernel with rows has none, as it may read
     a row again after it has written to it; nor has one with indices, which it takes from anywhere
-    and looks at again when one is wrong.
+    and looks at again when one is wrong, nor one whose tiles overlap, which computes points again.
 
     Example: in_place_pairs(kernel) == [(0, 0)] for out[i] = tanh(in[i]) + row[i % 8]
     """
     if kernel.has_rows or kernel.errors():
+        return []
+    tile = point_space(kernel).tile
+    if tile and tile.overlaps:
         return []
     read = _places(kernel, [value for value in kernel.values if isinstance(value, Load)])
     written = _places(kernel, list(kernel.stores))

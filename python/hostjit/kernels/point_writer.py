@@ -11,26 +11,16 @@ from hostjit.kernels.body import Body
 from hostjit.kernels.checks import makes_index, moved_by
 from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
-from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store, operands_of
-from hostjit.kernels.iteration import Strides, simplify, split_dimension, tile, turned_side
+from hostjit.kernels.expression import Index, Load, Store, operands_of
 from hostjit.kernels.loop_hints import keep_rolled
 from hostjit.kernels.operation import Value
+from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.kernels.transposed_tile import TransposedTile
 
-__all__ = ["loops", "write_points"]
+__all__ = ["write_points"]
 
 _INDEX = ir.IntType(64)
-
-
-def accesses(kernel: PointwiseKernel) -> list[Store | Load | Index]:
-    """What moves with the point: the stores, then the loads and index values in order."""
-    return [*kernel.stores, *(v for v in kernel.values if isinstance(v, Load | Index))]
-
-
-def loops(kernel: PointwiseKernel) -> tuple[Strides, list[Strides]]:
-    """The loops over a kernel's points, and for each access its stride in each."""
-    return tile(*simplify(kernel.shape, [access.strides for access in accesses(kernel)]))
 
 
 def write_points(body: Body) -> None:
@@ -50,11 +40,11 @@ class _PointWriter:
         self.kernel = kernel = body.kernel
         self.builder = body.emitter.builder
         self.sizes = body.sizes
-        self.accesses = accesses(kernel)
-        self.shape, self.strides = loops(kernel)
+        self.space = space = point_space(kernel)
+        self.accesses, self.shape, self.strides = space.accesses, space.sizes, list(space.strides)
         self.bounds = [(ir.Constant(_INDEX, 0), self.sizes.value(n)) for n in self.shape]
-        if body.items and self.shape:
-            self.bounds[split_dimension(self.shape)] = body.items
+        if body.items and space.split is not None:
+            self.bounds[space.split] = body.items
         reads = (n for n, v in enumerate(kernel.values) if isinstance(v, Load | Index))
         self.place = {read: len(kernel.stores) + n for n, read in enumerate(reads)}
         self.makes_index = makes_index(kernel)
@@ -112,6 +102,7 @@ class _PointWriter:
 
     def _step(self, depth: int, counter: Any, cursors: list[Any]) -> list[Any]:
         """The cursors at `counter` along dimension `depth`."""
+        counter = self._position(depth, counter)
         moved: list[Any] = []
         scaled: dict[Size, Any] = {1: counter}
         for access, strides, cursor in zip(self.accesses, self.strides, cursors, strict=True):
@@ -128,17 +119,29 @@ class _PointWriter:
                 moved.append(self._advance(cursor, scaled[stride], access.dtype))
         return moved
 
+    def _position(self, depth: int, counter: Any) -> Any:
+        """Where the point, or the tile, that a loop has counted to is along its dimension."""
+        tile = self.space.tile
+        place = depth - (len(self.shape) - 4)
+        if tile is None or place not in (0, 1):
+            return counter
+        side, size = ((tile.height, tile.tall), (tile.width, tile.wide))[place]
+        position = self.builder.mul(counter, ir.Constant(_INDEX, side), flags=("nuw", "nsw"))
+        if size % side == 0:
+            return position
+        last = ir.Constant(_INDEX, size - side)
+        return self.builder.select(self.builder.icmp_unsigned("<", position, last), position, last)
+
     def _tiles(self) -> dict[int, TransposedTile]:
         """Tiles of the accesses that are turned before the last two loops visit them."""
-        is_split = self.body.items and split_dimension(self.shape) >= len(self.shape) - 2
-        if is_split or any(operand.may_alias for operand in self.kernel.outputs):
+        tile = self.space.tile
+        if tile is None or any(operand.may_alias for operand in self.kernel.outputs):
             return {}
-        tiles = {}
-        for place, access in enumerate(self.accesses):
-            side = turned_side(self.shape, self.strides[place])
-            if side and isinstance(access, Load) and not access.terms:
-                tiles[place] = TransposedTile(self.builder, access.dtype, side)
-        return tiles
+        return {
+            place: TransposedTile(self.builder, access.dtype, tile.height, tile.width)
+            for place, access in enumerate(self.accesses)
+            if isinstance(access, Load) and self.space.is_turned(place)
+        }
 
     def _with_tiles(self, cursors: list[Any]) -> list[Any]:
         """Fill the tiles; from here on the last two loops walk them."""
@@ -149,7 +152,7 @@ class _PointWriter:
             assert isinstance(step, int)  # or it is not turned
             tile_.load(cursors[place], step)
             cursors[place] = tile_.memory
-            self.strides[place] = (*strides[:-2], tile_.side, 1)
+            self.strides[place] = (*strides[:-2], tile_.width, 1)
         return cursors
 
     def _depths(self) -> list[int]:

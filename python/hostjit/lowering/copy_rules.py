@@ -12,7 +12,7 @@ from torch.fx import Node
 
 from hostjit import _C
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
-from hostjit.kernels.iteration import simplify, tile, turned_side
+from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.launches import content_digest, launch
@@ -69,14 +69,14 @@ def _turning_kernel(source: _Box, target: _Box) -> PointwiseKernel | None:
         0 if size == 1 else stride
         for size, stride in zip(source.sizes, source.strides, strict=True)
     )
-    sizes, walked = tuple(target.sizes), [tuple(target.strides), strides]
-    shape, (_, read) = tile(*simplify(sizes, walked))
-    if dtype is None or turned_side(shape, read) is None:
+    if dtype is None:
         return None
-    builder = KernelBuilder("", sizes)
+    builder = KernelBuilder("", tuple(target.sizes))
     value = builder.load(builder.input(dtype), strides)
-    builder.store(builder.output(dtype), value, walked[0])
+    builder.store(builder.output(dtype), value, tuple(target.strides))
     kernel = builder.build()
+    if not point_space(kernel).is_turned(1):
+        return None
     return replace(kernel, name=f"copy_{content_digest(kernel)}")
 
 

@@ -57,3 +57,12 @@ def test_not_backwards() -> None:
     b = KernelBuilder("k", (8,))
     b.store(b.output(F32), b.load(b.input(F32), (-1,), 7), (1,))
     assert in_place_pairs(b.build()) == []
+
+
+def test_not_where_tiles_overlap() -> None:
+    for side, pairs in ((64, [(0, 0)]), (65, [])):
+        b = KernelBuilder("k", (side, side))
+        x, across, out = b.input(F32), b.input(F32), b.output(F32)
+        total = b.apply("add", b.load(x, (side, 1)), b.load(across, (1, side)))
+        b.store(out, total, (side, 1))
+        assert in_place_pairs(b.build()) == pairs

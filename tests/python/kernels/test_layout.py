@@ -8,7 +8,8 @@ import torch
 from mcjit import TORCH_DTYPES, CompiledKernel, host_features, optimised
 
 from hostjit.kernels import DType, KernelBuilder, llvm_ir
-from hostjit.kernels.iteration import simplify, tile, turned_side
+from hostjit.kernels.iteration import simplify
+from hostjit.kernels.point_space import PointSpace, Tile, point_space
 
 F32 = DType.F32
 
@@ -127,29 +128,58 @@ def test_simplify() -> None:
     assert simplify((1, 1), [(1, 1)]) == ((), [()])
 
 
-def test_tile() -> None:
-    near = ((8, 512), [(512, 1), (1, 8)])
-    assert tile(*near) == near
-    shape, (written, read) = tile((32, 500), [(500, 1), (1, 32)])
-    assert shape == (8, 125, 4, 4)
-    assert turned_side(shape, read) == 4
-    assert turned_side(shape, written) is None
-    shape, (written, read) = tile((512, 32), [(32, 1), (1, 512)])
-    assert shape == (64, 4, 8, 8)
-    assert turned_side(shape, read) == 8
-    assert (written, read) == ((256, 8, 32, 1), (8, 4096, 1, 512))
-    # Other dimensions stay outside; sides divide the sizes; a whole side is one loop.
-    shape, (written, read) = tile((6, 5, 300), [(1500, 300, 1), (1, 6, 1800)])
-    assert shape == (5, 50, 6, 6)
-    assert (written, read) == ((300, 6, 1500, 1), (6, 10800, 1, 1800))
-    no_side = ((512, 31), [(31, 1), (1, 512)])
-    assert tile(*no_side) == no_side
-    of_six = ((60, 30), [(30, 1), (1, 60)])
-    assert tile(*of_six) == of_six
-    assert tile((), [()]) == ((), [()])
+def transpose(tall: int, wide: int, dtype: DType = F32, *, may_alias: bool = False) -> PointSpace:
+    """The loops of a copy of a matrix by columns, [tall, wide]."""
+    builder = KernelBuilder("kernel", (tall, wide))
+    value = builder.load(builder.input(dtype), (1, tall))
+    builder.store(builder.output(dtype, may_alias=may_alias), value, (wide, 1))
+    return point_space(builder.build())
 
 
-@pytest.mark.parametrize("shape", [(256, 512), (300, 262), (8, 1000), (260, 31), (20, 36), (16, 8)])
+def test_what_lies_across_is_visited_in_tiles() -> None:
+    space = transpose(512, 32)
+    assert space.tile == Tile(16, 8, 512, 32)
+    assert space.sizes == (32, 4, 16, 8)
+    assert space.strides == ((32, 1, 32, 1), (1, 512, 1, 512))
+    assert [space.is_turned(place) for place in (0, 1)] == [False, True]
+    assert not space.tile.overlaps
+    # Neighbours that are near need none.
+    assert transpose(8, 512).tile is None
+    assert transpose(8, 512).sizes == (8, 512)
+    # A line of the cache is as wide as it is high where rows are a page apart.
+    assert transpose(512, 1024).tile == Tile(16, 16, 512, 1024)
+    assert transpose(512, 4096, DType.U8).tile == Tile(64, 64, 512, 4096)
+    assert transpose(512, 512, DType.BF16).tile == Tile(32, 16, 512, 512)
+
+
+def test_tiles_overlap_where_sides_divide_nothing() -> None:
+    space = transpose(1023, 70)
+    assert space.tile == Tile(16, 8, 1023, 70)
+    assert space.sizes == (64, 9, 16, 8)
+    assert space.tile.overlaps
+    # Not so much that it costs more than it gains.
+    assert transpose(34, 20).tile == Tile(4, 4, 34, 20)
+    assert transpose(17, 9).tile == Tile(4, 4, 17, 9)
+    assert transpose(300, 3).tile is None
+    # Where a point may be written over what it is made of, it is visited once.
+    assert transpose(1023, 64, may_alias=True).tile is None
+    assert transpose(1020, 60, may_alias=True).tile == Tile(4, 4, 1020, 60)
+
+
+def test_other_dimensions_stay_outside_of_tiles() -> None:
+    builder = KernelBuilder("kernel", (6, 5, 300))
+    value = builder.load(builder.input(F32), (1, 6, 1800))
+    builder.store(builder.output(F32), value, (1500, 300, 1))
+    space = point_space(builder.build())
+    assert space.sizes == (5, 2, 38, 4, 8)
+    assert space.strides == ((300, 1500, 1, 1500, 1), (6, 1, 1800, 1, 1800))
+    assert space.split == 2
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(256, 512), (300, 262), (8, 1000), (260, 31), (20, 36), (16, 8), (67, 130), (5, 17), (33, 4)],
+)
 def test_transposes(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     x = torch.randn(shape)
@@ -159,7 +189,7 @@ def test_transposes(shape: tuple[int, int]) -> None:
     add(wide.permute(2, 0, 1), wide.permute(2, 0, 1) + 1, torch.empty(shape[1], 3, shape[0]))
 
 
-@pytest.mark.parametrize("shape", [(16, 24), (12, 20)])
+@pytest.mark.parametrize("shape", [(16, 24), (12, 20), (64, 65), (131, 77), (17, 19)])
 @pytest.mark.parametrize("dtype", list(DType))
 def test_turned_tiles(dtype: DType, shape: tuple[int, int]) -> None:
     rows, columns = shape

@@ -13,7 +13,7 @@ import torch
 from mcjit import CompiledKernel
 
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel, num_items
-from hostjit.kernels.point_writer import loops
+from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, Symbol, as_size
 
 F32 = DType.F32
@@ -76,7 +76,8 @@ def test_what_lies_side_by_side_is_one_loop() -> None:
     x = builder.load(builder.input(F32), (n * 768, 768, 1))
     builder.store(builder.output(F32), builder.apply("relu", x), (n * 768, 768, 1))
     kernel = builder.build()
-    assert loops(kernel) == ((m * n * 768,), [(1,), (1,)])
+    space = point_space(kernel)
+    assert (space.sizes, space.strides) == ((m * n * 768,), ((1,), (1,)))
     assert num_items(kernel) == 768 * m * n
     x = torch.randn(3, 5, 768)
     found = torch.empty_like(x)
