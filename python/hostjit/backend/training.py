@@ -18,7 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.options import Options
-from hostjit.capture.dropout import dropout_of_eager
+from hostjit.capture.gradient_composites import composites_with_gradients
 
 __all__ = ["compile_with_backward"]
 
@@ -40,7 +40,7 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
-        with dropout_of_eager():
+        with composites_with_gradients():
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again

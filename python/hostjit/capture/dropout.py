@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from hostjit.capture.open_sizes import known
 
-__all__ = ["dropout", "dropout_of_eager"]
+__all__ = ["dropout"]
 
 aten = torch.ops.aten
 
@@ -21,17 +19,3 @@ def dropout(x: torch.Tensor, p: float, train: bool) -> Any:
     if p == 0 or not train or known(x.numel() == 0):
         return x
     return aten.native_dropout.default(x, p, train)[0]
-
-
-@contextlib.contextmanager
-def dropout_of_eager() -> Iterator[None]:
-    """Let what is traced with gradients call `dropout`."""
-    operator, key = aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
-    theirs = operator.py_kernels[key]
-    operator.py_kernels[key] = dropout
-    operator._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        operator.py_kernels[key] = theirs
-        operator._dispatch_cache.clear()

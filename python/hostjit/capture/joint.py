@@ -20,8 +20,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hostjit.capture.dropout import dropout_of_eager
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.gradients import saved_tensor_hooks_set_aside
 
 __all__ = ["CannotSplitError", "JointGraphs", "split", "static_tracing"]
@@ -68,7 +68,7 @@ def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Joint
         partition_fn=recorder.partition,
         keep_inference_input_mutations=True,
     )
-    with static_tracing(inputs) as examples, dropout_of_eager():
+    with static_tracing(inputs) as examples, composites_with_gradients():
         compiler(module, examples)
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")

@@ -48,6 +48,9 @@ MODULES = [
     (nn.RMSNorm(6), leaf(3, 6)),
     (Attention(), leaf(2, 3, 8)),
     (Recurrent(), leaf(2, 3, 4)),
+    (Recurrent(), torch.randn(2, 3, 4)),
+    (nn.LSTM(4, 5, num_layers=2, bidirectional=True), torch.randn(3, 2, 4)),
+    (nn.GRU(4, 5), torch.randn(3, 2, 4)),
     (nn.MaxPool2d(2), leaf(1, 2, 6, 6)),
 ]
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composite operators that PyTorch decomposes for inference, traced with gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._decomp import decompositions
+
+from hostjit.capture.dropout import dropout
+
+__all__ = ["composites_with_gradients"]
+
+
+@contextlib.contextmanager
+def composites_with_gradients() -> Iterator[None]:
+    """Trace dropout without copies, and LSTMs so that their parameters get gradients."""
+    operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
+    their_dropout = operator.py_kernels[key]
+    their_choice = decompositions.select_one_layer_lstm_function
+    operator.py_kernels[key] = dropout
+    operator._dispatch_cache.clear()
+    decompositions.select_one_layer_lstm_function = _unrolled
+    try:
+        yield
+    finally:
+        decompositions.select_one_layer_lstm_function = their_choice
+        operator.py_kernels[key] = their_dropout
+        operator._dispatch_cache.clear()
+
+
+def _unrolled(*_: Any) -> Callable[..., Any]:
+    """Choose step by step, where PyTorch has a layer of oneDNN, for inference if it looks so."""
+    layer: Callable[..., Any] = decompositions.one_layer_lstm
+    return layer
