@@ -154,7 +154,10 @@ def moments(context: ReductionContext, x: int) -> tuple[int, int]:
 
 
 def _variance(context: ReductionContext) -> tuple[int, int]:
-    x = context.first_operand(context.result_dtypes()[0])
+    """In double, as eager: squares of large distances overflow float, those of small ones vanish."""
+    x = context.first_operand()
+    if context.builder.dtype(x) is not DType.F64:
+        x = context.builder.cast(x, DType.F64)
     center, squares = moments(context, x)
     correction = 1 if context.argument("correction") is None else context.number("correction")
     if isinstance(context.count, int):
