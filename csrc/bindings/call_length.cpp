@@ -49,6 +49,9 @@ bool op_takes_long(const Op& op) {
   if (const auto* product = op.get_if<Matmul>()) return is_long_product(product->lhs, product->out);
   if (const auto* product = op.get_if<Bmm>()) return is_long_product(product->lhs, product->out);
   if (const auto* product = op.get_if<Addmm>()) return is_long_product(product->lhs, product->out);
+  if (const auto* product = op.get_if<Baddbmm>()) {
+    return is_long_product(product->lhs, product->out);
+  }
   if (const auto* product = op.get_if<Linear>()) {
     return is_long_product(product->input, product->out);
   }

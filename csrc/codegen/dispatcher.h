@@ -57,6 +57,7 @@ class Dispatcher {
   void emit(const Linear& op);
   void emit(const Bmm& op);
   void emit(const Addmm& op);
+  void emit(const Baddbmm& op);
   // aten.cpp
   void emit(const AtenCall& op);
   // control.cpp
@@ -159,6 +160,8 @@ class Dispatcher {
   // ATen.
   template <class ProductOp>
   void emit_product_of(const ProductOp& op, const std::function<void()>& aten);
+  template <class SumOp>
+  void emit_sum(const SumOp& op, Extern library);
   void emit_product(const Product& product, const std::function<void()>& aten);
   void emit_addend(const Product& product);
   // open_products.cpp

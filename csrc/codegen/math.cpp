@@ -35,15 +35,20 @@ void Dispatcher::emit(const Bmm& op) {
   emit_product_of(op, aten);
 }
 
-void Dispatcher::emit(const Addmm& op) {
+template <class SumOp>
+void Dispatcher::emit_sum(const SumOp& op, Extern library) {
   const auto aten = [&] {
     llvm::Type* f64 = builder_.getDoubleTy();
-    call_fallible(Extern::hostjit_addmm, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
-                                          llvm::ConstantFP::get(f64, op.beta),
-                                          llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
+    call_fallible(library, {frame_, header(op.bias), header(op.lhs), header(op.rhs),
+                            llvm::ConstantFP::get(f64, op.beta),
+                            llvm::ConstantFP::get(f64, op.alpha), header(op.out)});
   };
   emit_product_of(op, aten);
 }
+
+void Dispatcher::emit(const Addmm& op) { emit_sum(op, Extern::hostjit_addmm); }
+
+void Dispatcher::emit(const Baddbmm& op) { emit_sum(op, Extern::hostjit_baddbmm); }
 
 void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
@@ -63,7 +68,8 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
       const auto matrix = [&](llvm::Value* base, const MatrixView& view) {
         return element_address(builder_, base, {batch}, {view.batch_stride}, bytes);
       };
-      emit(matrix(lhs, product.lhs), matrix(rhs, product.rhs), matrix(out, product.out));
+      emit(matrix(lhs, product.lhs), matrix(rhs, product.rhs), matrix(out, product.out),
+           product.addend ? matrix(addend, *product.addend) : addend);
     });
   };
   announce_write(product.out.value);
@@ -74,14 +80,15 @@ void Dispatcher::emit_product(const Product& product, const std::function<void()
                                 integer(shared->blocks.grain));
     }
     llvm::Function* kernel = products_.get(product);
-    return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c) {
-      builder_.CreateCall(kernel, {a, b, c, addend});
+    return for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c, llvm::Value* d) {
+      builder_.CreateCall(kernel, {a, b, c, d});
     });
   }
   emit_addend(product);
   if (product.k == 0) return;
-  for_each_matrix(
-      [&](llvm::Value* a, llvm::Value* b, llvm::Value* c) { emit_blas(product, a, b, c); });
+  for_each_matrix([&](llvm::Value* a, llvm::Value* b, llvm::Value* c, llvm::Value* /*addend*/) {
+    emit_blas(product, a, b, c);
+  });
 }
 
 // BLAS adds to what out holds: it gets the addend first, or zeros when BLAS would do nothing.

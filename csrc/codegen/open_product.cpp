@@ -100,6 +100,15 @@ std::optional<OpenProduct> describe_operands(const Operands& operands, bool tran
   return result;
 }
 
+std::optional<OpenProduct> describe_sum(const auto& op, const StoragePlan& storage) {
+  auto result = describe_operands({op.lhs, op.rhs, op.out, op.beta == 0.0 ? nullptr : op.bias},
+                                  /*transpose_rhs=*/false, storage);
+  if (!result) return result;
+  result->product.alpha = op.alpha;
+  result->product.beta = op.beta;
+  return result;
+}
+
 }  // namespace
 
 std::optional<OpenProduct> describe_open(const Matmul& op, const StoragePlan& storage) {
@@ -107,12 +116,7 @@ std::optional<OpenProduct> describe_open(const Matmul& op, const StoragePlan& st
 }
 
 std::optional<OpenProduct> describe_open(const Addmm& op, const StoragePlan& storage) {
-  auto result = describe_operands({op.lhs, op.rhs, op.out, op.beta == 0.0 ? nullptr : op.bias},
-                                  /*transpose_rhs=*/false, storage);
-  if (!result) return result;
-  result->product.alpha = op.alpha;
-  result->product.beta = op.beta;
-  return result;
+  return describe_sum(op, storage);
 }
 
 std::optional<OpenProduct> describe_open(const Linear& op, const StoragePlan& storage) {
@@ -131,6 +135,12 @@ std::optional<OpenProduct> describe_open(const Linear& op, const StoragePlan& st
 
 std::optional<OpenProduct> describe_open(const Bmm& op, const StoragePlan& storage) {
   auto result = describe_operands({op.lhs, op.rhs, op.out}, /*transpose_rhs=*/false, storage);
+  if (result) result->rows_are_collapsed = false;
+  return result;
+}
+
+std::optional<OpenProduct> describe_open(const Baddbmm& op, const StoragePlan& storage) {
+  auto result = describe_sum(op, storage);
   if (result) result->rows_are_collapsed = false;
   return result;
 }

@@ -25,5 +25,6 @@ std::optional<OpenProduct> describe_open(const Matmul& op, const StoragePlan& st
 std::optional<OpenProduct> describe_open(const Linear& op, const StoragePlan& storage);
 std::optional<OpenProduct> describe_open(const Bmm& op, const StoragePlan& storage);
 std::optional<OpenProduct> describe_open(const Addmm& op, const StoragePlan& storage);
+std::optional<OpenProduct> describe_open(const Baddbmm& op, const StoragePlan& storage);
 
 }  // namespace hostjit

@@ -29,9 +29,8 @@ void Dispatcher::emit_open_product(const OpenProduct& open) {
   const Product& product = open.product;
   announce_write(product.out.value);
   llvm::Value* rows = num_rows(open);
-  llvm::Value* addend =
-      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
-  const auto emit_matrix = [&](llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out) {
+  const auto emit_matrix = [&](llvm::Value* lhs, llvm::Value* rhs, llvm::Value* out,
+                               llvm::Value* addend) {
     if (!open.is_open) {
       builder_.CreateCall(products_.get(product), {lhs, rhs, out, addend});
       return;
@@ -63,18 +62,24 @@ void Dispatcher::emit_open_product(const OpenProduct& open) {
   llvm::Value* lhs = data(product.lhs.value);
   llvm::Value* rhs = data(product.rhs.value);
   llvm::Value* out = data(product.out.value);
-  if (open.rows_are_collapsed) return emit_matrix(lhs, rhs, out);
+  llvm::Value* addend =
+      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_);
+  if (open.rows_are_collapsed) return emit_matrix(lhs, rhs, out, addend);
   const int64_t bytes = size_in_bytes(product.dtype);
-  const auto batch_stride = [&](const MatrixView& view) {
-    return strides(view.value->tensor_type())[0];
+  const auto batch_stride = [&](const MatrixView& view) -> llvm::Value* {
+    const TensorType& type = view.value->tensor_type();
+    const bool is_same_for_all = type.rank() < 3 || type.dims[0] == Dim(1);
+    return is_same_for_all ? integer(0) : strides(type)[0];
   };
   llvm::Value* steps[] = {batch_stride(product.lhs), batch_stride(product.rhs),
-                          batch_stride(product.out)};
+                          batch_stride(product.out),
+                          product.addend ? batch_stride(*product.addend) : integer(0)};
   emit_loop(builder_, dim(product.out.value->tensor_type().dims[0]), [&](llvm::Value* index) {
     const auto matrix = [&](llvm::Value* base, llvm::Value* step) {
       return strided_address(builder_, base, {index}, {step}, bytes);
     };
-    emit_matrix(matrix(lhs, steps[0]), matrix(rhs, steps[1]), matrix(out, steps[2]));
+    emit_matrix(matrix(lhs, steps[0]), matrix(rhs, steps[1]), matrix(out, steps[2]),
+                matrix(addend, steps[3]));
   });
 }
 

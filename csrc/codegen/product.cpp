@@ -20,7 +20,7 @@ MatrixView matrix(const Value* value) {
   return {value, rank == 3 ? strides[0] : 0, strides[rank - 2], strides[rank - 1]};
 }
 
-// The strides of a tensor that broadcasts to [rows, columns].
+// The strides of a tensor that broadcasts to [batch, rows, columns].
 MatrixView broadcast_matrix(const Value* value) {
   const std::vector<int64_t> sizes = value->tensor_type().sizes();
   const std::vector<int64_t> strides = value->tensor_type().static_strides();
@@ -29,7 +29,7 @@ MatrixView broadcast_matrix(const Value* value) {
     const size_t dim = sizes.size() - position;
     return sizes[dim] == 1 ? 0 : strides[dim];
   };
-  return {value, 0, stride_from_right(2), stride_from_right(1)};
+  return {value, stride_from_right(3), stride_from_right(2), stride_from_right(1)};
 }
 
 // Reads [..., columns] as [rows, columns] when one stride walks all leading dims.
@@ -102,6 +102,15 @@ Product plain_product(const Value* lhs, const Value* rhs, const Value* out) {
           .out = matrix(out)};
 }
 
+std::optional<Product> describe_sum(const auto& op) {
+  if (!all_static({op.bias, op.lhs, op.rhs, op.out})) return std::nullopt;
+  Product product = plain_product(op.lhs, op.rhs, op.out);
+  product.alpha = op.alpha;
+  product.beta = op.beta;
+  if (op.beta != 0.0) product.addend = broadcast_matrix(op.bias);
+  return accept(product);
+}
+
 }  // namespace
 
 std::optional<Product> describe(const Matmul& op) {
@@ -114,14 +123,9 @@ std::optional<Product> describe(const Bmm& op) {
   return accept(plain_product(op.lhs, op.rhs, op.out));
 }
 
-std::optional<Product> describe(const Addmm& op) {
-  if (!all_static({op.bias, op.lhs, op.rhs, op.out})) return std::nullopt;
-  Product product = plain_product(op.lhs, op.rhs, op.out);
-  product.alpha = op.alpha;
-  product.beta = op.beta;
-  if (op.beta != 0.0) product.addend = broadcast_matrix(op.bias);
-  return accept(product);
-}
+std::optional<Product> describe(const Addmm& op) { return describe_sum(op); }
+
+std::optional<Product> describe(const Baddbmm& op) { return describe_sum(op); }
 
 std::optional<Product> describe(const Linear& op) {
   if (!all_static({op.input, op.weight, op.bias, op.out})) return std::nullopt;

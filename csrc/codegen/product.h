@@ -53,6 +53,7 @@ std::optional<Product> describe(const Matmul& op);
 std::optional<Product> describe(const Linear& op);
 std::optional<Product> describe(const Bmm& op);
 std::optional<Product> describe(const Addmm& op);
+std::optional<Product> describe(const Baddbmm& op);
 
 // How a BLAS reads a matrix: one of the strides is 1, the other is the leading dimension.
 struct BlasLayout {

@@ -79,6 +79,7 @@ std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& 
   if (product.batch > 1) {
     key += concat(".", product.batch, "_", product.lhs.batch_stride, "_", product.rhs.batch_stride,
                   "_", product.out.batch_stride);
+    if (product.addend) key += concat("_", product.addend->batch_stride);
   }
   llvm::Function*& function = functions_[key];
   if (!function) {

@@ -61,6 +61,9 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     void operator()(const Addmm& op) {
       if (may_be_aten(op, plan)) values = {op.bias, op.lhs, op.rhs, op.out};
     }
+    void operator()(const Baddbmm& op) {
+      if (may_be_aten(op, plan)) values = {op.bias, op.lhs, op.rhs, op.out};
+    }
     void operator()(const Linear& op) {
       if (!may_be_aten(op, plan)) return;
       values = {op.input, op.weight, op.out};

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/as_strided.h>
+#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -136,6 +137,11 @@ void OpEvaluator::evaluate(const Bmm& op) {
 
 void OpEvaluator::evaluate(const Addmm& op) {
   at::addmm_out(tensor(op.out), tensor(op.bias), tensor(op.lhs), tensor(op.rhs), op.beta, op.alpha);
+}
+
+void OpEvaluator::evaluate(const Baddbmm& op) {
+  at::baddbmm_out(tensor(op.out), tensor(op.bias), tensor(op.lhs), tensor(op.rhs), op.beta,
+                  op.alpha);
 }
 
 void OpEvaluator::evaluate(const AtenCall& op) { aten_calls_.call(op, values_); }

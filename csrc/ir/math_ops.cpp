@@ -35,6 +35,14 @@ std::vector<Dim> product_sizes(const OpVerifier& verifier, const Value* lhs, con
   return sizes;
 }
 
+void verify_sum(const OpVerifier& verifier, const auto& op, int64_t rank) {
+  require_uniform(verifier, {{"lhs", op.lhs}, {"rhs", op.rhs}, {"bias", op.bias}, {"out", op.out}});
+  const std::vector<Dim> sizes = product_sizes(verifier, op.lhs, op.rhs, rank);
+  verifier.require_sizes("out", op.out, sizes);
+  verifier.require_broadcasts_to("bias", op.bias, sizes);
+  verifier.require_no_internal_overlap("out", op.out);
+}
+
 }  // namespace
 
 void Matmul::verify(const OpVerifier& verifier) const {
@@ -65,12 +73,8 @@ void Bmm::verify(const OpVerifier& verifier) const {
   verifier.require_no_internal_overlap("out", out);
 }
 
-void Addmm::verify(const OpVerifier& verifier) const {
-  require_uniform(verifier, {{"lhs", lhs}, {"rhs", rhs}, {"bias", bias}, {"out", out}});
-  const std::vector<Dim> sizes = product_sizes(verifier, lhs, rhs, /*rank=*/2);
-  verifier.require_sizes("out", out, sizes);
-  verifier.require_broadcasts_to("bias", bias, sizes);
-  verifier.require_no_internal_overlap("out", out);
-}
+void Addmm::verify(const OpVerifier& verifier) const { verify_sum(verifier, *this, /*rank=*/2); }
+
+void Baddbmm::verify(const OpVerifier& verifier) const { verify_sum(verifier, *this, /*rank=*/3); }
 
 }  // namespace hostjit

@@ -51,10 +51,31 @@ struct Bmm {
   void verify(const OpVerifier& verifier) const;
 };
 
-// `bias` broadcasts to [M, N]; beta 0 ignores it, NaN included.
+// `bias` broadcasts to `out`; beta 0 ignores it, NaN included. The same holds for Baddbmm.
 struct Addmm {
   static constexpr OpInfo kInfo{"addmm",
                                 "out[M, N] = beta * bias + alpha * (lhs[M, K] @ rhs[K, N])."};
+  Value* bias = nullptr;
+  Value* lhs = nullptr;
+  Value* rhs = nullptr;
+  double beta = 1.0;
+  double alpha = 1.0;
+  Value* out = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("bias", self.bias, Access::kRead);
+    visit.operand("lhs", self.lhs, Access::kRead);
+    visit.operand("rhs", self.rhs, Access::kRead);
+    visit.attribute("beta", self.beta, 1.0);
+    visit.attribute("alpha", self.alpha, 1.0);
+    visit.operand("out", self.out, Access::kWrite);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
+struct Baddbmm {
+  static constexpr OpInfo kInfo{
+      "baddbmm", "out[B, M, N] = beta * bias + alpha * (lhs[B, M, K] @ rhs[B, K, N])."};
   Value* bias = nullptr;
   Value* lhs = nullptr;
   Value* rhs = nullptr;

@@ -27,6 +27,7 @@
   X(Linear)                    \
   X(Bmm)                       \
   X(Addmm)                     \
+  X(Baddbmm)                   \
   /* ATen */                   \
   X(AtenCall)                  \
   /* control */                \

@@ -28,7 +28,7 @@ bool has_shape_rules(const Op& op) {
            std::ranges::any_of(launch->block, [](const Dim& dim) { return !dim.is_constant(); });
   }
   return op.is<View>() || op.is<Copy>() || op.is<Matmul>() || op.is<Linear>() || op.is<Bmm>() ||
-         op.is<Addmm>() || op.is<Allocate>();
+         op.is<Addmm>() || op.is<Baddbmm>() || op.is<Allocate>();
 }
 
 }  // namespace

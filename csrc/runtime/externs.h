@@ -71,6 +71,8 @@ int32_t hostjit_matmul(Frame* frame, void* lhs, void* rhs, void* out) noexcept;
 int32_t hostjit_bmm(Frame* frame, void* lhs, void* rhs, void* out) noexcept;
 int32_t hostjit_addmm(Frame* frame, void* bias, void* lhs, void* rhs, double beta, double alpha,
                       void* out) noexcept;
+int32_t hostjit_baddbmm(Frame* frame, void* bias, void* lhs, void* rhs, double beta, double alpha,
+                        void* out) noexcept;
 int32_t hostjit_linear(Frame* frame, void* input, void* weight, void* bias, void* out) noexcept;
 
 // Division by zero in index arithmetic and other errors that generated code finds itself.
@@ -107,6 +109,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_matmul)                \
   X(hostjit_bmm)                   \
   X(hostjit_addmm)                 \
+  X(hostjit_baddbmm)               \
   X(hostjit_linear)                \
   X(hostjit_fail)                  \
   X(hostjit_fail_kernel)           \

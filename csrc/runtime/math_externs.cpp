@@ -2,6 +2,8 @@
 #include <ATen/TensorUtils.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
@@ -157,6 +159,21 @@ int32_t hostjit_addmm(Frame* frame, void* bias, void* lhs, void* rhs, double bet
     at::Tensor& result = *static_cast<at::Tensor*>(out);
     multiply_add(result, tensor(bias), tensor(lhs), tensor(rhs), factor(beta, result),
                  factor(alpha, result));
+    bump_version(result);
+  });
+}
+
+int32_t hostjit_baddbmm(Frame* frame, void* bias, void* lhs, void* rhs, double beta, double alpha,
+                        void* out) noexcept {
+  return status_of(frame, [&] {
+    at::Tensor& result = *static_cast<at::Tensor*>(out);
+    const at::Scalar of_bias = factor(beta, result);
+    const at::Scalar of_product = factor(alpha, result);
+    if (result.is_cpu()) {
+      at::cpu::baddbmm_out(result, tensor(bias), tensor(lhs), tensor(rhs), of_bias, of_product);
+    } else {
+      at::baddbmm_out(result, tensor(bias), tensor(lhs), tensor(rhs), of_bias, of_product);
+    }
     bump_version(result);
   });
 }

@@ -47,7 +47,7 @@ def node_flops(op: _C.Op) -> int | None:
     match op.name:
         case "linear":
             return _multiply_adds(op.out, op.weight)
-        case "matmul" | "addmm" | "bmm":
+        case "matmul" | "addmm" | "bmm" | "baddbmm":
             return _multiply_adds(op.out, op.lhs)
         case "aten_call":
             return _flops_of_operator(op)

@@ -176,3 +176,27 @@ def test_batches_of_heads(length: int, permuted: bool) -> None:
         found, expected = fast(*heads), f(*heads)
         assert_same_sums(found[0], expected[0], depth=32)
         assert_same_sums(found[1], expected[1], depth=32 * length)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64]
+)
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_sums_with_batches_of_products(dtype: torch.dtype, runtime: str) -> None:
+    def f(lhs: Tensor, rhs: Tensor, *biases: Tensor) -> list[Tensor]:
+        sums = [torch.baddbmm(bias, lhs, rhs, beta=2, alpha=-3) for bias in biases]
+        return [*sums, torch.baddbmm(biases[0], lhs, rhs, beta=0)]
+
+    def random(*shape: int) -> Tensor:
+        return torch.randint(-8, 9, shape).to(dtype)
+
+    for batch, m, k, n in ((3, 4, 5, 6), (1, 1, 70, 33), (2, 140, 30, 1), (4, 70, 33, 40)):
+        biases = [random(*shape) for shape in ((batch, m, n), (n,), (m, 1), (batch, 1, n))]
+        if dtype.is_floating_point:
+            biases[0][:, :, 0] = float("nan")
+        operands = [random(batch, m, k), random(batch, n, k).mT, *biases]
+        with hostjit.runtime(runtime):
+            fast = hostjit.compile(f, fallback=False)
+            found = fast(*operands)
+        assert "aten_call" not in str(fast.host_ir())
+        assert_close(found, f(*operands), rtol=0, atol=0, equal_nan=True)

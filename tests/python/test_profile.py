@@ -76,8 +76,9 @@ def test_operators_of_aten() -> None:
 
 
 def test_operations_of_an_operator_with_keyword_arguments() -> None:
-    fast = hostjit.compile(lambda c, a, b: torch.baddbmm(c, a, b, alpha=2))
-    entries = fast.profile(torch.ones(3), torch.ones(2, 5, 7), torch.ones(2, 7, 3), calls=1).entries
+    fast = hostjit.compile(lambda c, a, b: torch.baddbmm(c, a, b, alpha=2j))
+    shapes = ((3,), (2, 5, 7), (2, 7, 3))
+    entries = fast.profile(*(torch.ones(shape) + 0j for shape in shapes), calls=1).entries
     assert [entry.flops for entry in entries if "baddbmm" in entry.name] == [2 * 2 * 5 * 7 * 3]
 
 

@@ -37,6 +37,16 @@ def lower_bmm(context: LoweringContext, node: Node) -> bool:
 @lowers("aten.addmm.default")
 def lower_addmm(context: LoweringContext, node: Node) -> bool:
     """addmm(bias, lhs, rhs, beta=, alpha=) -> addmm; scalars that are no real number are left."""
+    return _lower_sum(context, node, "addmm")
+
+
+@lowers("aten.baddbmm.default")
+def lower_baddbmm(context: LoweringContext, node: Node) -> bool:
+    """baddbmm(bias, lhs, rhs, beta=, alpha=) -> baddbmm; as for addmm."""
+    return _lower_sum(context, node, "baddbmm")
+
+
+def _lower_sum(context: LoweringContext, node: Node, op: str) -> bool:
     bias, lhs, rhs = node.args
     beta, alpha = node.kwargs.get("beta", 1), node.kwargs.get("alpha", 1)
     if not all(is_plain(operand) for operand in (bias, lhs, rhs)):
@@ -44,7 +54,7 @@ def lower_addmm(context: LoweringContext, node: Node) -> bool:
     if not isinstance(beta, int | float) or not isinstance(alpha, int | float):
         return False
     context.create(
-        "addmm",
+        op,
         {
             "bias": context.value(bias),
             "lhs": context.value(lhs),

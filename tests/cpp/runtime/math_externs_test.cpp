@@ -158,7 +158,7 @@ TEST_F(MathExterns, MatmulOfEachLayoutAndDtype) {
   }
 }
 
-TEST_F(MathExterns, BmmAndAddmm) {
+TEST_F(MathExterns, BmmAndSums) {
   at::Tensor lhs = at::randn({2, 3, 4});
   at::Tensor rhs = at::randn({2, 4, 5});
   at::Tensor out = at::empty({2, 3, 5});
@@ -175,10 +175,20 @@ TEST_F(MathExterns, BmmAndAddmm) {
   ASSERT_EQ(hostjit_addmm(frame_.get(), &bias, &a, &b, 0, 1, &sum), 0);
   expect_close(sum, at::matmul(a, b));
 
+  at::Tensor sums = at::empty({2, 3, 5});
+  ASSERT_EQ(hostjit_baddbmm(frame_.get(), &sum, &lhs, &rhs, 0.5, 2, &sums), 0);
+  expect_close(sums, at::baddbmm(sum, lhs, rhs, 0.5, 2));
+  ASSERT_EQ(hostjit_baddbmm(frame_.get(), &bias, &lhs, &rhs, 0, 1, &sums), 0);
+  expect_close(sums, at::bmm(lhs, rhs));
+
   at::Tensor integers = at::ones({2, 2}, at::kLong);
   at::Tensor result = at::empty({2, 2}, at::kLong);
   ASSERT_EQ(hostjit_addmm(frame_.get(), &integers, &integers, &integers, 1, 3, &result), 0);
   EXPECT_TRUE(at::equal(result, at::full({2, 2}, 7)));
+  at::Tensor batch = integers.unsqueeze(0);
+  at::Tensor results = at::empty({1, 2, 2}, at::kLong);
+  ASSERT_EQ(hostjit_baddbmm(frame_.get(), &integers, &batch, &batch, 1, 3, &results), 0);
+  EXPECT_TRUE(at::equal(results, at::full({1, 2, 2}, 7)));
 }
 
 TEST_F(MathExterns, LinearOfEachRank) {

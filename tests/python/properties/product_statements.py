@@ -31,7 +31,8 @@ def product(draw: Draw, program: Program) -> Statement:
 
     if value.dim() > 2:
         x = f"{x}.contiguous()"
-    kind = draw(st.sampled_from(("matmul", "linear", "vector", "batched", "addmm", "transposed")))
+    kinds = ("matmul", "linear", "vector", "batched", "addmm", "baddbmm", "transposed")
+    kind = draw(st.sampled_from(kinds))
     if kind == "linear":
         bias = f", {new(columns)}" if draw(st.booleans()) else ""
         expression = f"F.linear({x}, {new(columns, inner)}{bias})"
@@ -43,6 +44,11 @@ def product(draw: Draw, program: Program) -> Statement:
         scale = draw(st.sampled_from(("", ", beta=2", ", alpha=3", ", beta=0")))
         bias = draw(st.sampled_from(((columns,), (value.shape[0], columns), (1, columns))))
         expression = f"torch.addmm({new(*bias)}, {x}, {new(inner, columns)}{scale})"
+    elif kind == "baddbmm" and value.dim() == 3:
+        scale = draw(st.sampled_from(("", ", beta=2", ", alpha=3", ", beta=0")))
+        batch, rows, _ = value.shape
+        bias = draw(st.sampled_from(((columns,), (batch, rows, columns), (batch, 1, columns))))
+        expression = f"torch.baddbmm({new(*bias)}, {x}, {new(batch, inner, columns)}{scale})"
     elif kind == "transposed":
         expression = f"torch.matmul({x}.mT, {new(value.shape[-2], columns)})"
     else:
