@@ -4,6 +4,7 @@
 A shape's first call makes a row: it is compared with the second call of the same shape.
 
     python bench/python/any_shape.py --width 768
+    python bench/python/any_shape.py --train
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import random
 import statistics
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -40,32 +42,59 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
 
 
+Call = Callable[[Tensor], list[Tensor]]
+
+
+def forward(function: Callable[[Tensor], Tensor], model: nn.Module) -> Call:
+    """Calls without gradients."""
+
+    def call(x: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            return [function(x)]
+
+    return call
+
+
+def training(function: Callable[[Tensor], Tensor], model: nn.Module) -> Call:
+    """Calls with the backward pass of a mean of squares; the gradients are results too."""
+
+    def call(x: Tensor) -> list[Tensor]:
+        model.zero_grad()
+        result = function(x)
+        result.pow(2).mean().backward()
+        return [result.detach(), *(parameter.grad for parameter in model.parameters())]
+
+    return call
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=64, help="of the block, a multiple of 64")
     parser.add_argument("--shapes", type=int, default=200, help="how many (batch, length)")
     parser.add_argument("--longest", type=int, default=60, help="the greatest length")
     parser.add_argument("--automatic", action="store_true", help="find out which dims vary")
+    parser.add_argument("--train", action="store_true", help="calls with their backward passes")
     options = parser.parse_args()
     torch.manual_seed(0)
     random.seed(0)
     torch.set_num_threads(1)
-    model = Block(options.width, max(4, options.width // 64)).eval()
+    model = Block(options.width, max(4, options.width // 64)).train(options.train)
     fast = hostjit.compile(model, dynamic=None if options.automatic else True)
+    kind = training if options.train else forward
+    call, eager = kind(fast, model), kind(model, model)
     every = [(b, n) for b in range(2, 12) for n in range(2, options.longest + 1)]
     firsts, seconds = [], []
-    with torch.no_grad():
-        for shape in random.sample(every, options.shapes):
-            x = torch.randn(*shape, options.width)
-            expected = model(x)
-            times = []
-            for _ in range(2):
-                start = time.perf_counter()
-                found = fast(x)
-                times.append(time.perf_counter() - start)
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-            firsts.append(times[0])
-            seconds.append(times[1])
+    for shape in random.sample(every, options.shapes):
+        x = torch.randn(*shape, options.width)
+        expected = eager(x)
+        times = []
+        for _ in range(2):
+            start = time.perf_counter()
+            found = call(x)
+            times.append(time.perf_counter() - start)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        firsts.append(times[0])
+        seconds.append(times[1])
     # The first shapes compile; automatically, the second does so again.
     extra = [1e6 * (a - b) for a, b in zip(firsts[2:], seconds[2:], strict=True)]
     extra.sort()

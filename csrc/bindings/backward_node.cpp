@@ -37,9 +37,8 @@ class TakenFrame {
   Frame* frame_;
 };
 
-std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime,
+std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime, ProgramRow& row,
                             const std::vector<at::Tensor>& inputs) {
-  ProgramRow& row = *program.only_row();
   const TakenFrame frame(row.state());
   ProgramArguments arguments(program.program(), frame.get());
   for (const at::Tensor& input : inputs) arguments.add_tensor(input);
@@ -55,7 +54,8 @@ std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime,
 
 class Backward final : public torch::autograd::Node {
  public:
-  explicit Backward(std::shared_ptr<const BackwardPlan> plan) : plan_(std::move(plan)) {}
+  Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes)
+      : plan_(std::move(plan)), sizes_(std::move(sizes)) {}
 
   std::string name() const override { return "HostjitBackward"; }
 
@@ -93,10 +93,10 @@ class Backward final : public torch::autograd::Node {
 
   at::Tensor saved(int64_t position) { return saved_[position].unpack(getptr()); }
 
-  at::Tensor input(size_t i, const variable_list& tangents) {
-    const BackwardPlan::Source& source = plan_->inputs[i];
+  at::Tensor input(const BackwardPlan::Source& source, const ExpectedTensor& expected,
+                   const variable_list& tangents) {
     if (source.kind == Kind::kConstant) return source.constant;
-    const ExpectedTensor& expected = plan_->expected[i];
+    if (source.kind == Kind::kSize) return expected.make();
     if (source.kind == Kind::kSaved) {
       return expected.conform(saved(source.index), "a tensor saved for backward");
     }
@@ -111,18 +111,26 @@ class Backward final : public torch::autograd::Node {
     return std::count(begin, begin + result, true);
   }
 
+  // Saved tensors are unpacked, perhaps by the user's hooks, in the state of the caller.
+  std::vector<at::Tensor> program_inputs(const ProgramRow& row, const variable_list& tangents) {
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(plan_->inputs.size());
+    auto shape = row.shapes().begin();
+    for (size_t i = 0; i < plan_->inputs.size(); ++i) {
+      const auto& known = plan_->expected[i];
+      inputs.push_back(input(plan_->inputs[i], known ? *known : (shape++)->tensor, tangents));
+    }
+    return inputs;
+  }
+
   variable_list gradients(variable_list&& tangents) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<at::Tensor> inputs;
-    {
-      // Saved tensors are unpacked, perhaps by the user's hooks, in the state of the caller.
-      inputs.reserve(plan_->inputs.size());
-      for (size_t i = 0; i < plan_->inputs.size(); ++i) inputs.push_back(input(i, tangents));
-    }
+    const std::shared_ptr<ProgramRow> row = plan_->program->row(sizes_);
+    const std::vector<at::Tensor> inputs = program_inputs(*row, tangents);
     tangents.clear();
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const std::vector<at::Tensor> outputs = run(*plan_->program, plan_->runtime, inputs);
+    const std::vector<at::Tensor> outputs = run(*plan_->program, plan_->runtime, *row, inputs);
     variable_list gradients;
     gradients.reserve(plan_->gradients.size());
     for (const int64_t output : plan_->gradients) gradients.push_back(outputs[output]);
@@ -146,15 +154,16 @@ class Backward final : public torch::autograd::Node {
   }
 
   std::shared_ptr<const BackwardPlan> plan_;
+  RowSizes sizes_;  // of the backward program's symbols
   std::vector<SavedVariable> saved_;
 };
 
 }  // namespace
 
-void attach_backward(const std::shared_ptr<const BackwardPlan>& plan,
+void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const ProgramRow& forward,
                      std::span<const at::Tensor* const> inputs,
                      const std::vector<at::Tensor>& outputs) {
-  auto node = make_node<Backward>(plan);
+  auto node = make_node<Backward>(plan, plan->sizes_of(forward));
   torch::autograd::edge_list edges;
   edges.reserve(plan->edges.size());
   for (const int64_t i : plan->edges) {

@@ -12,13 +12,13 @@
 namespace hostjit {
 
 // Makes the results of a forward call that need gradients results of one autograd node, which runs
-// the plan's backward program without Python and without the GIL. `inputs` are the forward
-// program's, `outputs` what it returned.
+// the plan's backward program without Python and without the GIL. The forward program ran by the
+// row `forward`; `inputs` are its inputs, `outputs` what it returned.
 //
 // What the backward pass needs is saved as PyTorch's own operators save it: a write in place is
 // noticed, hooks of torch.autograd.graph.saved_tensors_hooks see it, and it is released by the
 // backward pass unless the graph is retained.
-void attach_backward(const std::shared_ptr<const BackwardPlan>& plan,
+void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const ProgramRow& forward,
                      std::span<const at::Tensor* const> inputs,
                      const std::vector<at::Tensor>& outputs);
 

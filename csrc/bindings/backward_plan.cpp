@@ -34,6 +34,7 @@ Kind kind_of(const std::string& word) {
 }
 
 BackwardPlan::Source source_from_python(const py::handle& description) {
+  if (description.is_none()) return {Kind::kSize, 0, {}};
   if (THPVariable_Check(description.ptr())) {
     return {Kind::kConstant, 0, THPVariable_Unpack(description.ptr())};
   }
@@ -51,7 +52,7 @@ const TensorType& tensor_type(const Value* value) {
   return value->tensor_type();
 }
 
-// The forward value that an input of the backward program is; null for a constant. A tangent has
+// The forward value that an input of the backward program is; null for what is none. A tangent has
 // the type of its result, whatever the strides are that it arrives with.
 const Value* value_of(const BackwardPlan& plan, const Program& forward,
                       BackwardPlan::Source source) {
@@ -72,7 +73,8 @@ const Value* value_of(const BackwardPlan& plan, const Program& forward,
       check_position("result", source.index, forward.outputs().size());
       return forward.outputs()[source.index];
     case Kind::kSaved:
-    case Kind::kConstant: break;
+    case Kind::kConstant:
+    case Kind::kSize: break;
   }
   return nullptr;
 }
@@ -85,7 +87,26 @@ void check_same_shape(const Value* found, const Value* expected) {
                 found->name(), ", which is ", to_string(found->type()));
 }
 
+// The symbols of the forward program that the input symbols of the backward program are.
+std::vector<size_t> find_symbols(const CompiledProgram& forward, const ProgramRows& backward) {
+  std::vector<size_t> found;
+  for (const std::string& name : backward.symbols().input_names()) {
+    const auto symbol = forward.rows() ? forward.rows()->symbols().find(name) : std::nullopt;
+    HOSTJIT_CHECK(symbol, "backward: takes a size ", name, ", which '", forward.program().name(),
+                  "' does not have");
+    found.push_back(*symbol);
+  }
+  return found;
+}
+
 }  // namespace
+
+RowSizes BackwardPlan::sizes_of(const ProgramRow& forward) const {
+  RowSizes sizes;
+  sizes.reserve(symbols.size());
+  for (const size_t symbol : symbols) sizes.push_back(forward.state().row()[symbol]);
+  return sizes;
+}
 
 BackwardPlan::BackwardPlan(std::shared_ptr<CompiledProgram> forward,
                            std::shared_ptr<CompiledProgram> backward, int64_t num_results,
@@ -119,10 +140,13 @@ BackwardPlan::BackwardPlan(std::shared_ptr<CompiledProgram> forward,
     this->inputs.push_back(source_from_python(py::object(inputs[i])));
     const Source& source = this->inputs.back();
     HOSTJIT_CHECK(source.kind != Kind::kInput && source.kind != Kind::kResult,
-                  "backward: an input of the backward program is saved, a tangent or a constant");
+                  "backward: an input of the backward program is saved, a tangent, a constant or "
+                  "a size");
     if (const Value* value = value_of(*this, first, source)) check_same_shape(value, input);
-    expected.emplace_back(tensor_type(input));
+    const TensorType& type = tensor_type(input);
+    expected.push_back(type.is_static() ? std::optional(ExpectedTensor(type)) : std::nullopt);
   }
+  if (program->rows() != nullptr) symbols = find_symbols(*forward, *program->rows());
   HOSTJIT_CHECK(gradients.size() == first.inputs().size(), "backward: ", gradients.size(),
                 " gradients for ", first.inputs().size(), " inputs");
   for (size_t i = 0; i < gradients.size(); ++i) {

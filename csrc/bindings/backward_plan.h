@@ -19,7 +19,8 @@ namespace hostjit {
 // "Result k" is output k of the forward program. The first `num_results` are the user's, the rest
 // is only kept. "Input i" is its input i.
 struct BackwardPlan {
-  enum class Kind { kInput, kResult, kSaved, kTangent, kConstant };
+  // kSize: a tensor without elements, that tells a size which no other input has.
+  enum class Kind { kInput, kResult, kSaved, kTangent, kConstant, kSize };
   struct Source {
     Kind kind;
     int64_t index = 0;
@@ -28,13 +29,16 @@ struct BackwardPlan {
 
   // Throws Error when the parts do not fit the two programs. `saved`: tuples ("input", i) or
   // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
-  // ("tangent", result) or a constant tensor. `gradients`, one per forward input: an output of the
-  // backward program or None. `again`: see below, or None.
+  // ("tangent", result), a constant tensor or None for a size. `gradients`, one per forward input:
+  // an output of the backward program or None. `again`: see below, or None.
   BackwardPlan(std::shared_ptr<CompiledProgram> forward, std::shared_ptr<CompiledProgram> backward,
                int64_t num_results, std::vector<bool> differentiable,
                const pybind11::sequence& saved, const pybind11::sequence& inputs,
                const pybind11::sequence& gradients, const pybind11::object& again,
                RuntimeChoice runtime);
+
+  // What the backward program's symbols are where the forward program ran by this row.
+  RowSizes sizes_of(const ProgramRow& forward) const;
 
   std::string name;  // of the forward program, for messages
   std::shared_ptr<CompiledProgram> program;
@@ -43,9 +47,11 @@ struct BackwardPlan {
   std::vector<bool> differentiable;  // per result of the user's
   std::vector<Source> saved;
   std::vector<Source> inputs;
-  std::vector<ExpectedTensor> expected;  // what each of `inputs` has to be
-  std::vector<int64_t> edges;            // forward inputs that have a gradient
-  std::vector<int64_t> gradients;        // per edge: the output of the backward program
+  // What each of `inputs` has to be; nullopt where the row says it.
+  std::vector<std::optional<ExpectedTensor>> expected;
+  std::vector<size_t> symbols;     // per input symbol of the backward: one of the forward
+  std::vector<int64_t> edges;      // forward inputs that have a gradient
+  std::vector<int64_t> gradients;  // per edge: the output of the backward program
   // again(inputs, tangents) -> gradients, one per forward input: computes the same by PyTorch's
   // operators, with a graph of its own. Null where the forward may not be run twice: then second
   // derivatives are an error. Inputs that are not saved anyway are kept for it.

@@ -105,7 +105,7 @@ ProgramRow& checked_row(CompiledProgram& program, const py::sequence& arguments)
   const auto tensor = [&](size_t i) -> const at::Tensor& {
     return THPVariable_Unpack(py::object(arguments[i]).ptr());
   };
-  ProgramRow& row = program.rows()->get(program.rows()->sizes_of(tensor).value());
+  ProgramRow& row = *program.rows()->get(program.rows()->sizes_of(tensor).value());
   const Program found = program.rows()->program_of(row);
   for (size_t i = 0; i < found.inputs().size(); ++i) {
     const Value& input = *found.inputs()[i];
@@ -185,9 +185,7 @@ void bind_call_path(py::module_& module) {
       .def_property_readonly(
           "last_sizes",
           [](const CompiledProgram& p) -> std::optional<RowSizes> {
-            const ProgramRow* row = p.rows() ? p.rows()->last() : nullptr;
-            if (row == nullptr) return std::nullopt;
-            return row->sizes();
+            return p.rows() ? p.rows()->last_sizes() : std::nullopt;
           },
           "What the last call had for the symbols; None without symbols.")
       .def("host_ir", [](const CompiledProgram& p) { return to_string(p.program()); })
@@ -243,10 +241,10 @@ void bind_call_path(py::module_& module) {
       "How gradients are computed. 'Result k' is output k of the forward program, 'input i' its\n"
       "input i. saved: ('input', i) or ('result', k). inputs, one per input of the backward "
       "program:\n"
-      "('saved', position), ('tangent', result) or a constant. gradients, one per forward input: "
-      "an\n"
-      "output of the backward program or None. again(inputs, tangents): the gradients, with a "
-      "graph.")
+      "('saved', position), ('tangent', result), a constant, or None for a tensor without "
+      "elements\n"
+      "that tells a size. gradients, one per forward input: an output of the backward program or\n"
+      "None. again(inputs, tangents): the gradients, with a graph.")
       .def(py::init([](std::shared_ptr<CompiledProgram> forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                        std::vector<bool> differentiable, const py::sequence& saved,

@@ -33,6 +33,11 @@ class CompiledProgram {
   ProgramRow* only_row() const { return only_row_.get(); }
   // Null without symbols.
   ProgramRows* rows() const { return rows_.get(); }
+  // The row of these values of the input symbols, none without symbols. Needs no GIL as long as the
+  // pointer is kept. Throws Error when the program can't have them.
+  std::shared_ptr<ProgramRow> row(const RowSizes& sizes) const {
+    return rows_ ? rows_->get(sizes) : only_row_;
+  }
 
   // Until end_timing, calls by either runtime run code that times its nodes, compiled when first
   // asked for. Throws Error while they already do.
@@ -55,7 +60,7 @@ class CompiledProgram {
   std::unique_ptr<CompiledModule> timed_;
   std::unique_ptr<ProgramState> state_;  // with symbols: what the rows share
   std::unique_ptr<ProgramRows> rows_;
-  std::unique_ptr<ProgramRow> only_row_;
+  std::shared_ptr<ProgramRow> only_row_;
   std::mutex evaluator_mutex_;
   MainFunction jit_main_ = nullptr;
 };

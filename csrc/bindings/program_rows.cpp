@@ -43,45 +43,60 @@ Frame* ProgramRow::take_another_frame() {
 ProgramRows::ProgramRows(const Program& program, const ProgramState& state)
     : program_(program),
       state_(state),
-      maker_(program),
-      arenas_(std::make_shared<ArenaPool>(program.arena().alignment)) {}
+      arenas_(std::make_shared<ArenaPool>(program.arena().alignment)),
+      maker_(program) {}
 
-ProgramRow& ProgramRows::get(const RowSizes& sizes) {
+size_t ProgramRows::size() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return rows_.size();
+}
+
+std::optional<RowSizes> ProgramRows::last_sizes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (rows_.empty()) return std::nullopt;
+  return rows_.front()->sizes();
+}
+
+std::shared_ptr<ProgramRow> ProgramRows::get(const RowSizes& sizes) {
+  std::shared_ptr<ProgramRow> dropped;  // destroyed when the lock is released
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_sizes_.find(sizes);
   if (found != by_sizes_.end()) {
     rows_.splice(rows_.begin(), rows_, found->second);
-    return *rows_.front();
+    return rows_.front();
   }
   rows_.push_front(make(sizes));
   by_sizes_[sizes] = rows_.begin();
-  if (rows_.size() > kMostRows) drop_oldest();
-  return *rows_.front();
+  if (rows_.size() > kMostRows) dropped = take_oldest();
+  return rows_.front();
 }
 
-std::unique_ptr<ProgramRow> ProgramRows::make(const RowSizes& sizes) {
+std::shared_ptr<ProgramRow> ProgramRows::make(const RowSizes& sizes) {
   RowContents contents = maker_.make(sizes);
-  auto row = std::make_unique<ProgramRow>(
+  auto row = std::make_shared<ProgramRow>(
       std::make_unique<ProgramState>(state_, std::move(contents), arenas_), maker_.program());
   row->sizes_ = sizes;
   for (size_t i = 0; i < program_.inputs().size(); ++i) {
     const Value* input = program_.inputs()[i];
     if (!input->is_tensor() || input->tensor_type().is_static()) continue;
-    const TensorType& type = maker_.program().inputs()[i]->tensor_type();
-    row->shapes_.push_back({i, type.sizes(), type.static_strides()});
+    row->shapes_.push_back({i, ExpectedTensor(maker_.program().inputs()[i]->tensor_type())});
   }
   return row;
 }
 
-void ProgramRows::drop_oldest() {
+std::shared_ptr<ProgramRow> ProgramRows::take_oldest() {
   for (auto row = std::prev(rows_.end()); row != rows_.begin(); --row) {
     if ((*row)->num_calls_ > 0) continue;
-    by_sizes_.erase((*row)->sizes_);
+    std::shared_ptr<ProgramRow> oldest = std::move(*row);
+    by_sizes_.erase(oldest->sizes_);
     rows_.erase(row);
-    return;
+    return oldest;
   }
+  return nullptr;
 }
 
 Program ProgramRows::program_of(const RowSizes& sizes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   maker_.make(sizes);
   return maker_.clone_program(program_);
 }

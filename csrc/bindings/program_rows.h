@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "bindings/expected_tensor.h"
 #include "codegen/row_maker.h"
 #include "evaluator/evaluator.h"
 #include "runtime/arena_pool.h"
@@ -25,19 +27,13 @@ struct HashRowSizes {
 };
 
 // What calls with the same sizes of inputs share: frames, and what the evaluator runs. A program
-// without symbols has one row. Used under the GIL.
+// without symbols has one row. Used under the GIL, but for its state.
 class ProgramRow {
  public:
   // What a row assumes of an input with symbols.
   struct InputShape {
     size_t input;
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-
-    bool matches(const at::Tensor& tensor) const {
-      const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-      return impl->sizes() == at::IntArrayRef(sizes) && impl->strides() == at::IntArrayRef(strides);
-    }
+    ExpectedTensor tensor;
   };
 
   // How calls behave; `program` is the program of the row (call_length.h).
@@ -46,8 +42,11 @@ class ProgramRow {
   // Never that of another row.
   uint64_t id() const { return id_; }
   ProgramState& state() { return *state_; }
+  const ProgramState& state() const { return *state_; }
   // Of the inputs; empty for a program without symbols.
   const RowSizes& sizes() const { return sizes_; }
+  // Of the inputs with symbols, in their order.
+  const std::vector<InputShape>& shapes() const { return shapes_; }
   bool takes_long() const { return takes_long_; }
   bool may_warn() const { return may_warn_; }
   // Neither: a call keeps the GIL and needs no more than its code.
@@ -63,7 +62,7 @@ class ProgramRow {
   template <class Input>
   bool fits(Input input) const {
     for (const InputShape& shape : shapes_) {
-      if (!shape.matches(input(shape.input))) return false;
+      if (!shape.tensor.has_shape_of(input(shape.input))) return false;
     }
     return true;
   }
@@ -107,7 +106,7 @@ class ProgramRow {
 };
 
 // The rows of a program with symbols: one for each combination of sizes that calls had, up to a
-// number of them; then the one that was not used for longest goes. Used under the GIL.
+// number of them; then the one that was not used for longest goes. What needs the GIL says so.
 class ProgramRows {
  public:
   static constexpr size_t kMostRows = 1024;
@@ -116,10 +115,12 @@ class ProgramRows {
   ProgramRows(const Program& program, const ProgramState& state);
 
   const RowSymbols& symbols() const { return maker_.symbols(); }
-  size_t size() const { return rows_.size(); }
+  size_t size() const;
 
-  // The row of the last call; null before the first.
+  // The row of the last call; null before the first. Under the GIL, as all its calls then are.
   ProgramRow* last() const { return rows_.empty() ? nullptr : rows_.front().get(); }
+  // Its sizes; nullopt before the first call.
+  std::optional<RowSizes> last_sizes() const;
 
   // What these inputs have for the input symbols; nullopt when an input has too few dims.
   template <class Input>
@@ -135,23 +136,26 @@ class ProgramRows {
   }
 
   // The row of these sizes, made if it is new, which becomes the last. Throws Error when the
-  // program can't have them. The caller looks whether it fits.
-  ProgramRow& get(const RowSizes& sizes);
+  // program can't have them. The caller looks whether it fits. Who does not hold the GIL keeps the
+  // pointer while the row is used.
+  std::shared_ptr<ProgramRow> get(const RowSizes& sizes);
 
   // The program with the numbers of a row. Throws Error when the program can't have these sizes.
   Program program_of(const ProgramRow& row) { return program_of(row.sizes_); }
   Program program_of(const RowSizes& sizes);
 
  private:
-  std::unique_ptr<ProgramRow> make(const RowSizes& sizes);
-  void drop_oldest();
+  std::shared_ptr<ProgramRow> make(const RowSizes& sizes);
+  // Null when calls of all are under way.
+  std::shared_ptr<ProgramRow> take_oldest();
 
   const Program& program_;
   const ProgramState& state_;
-  RowMaker maker_;
   std::shared_ptr<ArenaPool> arenas_;
-  std::list<std::unique_ptr<ProgramRow>> rows_;  // the last used first
-  std::unordered_map<RowSizes, std::list<std::unique_ptr<ProgramRow>>::iterator, HashRowSizes>
+  mutable std::mutex mutex_;  // guards what follows
+  RowMaker maker_;
+  std::list<std::shared_ptr<ProgramRow>> rows_;  // the last used first
+  std::unordered_map<RowSizes, std::list<std::shared_ptr<ProgramRow>>::iterator, HashRowSizes>
       by_sizes_;
 };
 

@@ -196,10 +196,11 @@ ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
   const std::optional<RowSizes> sizes = program_->rows()->sizes_of(tensor);
   if (!sizes || !accepts(*sizes)) return nullptr;
   try {
-    ProgramRow& row = program_->rows()->get(*sizes);
-    if (!row.fits(tensor)) return nullptr;
-    last_row_ = row.id();
-    return &row;
+    ProgramRow* row = program_->rows()->get(*sizes).get();
+    if (!row->fits(tensor)) return nullptr;
+    if (backward_) backward_->program->row(backward_->sizes_of(*row));  // may not have it
+    last_row_ = row->id();
+    return row;
   } catch (const Error&) {
     verdicts_[*sizes] = false;  // sizes that the program can't have
     return nullptr;
@@ -263,7 +264,7 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
   }
   c10::SmallVector<const at::Tensor*, 16> inputs;
   for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
-  attach_backward(backward_, {inputs.data(), inputs.size()}, outputs);
+  attach_backward(backward_, *leaves.row, {inputs.data(), inputs.size()}, outputs);
   return call.wrap(outputs, backward_->num_results);
 }
 

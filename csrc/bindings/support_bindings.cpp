@@ -36,6 +36,9 @@ void bind_support(py::module_& module) {
   module.def("dump_capture", [](const std::string& program, const std::string& text) {
     dump({Knob::kDumpCapture, program, "captured", "py"}, text);
   });
+  module.def("dump_shapes", [](const std::string& program, const std::string& text) {
+    dump({Knob::kDumpShapes, program, "one_shape", "txt"}, text);
+  });
   module.def(
       "push_knobs",
       [](std::string enable, std::string disable, std::string dump,

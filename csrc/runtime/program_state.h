@@ -34,6 +34,8 @@ class ProgramState {
   // What all rows share.
   const FrameLayout& layout() const { return shared_->layout; }
   const std::vector<SlotSpec>& slots() const { return slots_; }
+  // RowContents::table; empty without symbols.
+  const std::vector<int64_t>& row() const { return row_; }
   const void* evaluator() const { return evaluator_; }
   // Before the first call of evaluator_main.
   void set_evaluator(const void* evaluator) { evaluator_ = evaluator; }

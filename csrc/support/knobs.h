@@ -29,6 +29,8 @@ namespace hostjit {
   X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                               \
     "Lower every node inside a profiler range of its own.")                                    \
   X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")  \
+  X(kDumpShapes, kDump, "shapes", kDirectory, false, "",                                       \
+    "Why a program serves one combination of sizes, where others were to be served too.")      \
   X(kDumpHostIr, kDump, "host_ir", kDirectory, false, "", "The Host IR that is compiled.")     \
   X(kDumpHostIrPasses, kDump, "host_ir_passes", kDirectory, false, "",                         \
     "The Host IR before the passes and after each.")                                           \

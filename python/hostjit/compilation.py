@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import threading
 import warnings
@@ -11,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from hostjit import _C
 from hostjit.capture.dynamic_dims import DynamicDims
-from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.inspection import Inspection
 
@@ -92,7 +92,7 @@ class Compilation(Inspection):
                 "limit",
                 f"has {limit} specializations and keeps meeting new signatures: it runs those "
                 "eagerly from now on. Pad the inputs to fewer shapes, or raise the limit with "
-                f"HOSTJIT_ENABLE=recompile_limit({4 * limit})",
+                f"HOSTJIT_ENABLE=recompile_limit({4 * limit})" + self._why_static(),
             )
             return None
         try:
@@ -118,10 +118,15 @@ class Compilation(Inspection):
         if not dims:
             return self._compile_for(args, kwargs, {})
         # Whatever goes wrong: the sizes of the call may do, or raise what the user should see.
-        with contextlib.suppress(Exception):
+        try:
             return self._compile_for(args, kwargs, dims)
+        except Exception as error:
+            reason = in_one_line(error)
         specialization = self._compile_for(args, kwargs, {})
         self.shapes.refuse(args, kwargs)
+        self._note_static(reason)
+        if self.shapes.asked_for(self.target, args, kwargs):
+            self._say(reason, f"is compiled for each combination of sizes: {reason}")
         return specialization
 
     def _compile_for(
@@ -148,10 +153,12 @@ class Compilation(Inspection):
         try:
             with captured.no_more_guards():
                 program = _C.CompiledProgram(lower(captured.graph, captured.name))
-            if captured.backward is not None:
-                graph = captured.backward.graph_module.graph
-                backward = _C.CompiledProgram(lower(graph, f"{captured.name}_backward"))
-                plan = describe_backward(captured.backward, program, backward, self.runtime)
+                if captured.backward is not None:
+                    graph = captured.backward.graph_module.graph
+                    backward = _C.CompiledProgram(lower(graph, f"{captured.name}_backward"))
+                    plan = describe_backward(captured.backward, program, backward, self.runtime)
+        except CaptureError:
+            raise
         except Exception as error:
             # Whatever went wrong, eager is right.
             raise CaptureError(CaptureFailure.INTERNAL, f"compiling it raised {error!r}") from error
@@ -168,7 +175,8 @@ class Compilation(Inspection):
         from hostjit.backend.options import Options
         from hostjit.backend.training import compile_with_backward
         from hostjit.capture.arguments import tensor_leaves
-        from hostjit.capture.joint import static_tracing
+        from hostjit.capture.fake_inputs import fake_inputs
+        from hostjit.capture.joint import tracing_context
         from hostjit.capture.program import ArgumentLeaf
 
         options = Options(runtime=self.runtime, fallback=self.fallback)
@@ -177,8 +185,10 @@ class Compilation(Inspection):
             leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
             for binding in captured.inputs
         ]
-        with static_tracing(inputs) as examples:
-            return compile_with_backward(captured.graph_module, examples, captured.name, options)
+        mode, module = FakeTensorMode(), captured.graph_module
+        examples = fake_inputs(module, mode, inputs)
+        with tracing_context(mode):
+            return compile_with_backward(module, examples, captured.name, options)
 
     def _run_eagerly(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
@@ -204,6 +214,16 @@ class Compilation(Inspection):
             warnings.warn(
                 f"hostjit: '{self._target_name()}' {message}", stacklevel=self._frames_to_caller
             )
+
+    def _note_static(self, reason: str) -> None:
+        """Remember why a program serves the sizes of one call, where it was to serve any."""
+        _C.dump_shapes(self._target_name(), reason)
+        if reason not in self._static_reasons:
+            self._static_reasons.append(reason)
+
+    def _why_static(self) -> str:
+        reasons = "; ".join(self._static_reasons)
+        return f". There is no program for all sizes because {reasons}" if reasons else ""
 
     def _target_name(self) -> str:
         return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))

@@ -34,7 +34,7 @@ class DynamicShapes:
         self._named = dynamic_shapes
         self._first: dict[_Key, list[torch.Size]] = {}
         self._varied: dict[_Key, list[set[int]]] = {}
-        self._refused: set[_Key] = set()
+        self._refused: set[tuple[_Key, bool]] = set()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
@@ -44,30 +44,40 @@ class DynamicShapes:
         """Return the dims to leave open in a capture for this call, by tensor leaf."""
         leaves = tensor_leaves(args, kwargs)
         key = _key(leaves)
-        if key in self._refused:
+        if (key, torch.is_grad_enabled()) in self._refused:
             return {}
         first = self._first.setdefault(key, [leaf.shape for leaf in leaves])
         varied = self._varied.setdefault(key, [set() for _ in leaves])
+        found = self.asked_for(target, args, kwargs)
+        if self._dynamic is not None:
+            return found
+        for number, leaf in enumerate(leaves):
+            pairs = zip(leaf.shape, first[number], strict=True)
+            varied[number].update(dim for dim, (size, seen) in enumerate(pairs) if size != seen)
+            wanted = _open_dims(leaf, varied[number] - getattr(leaf, _MARKED_STATIC, set()))
+            if wanted:
+                found.setdefault(number, set()).update(wanted)
+        return found
+
+    def asked_for(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[int, set[int]]:
+        """Return those of these dims that the user said to leave open."""
         named = self._named_dims(target, args, kwargs)
         found: dict[int, set[int]] = {}
-        for number, leaf in enumerate(leaves):
-            if self._dynamic is None:
-                pairs = zip(leaf.shape, first[number], strict=True)
-                varied[number].update(dim for dim, (size, seen) in enumerate(pairs) if size != seen)
-            wanted = set(range(leaf.dim())) if self._dynamic else set(varied[number])
+        for number, leaf in enumerate(tensor_leaves(args, kwargs)):
+            wanted = set(range(leaf.dim())) if self._dynamic else set()
             wanted -= getattr(leaf, _MARKED_STATIC, set())
             wanted |= named.get(number, set())
             for marks in _MARKS:
                 wanted |= getattr(leaf, marks, set())
-            # Eager and the compiler treat 0 and 1 unlike other sizes.
-            wanted = {dim for dim in wanted if leaf.shape[dim] > 1}
-            if wanted:
+            if wanted := _open_dims(leaf, wanted):
                 found[number] = wanted
         return found
 
     def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own sizes from now on."""
-        self._refused.add(_key(tensor_leaves(args, kwargs)))
+        self._refused.add((_key(tensor_leaves(args, kwargs)), torch.is_grad_enabled()))
 
     def _named_dims(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -86,6 +96,11 @@ class DynamicShapes:
         for name, value in kwargs.items():
             found += _leaf_specs(value, specs.get(name))
         return {leaf: _dims(spec) for leaf, spec in enumerate(found)}
+
+
+def _open_dims(tensor: torch.Tensor, dims: set[int]) -> set[int]:
+    """Those of these dims that may be open: eager and the compiler treat 0 and 1 unlike others."""
+    return {dim for dim in dims if tensor.shape[dim] > 1}
 
 
 def _key(leaves: Sequence[torch.Tensor]) -> _Key:

@@ -18,6 +18,7 @@ class Inspection:
 
     def __init__(self) -> None:
         self._latest: _C.CompiledProgram | None = None
+        self._static_reasons: list[str] = []
 
     def _program(self) -> _C.CompiledProgram:
         if self._latest is None:
@@ -42,6 +43,16 @@ class Inspection:
     def memory_plan(self) -> str:
         """Return the table of planned memory, with planned bytes and the lower bound."""
         return self._program().memory_plan()
+
+    def static_reasons(self) -> list[str]:
+        """Return why there are programs for one combination of sizes each, if others were wanted.
+
+        Each reason once, in the order of time; `HOSTJIT_DUMP=shapes` tells them as they come up.
+
+        Example:
+            fast.static_reasons()  # ["a result is a number, which may depend on sizes"]
+        """
+        return list(self._static_reasons)
 
     def timings(self) -> dict[str, float]:
         """Return what each stage of the compilation took, in milliseconds."""

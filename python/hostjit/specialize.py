@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
@@ -13,7 +13,14 @@ from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
 from hostjit.capture import outputs as capture_outputs
 from hostjit.capture import watches
-from hostjit.capture.backward import Backward, InputKept, ResultKept, SavedTensor, Tangent
+from hostjit.capture.backward import (
+    Backward,
+    InputKept,
+    ResultKept,
+    SavedTensor,
+    SizeAlone,
+    Tangent,
+)
 from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
 from hostjit.capture.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
@@ -99,13 +106,21 @@ def make_specialization(
     )
 
 
-def row_guard(graph: Graph, environment: Any, program: _C.CompiledProgram | None) -> dict[str, Any]:
-    """Return the argument of `_C.Specialization` by which a program with symbols checks sizes."""
+def row_guard(
+    graph: Graph,
+    environment: Any,
+    program: _C.CompiledProgram | None,
+    assumed: Set[Any] = frozenset(),
+) -> dict[str, Any]:
+    """Return the argument of `_C.Specialization` by which a program with symbols checks sizes.
+
+    `assumed`: see `size_guard`.
+    """
     if environment is None or program is None or not program.symbols:
         return {}
     placeholders = graph.find_nodes(op="placeholder")
     dependent = dependent_sizes([node.meta["val"] for node in placeholders])
-    return {"row_guard": size_guard(environment, program.symbols, dependent)}
+    return {"row_guard": size_guard(environment, program.symbols, dependent, assumed)}
 
 
 def describe_backward(
@@ -116,9 +131,11 @@ def describe_backward(
 ) -> _C.BackwardPlan:
     """Return the plan by which `program` computes the gradients of `forward_program`."""
 
-    def describe(source: SavedTensor | Tangent | torch.Tensor) -> Any:
+    def describe(source: SavedTensor | Tangent | torch.Tensor | SizeAlone) -> Any:
         if isinstance(source, SavedTensor):
             return ("saved", source.position)
+        if isinstance(source, SizeAlone):
+            return None
         return ("tangent", source.result) if isinstance(source, Tangent) else source
 
     return _C.BackwardPlan(

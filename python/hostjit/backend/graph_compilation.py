@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -56,11 +56,8 @@ class GraphCompilation(Compilation):
         return self.__name__
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        return self._compile_module(self._fixed(args), args, kwargs, FakeTensorMode())
-
-    def _fixed(self, values: Sequence[Any]) -> torch.fx.GraphModule:
-        """The graph with the numbers among its inputs in their places."""
-        return _with_numbers(self.module, values)
+        module = _with_numbers(self.module, args)
+        return self._compile_module(module, args, kwargs, FakeTensorMode())
 
     def _compile_module(
         self,
@@ -68,8 +65,12 @@ class GraphCompilation(Compilation):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         mode: FakeTensorMode,
+        assumed: Set[Any] = frozenset(),
     ) -> _C.Specialization | None:
-        """Compile a graph for the tensors of a call; with symbols in `mode`, for any size."""
+        """Compile a graph for the tensors of a call; with symbols in `mode`, for any size.
+
+        `assumed`: see `size_guard`.
+        """
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         for index, tensor in enumerate(tensors):
             check_tensor(tensor, f"input {index}")
@@ -80,7 +81,7 @@ class GraphCompilation(Compilation):
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
             with no_more_guards(mode.shape_env):
                 program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
-            symbolic = row_guard(graph.graph_module.graph, mode.shape_env, program)
+            symbolic = row_guard(graph.graph_module.graph, mode.shape_env, program, assumed)
         except Exception as error:
             # Any: the graph may come from a program whose author knows nothing of hostjit.
             raise translate_failure(error) from error

@@ -3,96 +3,84 @@
 
 from __future__ import annotations
 
-import contextlib
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit import _C
 from hostjit.backend.graph_compilation import GraphCompilation
 from hostjit.backend.options import Options
-from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.dynamic_dims import is_number
+from hostjit.capture.errors import CaptureError, in_one_line
+from hostjit.capture.graph_sizes import find_sizes, over_tensors, own_sizes, size_tensor
+from hostjit.capture.size_guard import assumptions
 from hostjit.capture.traced_graph import placeholder_values
 
 __all__ = ["compile_open_graph"]
-
-# For each number among the inputs of a graph, the tensor input and its dim that tell it.
-_Numbers = dict[int, tuple[int, int]]
 
 
 def compile_open_graph(
     module: torch.fx.GraphModule, name: str, options: Options
 ) -> Callable[..., Any] | None:
-    """Return a callable for a graph whose numbers are sizes of its tensors; None for others."""
+    """Return a callable for a graph among whose inputs are sizes; None for others.
+
+    Sizes that none of its tensors has come to the program as tensors of their own.
+    """
     values = placeholder_values(module)
     tensors = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
-    if len(tensors) == len(values) or not tensors:
+    others = [value for value in values if not isinstance(value, torch.Tensor)]
+    if not others or not all(map(is_number, others)):
         return None
-    numbers = _find_numbers(values)
-    if numbers is None:
+    places = find_sizes(module)
+    untold = [number for number, place in places.items() if place is None]
+    environment: ShapeEnv = others[0].node.shape_env
+    try:
+        sizes = own_sizes(module, untold, FakeTensorMode(shape_env=environment))
+    except CaptureError as error:
+        _C.dump_shapes(name, in_one_line(error))
         return None
-    compilation = OpenGraphCompilation(module, name, options, numbers)
+    told = {number: place for number, place in places.items() if place is not None}
+    told |= {number: (len(tensors) + position, 0) for position, number in enumerate(untold)}
+    over = over_tensors(module, told, sizes)
+    compilation = OpenGraphCompilation(over, name, options, environment)
     compiled = _C.CompiledFunction(compilation.target, compilation)
-    if len(tensors) == 1:
+    if not untold and len(tensors) == 1:
         return lambda *args: compiled(args[tensors[0]])
-    pick = operator.itemgetter(*tensors)
-    return lambda *args: compiled(*pick(args))
 
+    def call(*args: Any) -> Any:
+        own = [size_tensor(args[number]) for number in untold]
+        return compiled(*[args[index] for index in tensors], *own)
 
-def _find_numbers(values: Sequence[Any]) -> _Numbers | None:
-    places: dict[str, tuple[int, int]] = {}
-    for index, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                places.setdefault(str(size), (index, dim))
-    numbers: _Numbers = {}
-    for index, value in enumerate(values):
-        if not isinstance(value, torch.Tensor):
-            if not isinstance(value, torch.SymInt) or str(value) not in places:
-                return None
-            numbers[index] = places[str(value)]
-    return numbers
+    return call
 
 
 class OpenGraphCompilation(GraphCompilation):
-    """Specializes one graph on its tensors; the numbers among its inputs follow from them."""
+    """Specializes one graph, of tensors, whose sizes are open in an environment of Dynamo's."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, name: str, options: Options, numbers: _Numbers
+        self,
+        module: torch.fx.GraphModule,
+        name: str,
+        options: Options,
+        environment: ShapeEnv,
     ) -> None:
         super().__init__(module, name, options)
-        self._numbers = numbers
         self._refused = False
-        eager = self.target
-        self.target = lambda *tensors: eager(*self._with_numbers(tensors))
-
-    def _with_numbers(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        count = len(tensors) + len(self._numbers)
-        given = iter(tensors)
-        values = [None if index in self._numbers else next(given) for index in range(count)]
-        for index, (place, dim) in self._numbers.items():
-            tensor = values[place]
-            assert tensor is not None
-            values[index] = tensor.shape[dim]  # type: ignore[call-overload]
-        return values
+        self._environment = environment
+        # Dynamo checks it before it calls the graph, or called the one that this is a backward of.
+        self._assumed = frozenset(assumptions(environment))
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         # Dynamo takes sizes of 0 and 1 for known; they may still come with another graph's symbols.
         if not self._refused:
-            with contextlib.suppress(Exception):
-                return self._compile_module(self.module, args, kwargs, self._mode())
+            self._environment.frozen = False
+            mode = FakeTensorMode(shape_env=self._environment, static_shapes=False)
+            try:
+                return self._compile_module(self.module, args, kwargs, mode, self._assumed)
+            except Exception as error:
+                self._note_static(in_one_line(error))
             self._refused = True
-        module = self._fixed(self._with_numbers(args))
-        return self._compile_module(module, args, kwargs, FakeTensorMode())
-
-    def _mode(self) -> FakeTensorMode:
-        """A mode over the symbols of the graph, whose assumptions the program checks by itself."""
-        traced = next(value for value in placeholder_values(self.module) if is_symbolic(value))
-        environment = traced.node.shape_env if isinstance(traced, torch.SymInt) else None
-        if environment is None:
-            environment = traced.fake_mode.shape_env
-        environment.frozen = False
-        return FakeTensorMode(shape_env=environment, static_shapes=False)
+        return super()._compile(args, kwargs)

@@ -17,6 +17,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from hostjit.backend.graph_compilation import compile_graph
+from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capture.gradient_composites import composites_with_gradients
 
@@ -56,7 +57,6 @@ def _compile_boxed(
     name: str, options: Options, module: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """AOTAutograd calls with one list, which it owns."""
-    boxed: Callable[[list[Any]], Sequence[Any]] = make_boxed_func(
-        compile_graph(module, name, options)
-    )
+    compiled = compile_open_graph(module, name, options) or compile_graph(module, name, options)
+    boxed: Callable[[list[Any]], Sequence[Any]] = make_boxed_func(compiled)
     return boxed

@@ -10,11 +10,28 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capture.dynamic_dims import is_number
+from hostjit.capture.fake_inputs import fake_like
 from hostjit.capture.functional import FunctionalGraph, trace_functional
+from hostjit.capture.graph_sizes import (
+    over_tensors,
+    own_sizes,
+    told_symbols,
+    used_symbols,
+    with_sizes_in_place,
+)
 from hostjit.capture.joint import CannotSplitError, JointGraphs
-from hostjit.capture.traced_graph import rename_placeholders, storage_of
+from hostjit.capture.traced_graph import placeholder_values, rename_placeholders, storage_of
 
-__all__ = ["Backward", "InputKept", "ResultKept", "SavedTensor", "Tangent", "trace_halves"]
+__all__ = [
+    "Backward",
+    "InputKept",
+    "ResultKept",
+    "SavedTensor",
+    "SizeAlone",
+    "Tangent",
+    "trace_halves",
+]
 
 aten = torch.ops.aten
 
@@ -48,6 +65,11 @@ class Tangent:
 
 
 @dataclasses.dataclass(frozen=True)
+class SizeAlone:
+    """An input of the backward graph: a size that no other input has; see `size_tensor`."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Backward:
     """How the gradients of a forward graph are computed.
 
@@ -57,7 +79,7 @@ class Backward:
             graph. The results of the forward graph after those are only kept.
         differentiable: for each result of the forward graph that is the user's.
         saved: what is kept, as (input or result) of the forward graph.
-        inputs: one for each placeholder: a SavedTensor, a Tangent or a constant tensor.
+        inputs: one for each placeholder: a SavedTensor, a Tangent, a constant or a SizeAlone.
         gradients: for each input of the forward graph, an output of this graph or None.
         again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
             None when the forward cannot be run twice.
@@ -67,13 +89,16 @@ class Backward:
     results: tuple[InputKept | ResultKept, ...]
     differentiable: tuple[bool, ...]
     saved: tuple[InputKept | ResultKept, ...]
-    inputs: tuple[SavedTensor | Tangent | torch.Tensor, ...]
+    inputs: tuple[SavedTensor | Tangent | torch.Tensor | SizeAlone, ...]
     gradients: tuple[int | None, ...]
     again: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] | None = None
 
 
 def trace_halves(
-    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], joint: JointGraphs
+    module: torch.fx.GraphModule,
+    inputs: Sequence[torch.Tensor],
+    joint: JointGraphs,
+    make_mode: Callable[[], FakeTensorMode],
 ) -> tuple[FunctionalGraph, Backward]:
     """Make both halves functional graphs for lowering.
 
@@ -83,15 +108,22 @@ def trace_halves(
         module: Dynamo's graph, whose halves they are.
         inputs: the live tensors it takes.
         joint: the halves.
+        make_mode: returns the mode to trace a half in.
 
     Raises CannotSplitError.
     """
     with torch.no_grad(), torch._C._DisableAutocast():
-        forward = trace_functional(joint.forward, inputs, FakeTensorMode())
+        forward = trace_functional(joint.forward, inputs, make_mode())
         rename_placeholders(forward.graph_module, module)
         results, saved = _arrange_results(forward, len(joint.differentiable))
-        examples = _examples(forward, saved, results, joint)
-        backward = trace_functional(joint.backward, examples, FakeTensorMode())
+        mode = make_mode()
+        examples = [fake_like(value, mode) for value in _values(forward, saved, results, joint)]
+        values = enumerate(placeholder_values(joint.backward))
+        numbers = [index for index, value in values if is_number(value)]
+        sizes = own_sizes(joint.backward, numbers, mode)
+        places = {number: (len(examples) + i, 0) for i, number in enumerate(numbers)}
+        module = over_tensors(joint.backward, places, sizes) if numbers else joint.backward
+        backward = trace_functional(module, [*examples, *sizes], mode)
     if backward.mutated:
         raise CannotSplitError("the backward pass changes a tensor")
     tangents = [
@@ -99,11 +131,13 @@ def trace_halves(
         for found, wanted in zip(results, joint.differentiable, strict=True)
         if wanted and isinstance(found, ResultKept)
     ]
-    sources: list[InputKept | ResultKept | Tangent | torch.Tensor] = [
+    sources: list[InputKept | ResultKept | Tangent | torch.Tensor | SizeAlone] = [
         *saved,
         *(Tangent(index) for index in tangents),
-        *backward.inputs[len(examples) :],
+        *(SizeAlone() for _ in sizes),
+        *backward.inputs[len(examples) + len(sizes) :],
     ]
+    backward.graph_module.graph = with_sizes_in_place(backward.graph_module.graph)
     gradients = _separate_gradients(backward.graph_module.graph)
     gradients.extend([None] * (len(forward.inputs) - len(gradients)))
     used = _drop_unused(backward.graph_module, sources)
@@ -173,13 +207,13 @@ def _keep_what_was(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
     return clone
 
 
-def _examples(
+def _values(
     forward: FunctionalGraph,
     saved: Sequence[InputKept | ResultKept],
     found: Sequence[InputKept | ResultKept],
     joint: JointGraphs,
 ) -> list[torch.Tensor]:
-    """Make tensors such as the backward graph will get; their memory is never touched."""
+    """Return what the forward graph computes of what the backward graph takes."""
     graph = forward.graph_module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     results: Any = graph.output_node().args[0]
@@ -188,11 +222,7 @@ def _examples(
         placeholders[place.index] if isinstance(place, InputKept) else results[place.index]
         for place in (*saved, *tangents)
     ]
-    values = [node.meta["val"] for node in nodes]
-    return [
-        torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-        for value in values
-    ]
+    return [node.meta["val"] for node in nodes]
 
 
 def _separate_gradients(graph: torch.fx.Graph) -> list[int | None]:
@@ -225,13 +255,18 @@ def _separate_gradients(graph: torch.fx.Graph) -> list[int | None]:
 
 
 def _drop_unused(module: torch.fx.GraphModule, sources: Sequence[Any]) -> tuple[Any, ...]:
-    """Drop placeholders that nothing uses, and their sources."""
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    used = []
-    for node, source in zip(placeholders, sources, strict=True):
-        if node.users:
-            used.append(source)
-        else:
-            module.graph.erase_node(node)
+    """Drop placeholders that nothing uses, and their sources.
+
+    A size alone is used where no other placeholder in use has it.
+    """
+    pairs = [*zip(module.graph.find_nodes(op="placeholder"), sources, strict=True)]
+    dropped = {node for node, _ in pairs if not node.users}
+    told = [told_symbols(node.meta["val"]) for node, _ in pairs if node not in dropped]
+    untold = used_symbols(module.graph) - set[Any]().union(*told)
+    for node, source in pairs:
+        if isinstance(source, SizeAlone) and told_symbols(node.meta["val"]) & untold:
+            dropped.remove(node)
+    for node in dropped:
+        module.graph.erase_node(node)
     module.recompile()
-    return tuple(used)
+    return tuple(source for node, source in pairs if node not in dropped)

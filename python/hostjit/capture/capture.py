@@ -86,13 +86,11 @@ def _capture(
         traced = run_dynamo(target, args, kwargs)
     backward: Backward | None = None
     composed = False
+    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
     if is_training(traced):
-        if dynamic:
-            raise refusal("gradients are wanted, which are compiled for each shape")
-        graph, backward = trace_with_backward(traced)
+        graph, backward = trace_with_backward(traced, lent)
         composed = backward is None
     else:
-        lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
         graph = trace_for_inference(traced, lent)
     inputs = _bind_inputs(traced, graph, leaves)
     guards = Guards(traced, args, kwargs)
@@ -121,7 +119,7 @@ def _capture(
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=is_random(graph.graph_module.graph),
-        environment=_environment(traced, graph, output_spec) if dynamic else None,
+        environment=_environment(traced, graph, output_spec) if dynamic and not composed else None,
         backward=backward,
         composed=composed,
         _dynamo_positions=tuple(range(len(inputs))),

@@ -11,7 +11,15 @@ import torch
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
-__all__ = ["DynamicDims", "check_kept", "is_symbolic", "marked", "no_more_guards", "refusal"]
+__all__ = [
+    "DynamicDims",
+    "check_kept",
+    "is_number",
+    "is_symbolic",
+    "marked",
+    "no_more_guards",
+    "refusal",
+]
 
 # By tensor leaf, its dims whose sizes may differ from call to call.
 DynamicDims = Mapping[int, Set[int]]
@@ -61,6 +69,11 @@ def is_symbolic(value: Any) -> bool:
     """Whether a number, or a size or stride of a tensor, differs from call to call."""
     if isinstance(value, torch.Tensor):
         return any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride()))
+    return is_number(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number that differs from call to call."""
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 

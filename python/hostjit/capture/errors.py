@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["CaptureError", "CaptureFailure"]
+__all__ = ["CaptureError", "CaptureFailure", "in_one_line"]
 
 
 class CaptureFailure(enum.Enum):
@@ -49,3 +49,10 @@ class CaptureError(RuntimeError):
         if hint:
             message += f"\n  to do: {hint}"
         super().__init__(message)
+
+
+def in_one_line(error: Exception) -> str:
+    """Say what went wrong in a capture or a compilation, and where; not what to do about it."""
+    if not isinstance(error, CaptureError):
+        return repr(error)
+    return error.what if error.where is None else f"{error.what} ({error.where})"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.capture.traced_graph import placeholder_values
@@ -17,17 +18,18 @@ __all__ = ["fake_inputs", "fake_like"]
 def fake_inputs(
     module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return fake tensors of the inputs, with the open sizes that Dynamo traced them with.
+    """Return fake tensors of the inputs, with the open sizes that the graph was traced with.
 
-    In a mode without symbols, with those of the inputs themselves.
+    In a mode without symbols, with those of the inputs themselves. An input that is a fake tensor
+    stands for itself.
     """
-    if fake_mode.shape_env is None:
-        return [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]
-    models = [value for value in placeholder_values(module) if not isinstance(value, torch.SymInt)]
     nodes = list(module.graph.nodes)
     fakes: list[torch.Tensor] = []
-    for model, tensor in zip(models, inputs, strict=True):
-        if not is_symbolic(model):
+    for model, tensor in zip(placeholder_values(module), inputs, strict=True):
+        if isinstance(tensor, FakeTensor):
+            fakes.append(tensor)
+            continue
+        if fake_mode.shape_env is None or not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
             continue
         # Views count from where the input starts; as_strided from where its memory does.

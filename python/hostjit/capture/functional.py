@@ -26,7 +26,7 @@ from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
-from hostjit.capture.fake_inputs import fake_inputs, fake_like
+from hostjit.capture.fake_inputs import fake_inputs
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
 from hostjit.capture.result_types import correct_result_types
@@ -35,7 +35,6 @@ from hostjit.capture.traced_graph import (
     check_aliasing,
     check_targets,
     lift_constants,
-    placeholder_values,
     remove_dead_nodes,
     rename_placeholders,
     source_location,
@@ -68,16 +67,9 @@ class FunctionalGraph:
 
 
 def trace_functional(
-    module: torch.fx.GraphModule,
-    inputs: Sequence[Any],
-    fake_mode: Any,
-    lent: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+    module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: Any
 ) -> FunctionalGraph:
-    """Trace `module` to a functional ATen graph.
-
-    `inputs` are the live tensors that it takes; `lent` are further ones, with fake tensors of the
-    same sizes, that it takes at most sizes of.
-    """
+    """Trace `module`, which takes the live tensors `inputs`, to a functional ATen graph."""
     for value in inputs:
         if not isinstance(value, torch.Tensor):
             raise CaptureError(
@@ -86,11 +78,10 @@ def trace_functional(
                 hint="pass it as a tensor, or as a constant that does not change",
             )
     attributes = _tensor_attributes(module)
-    live = [*inputs, *attributes.values(), *(tensor for tensor, _ in lent)]
+    live = [*inputs, *attributes.values()]
     refuse_overlap(module, inputs)
     fakes = fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
-    fakes += [fake_like(fake, fake_mode) for _, fake in lent]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
     symbolic = any(is_symbolic(fake) for fake in fakes)
     with (
@@ -146,11 +137,6 @@ class _Recipe:
         self._fake_mode = fake_mode
         self._count = count
         self._attributes = attributes
-        # At the places of sizes among the module's inputs, these; None at those of tensors.
-        self._sizes = [
-            value if isinstance(value, torch.SymInt) else None
-            for value in placeholder_values(module)
-        ]
         self.mutated: list[int] = []
         self.output_storages: list[int | None] = []
 
@@ -160,7 +146,7 @@ class _Recipe:
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             with Decompositions():  # type: ignore[no-untyped-call]
-                results = interpreter.run(*self._with_sizes(wrapped[: self._count]))
+                results = interpreter.run(*wrapped[: self._count])
             if isinstance(results, torch.Tensor):  # of a region with one
                 results = [results]
             outputs = [self._unwrap(result) for result in results]
@@ -170,10 +156,6 @@ class _Recipe:
         for index, new in zip(self.mutated, news, strict=True):
             aten.copy_.default(args[index], new)
         return self._restore_aliases(args, wrapped, results, outputs)
-
-    def _with_sizes(self, tensors: Sequence[Any]) -> list[Any]:
-        remaining = iter(tensors)
-        return [next(remaining) if size is None else size for size in self._sizes]
 
     def _restore_aliases(
         self,

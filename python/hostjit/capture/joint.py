@@ -20,11 +20,13 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capture.dynamic_dims import is_number
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.fake_inputs import fake_inputs
 from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.gradients import saved_tensor_hooks_set_aside
 
-__all__ = ["CannotSplitError", "JointGraphs", "split", "static_tracing"]
+__all__ = ["CannotSplitError", "JointGraphs", "split", "tracing_context"]
 
 # The result is new memory, or looks like a view of something that nobody else sees.
 _NEW = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
@@ -39,10 +41,10 @@ class JointGraphs:
     """The two halves of a graph.
 
     Attributes:
-        forward: takes the inputs of the graph; returns its results, then what `backward` needs.
-            Writes of inputs are trailing `copy_` operators.
-        backward: takes what is saved, then one gradient for each differentiable result; returns
-            one gradient for each input, or None.
+        forward: takes the inputs of the graph; returns its results, then the tensors that
+            `backward` needs. Writes of inputs are trailing `copy_` operators.
+        backward: takes open sizes that it needs, then what is saved, then one gradient for each
+            differentiable result; returns one gradient for each input, or None.
         differentiable: per result of the graph.
     """
 
@@ -51,12 +53,15 @@ class JointGraphs:
     differentiable: tuple[bool, ...]
 
 
-def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> JointGraphs:
+def split(
+    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], fake_mode: FakeTensorMode
+) -> JointGraphs:
     """Trace a graph of Dynamo's with its backward, and cut it in two.
 
     Args:
         module: the graph.
         inputs: live tensors; they are not changed.
+        fake_mode: to trace in; Dynamo's where sizes are open.
 
     Raises CannotSplitError, or CaptureError when only eager will do.
     """
@@ -68,7 +73,9 @@ def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Joint
         partition_fn=recorder.partition,
         keep_inference_input_mutations=True,
     )
-    with static_tracing(inputs) as examples, composites_with_gradients():
+    pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
+    examples = [fake.requires_grad_(tensor.requires_grad) for fake, tensor in pairs]
+    with tracing_context(fake_mode), composites_with_gradients():
         compiler(module, examples)
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")
@@ -83,6 +90,7 @@ def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Joint
     reason = _what_is_around(recorder.metadata, recorder.forward, recorder.backward, len(inputs))
     if reason:
         raise CannotSplitError(reason)
+    _return_tensors_only(recorder.forward)
     differentiable = tuple(
         info.output_type in _NEW and _has_gradient(info) for info in recorder.metadata.output_info
     )
@@ -90,14 +98,10 @@ def split(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Joint
 
 
 @contextlib.contextmanager
-def static_tracing(inputs: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Provide what AOTAutograd looks for around a graph of constant sizes: yields fake inputs."""
-    fake_mode = FakeTensorMode()
-    examples: list[torch.Tensor] = [
-        fake_mode.from_tensor(tensor, static_shapes=True) for tensor in inputs
-    ]
+def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
+    """Provide what AOTAutograd looks for around a graph."""
     with saved_tensor_hooks_set_aside(), tracing(TracingContext(fake_mode)):
-        yield examples
+        yield
 
 
 class _Recorder:
@@ -173,11 +177,18 @@ def _what_is_around(
 
 
 _COUNTS = (
-    "num_symints_saved_for_bw",
     "num_tensors_saved_with_no_vc_check",
     "num_opaque_objects_saved_for_bw",
     "num_graphsafe_rng_states",
 )
+
+
+def _return_tensors_only(forward: torch.fx.GraphModule) -> None:
+    """Leave out the sizes that the backward graph takes: they are those of the call."""
+    output = forward.graph.output_node()
+    results: Any = output.args[0]
+    output.args = (tuple(node for node in results if not is_number(node.meta.get("val"))),)
+    forward.recompile()
 
 
 def _placeholder_count(module: torch.fx.GraphModule) -> int:

@@ -16,7 +16,10 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicC
 from hostjit.capture.dynamic_dims import DynamicDims
 from hostjit.capture.dynamo import DynamoCapture
 
-__all__ = ["lent_arguments"]
+__all__ = ["Lent", "lent_arguments"]
+
+# Arguments with fake tensors.
+Lent = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 def lent_arguments(
@@ -25,7 +28,7 @@ def lent_arguments(
     kwargs: Mapping[str, Any],
     leaves: Sequence[torch.Tensor],
     dynamic: DynamicDims,
-) -> list[tuple[torch.Tensor, torch.Tensor]]:
+) -> Lent:
     """Return them with fake tensors, whose sizes are those that Dynamo knows theirs by."""
     taken = {id(tensor) for tensor in traced.inputs}
     if traced.graph_module is None or all(id(leaves[leaf]) in taken for leaf in dynamic):

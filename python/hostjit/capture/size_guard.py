@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -13,11 +13,21 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit.capture.dynamic_dims import refusal
 
-__all__ = ["size_guard"]
+__all__ = ["assumptions", "size_guard"]
+
+
+def assumptions(environment: ShapeEnv) -> list[Any]:
+    """Return what has been assumed about sizes so far, as symbolic truths."""
+    assumed = [guard.expr for guard in environment.guards]
+    # Sizes were simplified by these, whether a guard says so or not.
+    return assumed + [sympy.Eq(rest, 0) for rest in environment.divisible]
 
 
 def size_guard(
-    environment: ShapeEnv, names: Sequence[str], dependent: Mapping[str, str] | None = None
+    environment: ShapeEnv,
+    names: Sequence[str],
+    dependent: Mapping[str, str] | None = None,
+    assumed: Set[Any] = frozenset(),
 ) -> Callable[[tuple[int, ...]], bool]:
     """Return a function that tells whether a program is valid for sizes.
 
@@ -25,18 +35,19 @@ def size_guard(
         environment: in which the program was traced.
         names: the symbols whose sizes the function is given, in this order.
         dependent: those among them that are no symbols of the environment, as expressions of such.
+        assumed: those of the assumptions that somebody else checks if this function cannot.
 
     Raises CaptureError when it depends on more than these sizes.
     """
     known = set(names)
     conditions = [f"{name} == {expression}" for name, expression in (dependent or {}).items()]
-    assumed = [guard.expr for guard in environment.guards]
-    # Sizes were simplified by these, whether a guard says so or not.
-    assumed += [sympy.Eq(rest, 0) for rest in environment.divisible]
-    for expression in map(environment.replace, assumed):
+    for assumption in assumptions(environment):
+        expression = environment.replace(assumption)
         if expression == True:  # noqa: E712  # a symbolic truth
             continue
         unknown = {str(symbol) for symbol in expression.free_symbols} - known
+        if unknown and assumption in assumed:
+            continue
         if unknown:
             raise refusal(f"it depends on {', '.join(sorted(unknown))}, which is no size of a dim")
         conditions.append(_text(expression))

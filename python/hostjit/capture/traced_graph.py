@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hostjit.capture.control_flow import CONTROL_OPERATORS
-from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.dynamic_dims import is_number, is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import is_library_file
 
@@ -69,19 +69,14 @@ def lift_constants(traced: torch.fx.GraphModule) -> list[torch.Tensor]:
 
 
 def placeholder_values(module: torch.fx.GraphModule) -> list[Any]:
-    """Return what Dynamo traced a torch-level graph with: fake tensors, and sizes of theirs."""
-    return [
-        node.meta.get("example_value") for node in module.graph.nodes if node.op == "placeholder"
-    ]
+    """Return what Dynamo or AOTAutograd traced a graph with: fake tensors, and sizes of theirs."""
+    nodes = module.graph.find_nodes(op="placeholder")
+    return [node.meta.get("example_value", node.meta.get("val")) for node in nodes]
 
 
 def rename_placeholders(traced: torch.fx.GraphModule, module: torch.fx.GraphModule) -> None:
     """Give the placeholders Dynamo's names, which say where in the user's data they are."""
-    names = [
-        node
-        for node in module.graph.nodes
-        if node.op == "placeholder" and not isinstance(node.meta.get("example_value"), torch.SymInt)
-    ]
+    names = [node for node in module.graph.nodes if node.op == "placeholder"]
     ours = [node for node in traced.graph.nodes if node.op == "placeholder"]
     for node, original in zip(ours, names, strict=False):
         node.name = node.target = original.name
@@ -101,7 +96,7 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
                 hint="keep it in a tensor, or run this function eagerly",
             )
         target = node.target
-        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if is_number(node.meta.get("val")):
             continue
         # What is left of attributes are the regions of control operators.
         if node.op == "get_attr" or target in CONTROL_OPERATORS or target is operator.getitem:

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit.capture.backward import Backward, trace_halves
+from hostjit.capture.dynamic_dims import is_number, is_symbolic, refusal
 from hostjit.capture.dynamo import DynamoCapture, function_modes
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.gradients import needs_backward
+from hostjit.capture.graph_sizes import Place, find_sizes, over_tensors
 from hostjit.capture.joint import CannotSplitError, split
+from hostjit.capture.lent_sizes import Lent
 from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import check_tensor
-from hostjit.capture.traced_graph import source_location, storage_of
+from hostjit.capture.traced_graph import placeholder_values, source_location, storage_of
 
 __all__ = ["is_random", "is_training", "trace_for_inference", "trace_with_backward"]
 
@@ -29,21 +32,30 @@ def is_training(traced: DynamoCapture) -> bool:
     return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
 
 
-def trace_with_backward(traced: DynamoCapture) -> tuple[FunctionalGraph, Backward | None]:
+def trace_with_backward(
+    traced: DynamoCapture, lent: Lent
+) -> tuple[FunctionalGraph, Backward | None]:
     """Return the forward graph of a call and its backward, or Dynamo's graph and None.
 
-    Raises CaptureError when it cannot be traced.
+    `lent`: see `lent_arguments`. Raises CaptureError when it cannot be traced.
     """
     _check_results(traced, with_gradients=True)
-    module, inputs = traced.graph_module, traced.inputs
-    assert module is not None
-    for value in inputs:
+    for value in traced.inputs:
         check_tensor(value, "an input")
+    module, inputs = _over_tensors(traced, lent)
+    is_open = any(map(is_symbolic, placeholder_values(module)))
+
+    def make_mode() -> FakeTensorMode:
+        mode: FakeTensorMode = traced.fake_mode if is_open else FakeTensorMode()
+        return mode
+
     try:
         with function_modes:
-            joint = split(module, inputs)
-            graph, backward = trace_halves(module, inputs, joint)
-    except CannotSplitError:
+            joint = split(module, inputs, make_mode())
+            graph, backward = trace_halves(module, inputs, joint, make_mode)
+    except CannotSplitError as error:
+        if is_open:
+            raise refusal(f"gradients are wanted, and {error}") from error
         return FunctionalGraph(module, list(inputs), len(inputs), ()), None
     except Exception as error:
         if not isinstance(error, CaptureError):
@@ -56,26 +68,43 @@ def trace_with_backward(traced: DynamoCapture) -> tuple[FunctionalGraph, Backwar
     return graph, backward
 
 
-def trace_for_inference(
-    traced: DynamoCapture, lent: Sequence[tuple[torch.Tensor, torch.Tensor]]
-) -> FunctionalGraph:
+def trace_for_inference(traced: DynamoCapture, lent: Lent) -> FunctionalGraph:
     """Return the graph of a call whose results need no gradient; see `trace_functional`.
 
-    Raises CaptureError when it cannot be traced, or is not for inference.
+    `lent`: see `lent_arguments`. Raises CaptureError when it cannot be traced, or is not for
+    inference.
     """
     _check_results(traced, with_gradients=False)
-    module = traced.graph_module
-    if module is None:
+    if traced.graph_module is None:
         empty = torch.fx.Graph()
         empty.output(())
         return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
+    module, inputs = _over_tensors(traced, lent)
     try:
         with function_modes:
-            return trace_functional(module, traced.inputs, traced.fake_mode, lent)
+            return trace_functional(module, inputs, traced.fake_mode)
     except Exception as error:
         if not isinstance(error, CaptureError):
             _blame_higher_order(module, error)
         raise translate_failure(error) from error
+
+
+def _over_tensors(
+    traced: DynamoCapture, lent: Lent
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
+    """Return Dynamo's graph with sizes read off of its tensors and those lent, and all of them."""
+    module = traced.graph_module
+    assert module is not None
+    values = placeholder_values(module)
+    fakes = [fake for _, fake in lent]
+    places: dict[int, Place] = {}
+    for number, place in find_sizes(module, fakes).items():
+        if place is None:
+            raise refusal(f"{values[number]} is not the size of a dim of an argument")
+        places[number] = place
+    inputs = [*traced.inputs, *(tensor for tensor, _ in lent)]
+    is_open = lent or any(map(is_number, values))
+    return (over_tensors(module, places, fakes) if is_open else module), inputs
 
 
 def is_random(graph: torch.fx.Graph) -> bool:

@@ -16,7 +16,7 @@ from hostjit import _C
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.index_values import IndexValues, input_type
 from hostjit.lowering.literals import CallArguments
-from hostjit.lowering.sizes import offset_of
+from hostjit.lowering.sizes import offset_of, size_of
 
 __all__ = ["LoweringContext"]
 
@@ -90,6 +90,13 @@ class LoweringContext:
         """Return the value of an fx node that produces one tensor."""
         assert isinstance(node, Node)
         return self._values[node]
+
+    def result(self, value: Any) -> _C.Value:
+        """Return the value of a result of the graph: an fx node, or a size."""
+        if isinstance(value, torch.SymInt):
+            number: _C.Value = self.indices.value(size_of(value))
+            return number
+        return self.value(value)
 
     def bind(self, node: Node, value: _C.Value) -> None:
         """Make `value` the value of `node`."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capture.dynamic_dims import is_number, refusal
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.sizes import size_of
 from hostjit.lowering.types import dtype_name
@@ -78,6 +79,8 @@ class CallArguments:
         if isinstance(found, torch.SymInt):
             size = size_of(found)
             return size if isinstance(size, int) else _C.Operand(self._positions[size])
+        if is_number(found):
+            raise refusal(f"an operator takes {found}, a number that follows from sizes")
         if isinstance(found, (list, tuple)):
             return [self._literal(item) for item in found]
         if isinstance(found, torch.dtype):

@@ -9,6 +9,7 @@ from torch.fx import Graph, Node
 
 from hostjit import _C
 from hostjit.capture import source_location
+from hostjit.capture.graph_sizes import with_sizes_in_place
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
@@ -17,7 +18,6 @@ from hostjit.lowering.control_rules import CONTROL_RULES
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
-from hostjit.lowering.sizes import with_sizes_in_place
 
 __all__ = ["lower"]
 
@@ -29,14 +29,15 @@ def lower(graph: Graph, name: str) -> _C.Program:
     other becomes an ATen call, so that no captured graph is refused.
 
     Args:
-        graph: placeholders become the inputs of the program, results its outputs, all tensors.
+        graph: placeholders become the inputs of the program, results its outputs: tensors, and
+            sizes that are only known at the call.
         name: of what was captured, for the program's name.
     """
     context = LoweringContext(_identifier(name))
     graph = with_sizes_in_place(graph)
     context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     lower_nodes(context, graph)
-    context.program.set_outputs([context.value(result) for result in results_of(graph)])
+    context.program.set_outputs([context.result(result) for result in results_of(graph)])
     return context.program
 
 

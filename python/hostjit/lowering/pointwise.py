@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.kernels.sizes import Size, SymbolicSize
+from hostjit.lowering.number_values import number_value
 from hostjit.lowering.registry import Registry
 from hostjit.lowering.sizes import size_of
 
@@ -54,8 +55,8 @@ DTYPES: dict[torch.dtype, DType] = {
 }
 
 Number = int | float | bool
-# Of `torch.SymInt`, the value is only known at the call.
-Operand = Node | Number | torch.SymInt
+# Of `torch.SymInt` and `torch.SymFloat`, the value is only known at the call.
+Operand = Node | Number | torch.SymInt | torch.SymFloat
 
 
 class NotFusableError(Exception):
@@ -98,7 +99,7 @@ class PointwiseContext:
     def operand(self, name: str) -> Operand:
         """A tensor or a number argument."""
         value = self.arguments[name]
-        if not isinstance(value, Node | int | float | torch.SymInt):
+        if not isinstance(value, Node | int | float | torch.SymInt | torch.SymFloat):
             raise NotFusableError(f"argument '{name}' is neither a tensor nor a real number")
         return value
 
@@ -118,6 +119,8 @@ class PointwiseContext:
             return self.builder.cast(self.reader.read(operand), dtype.register)
         if isinstance(operand, torch.SymInt):
             return self.builder.cast(self.builder.size(size_of(operand)), dtype.register)
+        if isinstance(operand, torch.SymFloat):
+            return self.builder.cast(number_value(operand, self.builder), dtype.register)
         if dtype.is_integer and not _holds(dtype, operand):
             raise NotFusableError(f"{operand} is no {dtype.value}")
         return self.builder.constant(dtype.register, operand)
@@ -152,6 +155,7 @@ class PointwiseContext:
     def _promotion(self, operands: Sequence[Operand], kind: PROMOTION) -> tuple[DType, DType]:
         values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
         values = [1 if isinstance(value, torch.SymInt) else value for value in values]
+        values = [1.0 if isinstance(value, torch.SymFloat) else value for value in values]
         compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
         return _supported(compute), _supported(promoted)
 

@@ -11,14 +11,13 @@ import contextlib
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch.fx import Graph, Node
-from torch.fx.node import map_arg
+from torch.fx import Graph
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 
@@ -32,9 +31,9 @@ __all__ = [
     "offset_of",
     "shape_of",
     "size_of",
+    "size_of_expression",
     "strides_of",
     "symbolic_views",
-    "with_sizes_in_place",
 ]
 
 
@@ -43,7 +42,7 @@ def size_of(number: int | torch.SymInt) -> Size:
     if isinstance(number, int):
         return number
     node = number.node
-    return _size(node.expr, node.shape_env)
+    return size_of_expression(node.expr, node.shape_env)
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[Size, ...]:
@@ -83,35 +82,6 @@ def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
     )
 
 
-def with_sizes_in_place(graph: Graph) -> Graph:
-    """A copy of a graph whose arguments are symbolic numbers instead of nodes that compute them.
-
-    The graph itself if it has none. The copy is for reading, not for running.
-    """
-    if not any(is_symbolic(node.meta.get("val")) for node in graph.nodes):
-        return graph
-    result = Graph()
-    copies: dict[Node, Any] = {}
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            copies[node] = value
-        else:
-            copies[node] = _copied(node, result, copies)
-    return result
-
-
-def _copied(node: Node, graph: Graph, copies: Mapping[Node, Any]) -> Node:
-    """A copy of a node in another graph; it gets numbers as arguments once it is made."""
-    here = {found: copies[found] for found in node.all_input_nodes}
-    numbers = {found: copy for found, copy in here.items() if not isinstance(copy, Node)}
-    copy = graph.node_copy(node, lambda found: None if found in numbers else here[found])
-    if numbers:
-        copy.args = map_arg(node.args, here.__getitem__)
-        copy.kwargs = map_arg(node.kwargs, here.__getitem__)
-    return copy
-
-
 @contextlib.contextmanager
 def _without_guards(mode: Any) -> Any:
     with mode.shape_env.error_on_new_guards(), enable_python_dispatcher(), mode:
@@ -143,13 +113,14 @@ _FOLDS: dict[Any, str] = {
 }
 
 
-def _size(expression: Any, environment: Any) -> Size:
+def size_of_expression(expression: Any, environment: Any) -> Size:
+    """An expression of PyTorch as a size; raises CaptureError for one that Host IR can't write."""
     if expression.is_Integer:
         return int(expression)
-    parts = [] if expression.is_Symbol else [_size(p, environment) for p in _factors(expression)]
-    kind = type(expression)
     if expression.is_Symbol:
         return as_size(Symbol(str(expression), _least(expression, environment)))
+    parts = [size_of_expression(part, environment) for part in _factors(expression)]
+    kind = type(expression)
     if expression.is_Add:
         return sum(parts)
     if expression.is_Mul or expression.is_Pow:
@@ -176,7 +147,7 @@ def _floordiv(expression: Any, left: Size, right: Size, environment: Any) -> Siz
     # What a view with -1 leaves of a dim that it splits: n // (n // k) where k divides n.
     if isinstance(divisor, functions.FloorDiv) and divisor.args[0] == whole:
         if _divides(divisor.args[1], whole, environment) and at_most(1, left):
-            return _size(divisor.args[1], environment)
+            return size_of_expression(divisor.args[1], environment)
     some = at_most(1, left) and _divides(divisor, whole, environment)
     return defined("floordiv", left, right, max(_least(expression, environment), int(some)))
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from beside_eager import check
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+import hostjit
 
 
 def leaf(*sizes: int) -> Tensor:
@@ -61,6 +64,50 @@ def test_sizes_that_change(dynamic: bool | None, runtime: str) -> None:
 
     calls = [(leaf(rows, 4), leaf(4, 5)) for rows in (3, 6, 7, 6)]
     check(function, *calls, runtime=runtime, dynamic=dynamic)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.exp() * x).sum(),
+        lambda x: x.var(1),
+        lambda x: x.flatten()[1:].cumsum(0),
+        lambda x: F.log_softmax(x @ x.t(), 1),
+        lambda x: (x * x.shape[0], x.numel()),
+    ],
+    ids=["sum", "var", "flatten", "log_softmax", "numbers"],
+)
+def test_sizes_that_change_compile_nothing(function: Callable[..., Any], runtime: str) -> None:
+    calls = [(leaf(rows, columns),) for rows, columns in [(3, 5), (6, 4), (7, 9), (6, 4), (4, 4)]]
+    with hostjit.knobs(enable="recompile_limit(1)"):  # of each half, and no eager runs
+        check(function, *calls, runtime=runtime, dynamic=True)
+
+
+def test_a_transformer_layer_at_any_size(runtime: str) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    options = {"runtime": runtime, "fallback": False}
+    compiled = torch.compile(layer, backend="hostjit", dynamic=True, options=options)
+    with hostjit.knobs(enable="recompile_limit(1)"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch, length in [(2, 3), (3, 4), (5, 7), (2, 9)]:
+            x = leaf(batch, length, 8)
+            wanted = [x, *layer.parameters()]
+            expected = torch.autograd.grad(layer(x).pow(2).sum(), wanted)
+            found = torch.autograd.grad(compiled(x).pow(2).sum(), wanted)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_that_is_smaller_compiles_once_more(runtime: str) -> None:
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    options = {"runtime": runtime, "fallback": False}
+    compiled = torch.compile(module, backend="hostjit", options=options)
+    with torch._dynamo.config.patch(recompile_limit=2, fail_on_recompile_limit_hit=True):
+        for rows in (16, 16, 2, 16, 16, 2, 5):
+            x, target = torch.randn(rows, 8), torch.randint(4, (rows,))
+            losses = [F.cross_entropy(run(x), target) for run in (compiled, module)]
+            wanted = [*module.parameters()]
+            found, expected = (torch.autograd.grad(loss, wanted) for loss in losses)
+            torch.testing.assert_close(found, expected)
 
 
 def test_writes_of_inputs_and_intermediates(runtime: str) -> None:

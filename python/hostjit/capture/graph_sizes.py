@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open sizes that a graph computes with, and where they are found among its inputs.
+
+Most are sizes of tensors that it takes anyway. Others are told by a tensor that has nothing else:
+it has no elements, and the size is that of its first dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.fx.node import map_aggregate, map_arg
+
+from hostjit.capture.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capture.traced_graph import placeholder_values
+
+__all__ = [
+    "Place",
+    "find_sizes",
+    "over_tensors",
+    "own_sizes",
+    "size_tensor",
+    "told_symbols",
+    "used_symbols",
+    "with_sizes_in_place",
+]
+
+# A tensor, by its position among tensors, and a dim of it.
+Place = tuple[int, int]
+
+
+def size_tensor(size: int | torch.SymInt) -> torch.Tensor:
+    """Return a tensor that has nothing but a size."""
+    return torch.empty((size, 0), dtype=torch.uint8)
+
+
+def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[int, Place | None]:
+    """Return for each number that a graph takes and uses where it is a size; None for nowhere.
+
+    Looked for among the tensors that the graph takes, then among `more`.
+    """
+    values = placeholder_values(module)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    places: dict[str, Place] = {}
+    for index, tensor in enumerate([*tensors, *more]):
+        for dim, size in enumerate(tensor.shape):
+            places.setdefault(str(size), (index, dim))
+    numbers = {index: value for index, value in enumerate(values) if is_number(value)}
+    inputs = module.graph.find_nodes(op="placeholder")
+    return {n: places.get(str(value)) for n, value in numbers.items() if inputs[n].users}
+
+
+def over_tensors(
+    module: GraphModule, places: Mapping[int, Place], more: Sequence[torch.Tensor]
+) -> GraphModule:
+    """Return a graph that takes tensors only: numbers among its inputs are read off of their sizes.
+
+    Args:
+        module: a graph of Dynamo's or AOTAutograd's.
+        places: for each number that it uses, the place among its tensors and then `more`.
+        more: fake tensors like those that the new graph takes after its own.
+    """
+    graph = Graph()
+    copies: dict[Node, Any] = {}
+    inputs = module.graph.find_nodes(op="placeholder")
+    for node, value in zip(inputs, placeholder_values(module), strict=True):
+        copies[node] = None if is_number(value) else graph.node_copy(node)
+    tensors = [copy for copy in copies.values() if copy is not None]
+    for number, fake in enumerate(more):
+        tensors.append(graph.placeholder(f"size_{number}"))
+        tensors[-1].meta["val"] = fake
+    for index, (place, dim) in places.items():
+        copies[inputs[index]] = graph.call_function(_size, (tensors[place], dim))
+    graph.output(graph.graph_copy(module.graph, copies))
+    return GraphModule(module, graph)
+
+
+def _size(tensor: torch.Tensor, dim: int) -> int:
+    return tensor.shape[dim]
+
+
+def own_sizes(module: GraphModule, numbers: Sequence[int], fake_mode: Any) -> list[torch.Tensor]:
+    """Return a fake `size_tensor` for each of these numbers among the inputs of a graph.
+
+    Raises CaptureError for one that is no size.
+    """
+    values = [placeholder_values(module)[number] for number in numbers]
+    for value in values:
+        if not isinstance(value, torch.SymInt):
+            raise refusal(f"{value} is a number, but no size")
+        if not fake_mode.shape_env.bound_sympy(value.node.expr).lower >= 0:
+            raise refusal(f"{value} is a number that may be negative")
+    with fake_mode:
+        return [size_tensor(value) for value in values]
+
+
+def told_symbols(tensor: torch.Tensor) -> set[Any]:
+    """The symbols that are sizes of a tensor."""
+    sizes: list[Any] = [size for size in tensor.shape if is_number(size)]
+    return {size.node.expr for size in sizes if size.node.expr.is_Symbol}
+
+
+def used_symbols(graph: Graph) -> set[Any]:
+    """The symbols in the sizes of a graph's tensors and in its arguments."""
+    found: set[Any] = set()
+
+    def add(value: Any) -> Any:
+        if is_symbolic(value):
+            found.update(free_symbols(value))
+        return value
+
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, (tuple, list)) else [value]:
+            add(part)
+        map_aggregate((node.args, node.kwargs), add)
+    return found
+
+
+def with_sizes_in_place(graph: Graph) -> Graph:
+    """A copy of a graph whose arguments are symbolic numbers instead of nodes that compute them.
+
+    The graph itself if it has none. The copy is for reading, not for running.
+    """
+    if not any(is_number(node.meta.get("val")) for node in graph.nodes):
+        return graph
+    result = Graph()
+    copies: dict[Node, Any] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        copies[node] = value if is_number(value) else _copied(node, result, copies)
+    return result
+
+
+def _copied(node: Node, graph: Graph, copies: Mapping[Node, Any]) -> Node:
+    """A copy of a node in another graph; it gets numbers as arguments once it is made."""
+    here = {found: copies[found] for found in node.all_input_nodes}
+    numbers = {found: copy for found, copy in here.items() if not isinstance(copy, Node)}
+    copy = graph.node_copy(node, lambda found: None if found in numbers else here[found])
+    if numbers:
+        copy.args = map_arg(node.args, here.__getitem__)
+        copy.kwargs = map_arg(node.kwargs, here.__getitem__)
+    return copy
