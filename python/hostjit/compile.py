@@ -9,8 +9,9 @@ from typing import Any, overload
 import torch
 
 from hostjit import _C
-from hostjit.compilation import Compilation, ProgramCompilation
+from hostjit.compilation import Compilation
 from hostjit.dynamic_shapes import DynamicShapes
+from hostjit.program_compilation import ProgramCompilation
 
 __all__ = ["compile"]
 

@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of Dynamo: from a callable and its arguments to a torch-level graph and bytecode.
-
-The callable is traced through `entry(*args, **kwargs)`, a function that only calls it. So hooks,
-`__call__`, bound methods, default arguments and `functools.partial` are all Dynamo's to follow and
-to guard, and every guard starts at one of four places: `args`, `kwargs`, the target, a global.
-"""
+"""One call of Dynamo: from a callable and its arguments to a torch-level graph and bytecode."""
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import dataclasses
 import functools
-import inspect
 import threading
 import types
 import weakref
@@ -28,13 +21,12 @@ from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
 from hostjit.capture.attention import eager_attention_path
+from hostjit.capture.entry import TARGET_NAME, make_entry
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.startup import lean_dynamo
 from hostjit.capture.tensor_methods import checked_tensor_methods
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
-
-TARGET_NAME = "hostjit_target"
 
 # One capture at a time: configuration and functions of Dynamo are patched during one.
 capture_lock = threading.RLock()
@@ -160,7 +152,7 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
-    entry = _make_entry(target)
+    entry = make_entry(target)
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
     modes_in_place: Any = contextlib.nullcontext()
@@ -230,39 +222,6 @@ def _tracing_sets_modes_aside() -> bool:
 def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:
     for name in names:
         namespace.pop(name, None)
-
-
-def _make_entry(target: Any) -> types.FunctionType:
-    """Make the function that is traced, over the globals of the user's code.
-
-    Over those globals, because Dynamo looks up the globals of a function that it inlines by its
-    module's name, which is wrong for code made by `exec`, unless they are the root's own.
-    """
-
-    def make(hostjit_target: Any) -> Any:
-        def entry(*args: Any, **kwargs: Any) -> Any:
-            return hostjit_target(*args, **kwargs)
-
-        return entry
-
-    template = make(target)
-    return types.FunctionType(
-        template.__code__, _globals_of(target), "entry", None, template.__closure__
-    )
-
-
-def _globals_of(target: Any) -> dict[str, Any]:
-    function = target
-    while isinstance(function, functools.partial):
-        function = function.func
-    if isinstance(function, torch.nn.Module):
-        function = function.forward
-    elif not isinstance(function, (types.FunctionType, types.MethodType)):
-        function = getattr(type(function), "__call__", None)  # noqa: B004
-    function = inspect.unwrap(getattr(function, "__func__", function))
-    if isinstance(function, types.FunctionType):
-        return function.__globals__
-    return {"__name__": __name__, "__builtins__": builtins.__dict__}
 
 
 @contextlib.contextmanager

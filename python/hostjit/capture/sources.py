@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.dynamo import TARGET_NAME, DynamoCapture
+from hostjit.capture.dynamo import DynamoCapture
+from hostjit.capture.entry import TARGET_NAME
 from hostjit.capture.reads import MODULE_STATE, ReadWatcher
 from hostjit.capture.watches import WatchList
 
