@@ -32,7 +32,7 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
-    const py::object& row_guard, std::shared_ptr<BackwardPlan> backward) {
+    const py::object& row_guard, std::shared_ptr<BackwardPlan> backward, bool any_arguments) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -48,6 +48,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.reuse_outputs = reuse_outputs;
   options.row_guard = row_guard.ptr();
   options.backward = std::move(backward);
+  options.any_arguments = any_arguments;
   return std::make_shared<Specialization>(options);
 }
 
@@ -271,14 +272,15 @@ void bind_call_path(py::module_& module) {
       "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
       "('call', callable, nodes). row_guard(sizes), for a program with symbols: whether it may "
       "answer\n"
-      "calls with these values of program.symbols; asked once for each.")
+      "calls with these values of program.symbols; asked once for each. any_arguments: the route\n"
+      "answers every call that no other specialization does, under the same global state.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
            py::arg("reuse_outputs") = false, py::arg("row_guard") = py::none(),
-           py::arg("backward") = py::none())
+           py::arg("backward") = py::none(), py::arg("any_arguments") = false)
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("backward", &Specialization::backward);
   module.def("empty_cache", [] { output_cache().empty(); });

@@ -76,10 +76,13 @@ Specialization::Specialization(const Options& options)
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
       row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)),
       backward_(options.backward),
+      any_arguments_(options.any_arguments),
       hides_gradients_(
           at::GradMode::is_enabled() &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
       only_runs_(!backward_ && !reused_ && !hides_gradients_) {
+  HOSTJIT_CHECK(!any_arguments_ || (route_ && !program_),
+                "specialization: only a route without a program takes any arguments");
   for (const int64_t i : mutated_) {
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
@@ -169,6 +172,8 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
 bool Specialization::match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
                            PyObject* kwnames, Leaves& leaves) {
   leaves.clear();
+  if (any_arguments_) [[unlikely]]
+    return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
     if (!revalidate(values, nargs, kwnames)) return false;

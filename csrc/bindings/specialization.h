@@ -44,6 +44,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // with these values of its input symbols. Asked once for each.
     PyObject* row_guard = nullptr;
     std::shared_ptr<BackwardPlan> backward;  // null: no result needs a gradient
+    bool any_arguments = false;              // the route looks at the arguments itself
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -60,6 +61,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
 
   // The Python callable that answers calls instead of run(), or null.
   PyObject* route() const { return route_.get(); }
+
+  // It answers every call under its global state.
+  bool any_arguments() const { return any_arguments_; }
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
@@ -107,6 +111,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
   uint64_t last_row_ = 0;                                      // id of one that was accepted
   std::shared_ptr<BackwardPlan> backward_;
+  bool any_arguments_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;
   bool only_runs_;  // nothing is done around a call of the program

@@ -14,7 +14,7 @@ Specialization* SpecializationList::find_behind_first(const GlobalState& state,
   for (size_t i = 1; i < all_.size(); ++i) {
     Specialization* candidate = all_[i].get();
     if (!candidate->match(state, values, nargs, kwnames, leaves)) continue;
-    if (i < all_.size() && all_[i].get() == candidate) {
+    if (i < all_.size() && all_[i].get() == candidate && !candidate->any_arguments()) {
       std::rotate(all_.begin(), all_.begin() + i, all_.begin() + i + 1);
     }
     return candidate;
@@ -23,9 +23,8 @@ Specialization* SpecializationList::find_behind_first(const GlobalState& state,
 }
 
 void SpecializationList::add(const std::shared_ptr<Specialization>& specialization) {
-  if (std::ranges::find(all_, specialization) == all_.end()) {
-    all_.insert(all_.begin(), specialization);
-  }
+  if (std::ranges::find(all_, specialization) != all_.end()) return;
+  all_.insert(specialization->any_arguments() ? all_.end() : all_.begin(), specialization);
 }
 
 void SpecializationList::clear() {

@@ -10,7 +10,8 @@
 
 namespace hostjit {
 
-// The specializations of one compiled function, the most recently used first. Used under the GIL.
+// The specializations of one compiled function, the most recently used first; behind the others
+// those that take any arguments. Used under the GIL.
 class SpecializationList {
  public:
   // Keeps what find() returned alive, for the time of a call. Counts under the GIL, where a
@@ -39,7 +40,7 @@ class SpecializationList {
       return first;
     return find_behind_first(state, values, nargs, kwnames, leaves);
   }
-  // In front, unless it is there already.
+  // Unless it is there already.
   void add(const std::shared_ptr<Specialization>& specialization);
   // Drops all; those of calls under way when the last of these ends.
   void clear();

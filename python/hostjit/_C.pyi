@@ -145,6 +145,7 @@ class Specialization:
         reuse_outputs: bool = False,
         row_guard: Callable[[tuple[int, ...]], bool] | None = None,
         backward: BackwardPlan | None = None,
+        any_arguments: bool = False,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

@@ -21,6 +21,7 @@ def compiled_graph(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     runtime: str | None,
+    reuse_outputs: bool = False,
 ) -> _C.CompiledFunction:
     """Return what the bytecode calls: from the graph's inputs to its outputs, in C.
 
@@ -30,6 +31,7 @@ def compiled_graph(
         args: of the call that was captured.
         kwargs: of the same.
         runtime: as of `hostjit.compile`.
+        reuse_outputs: as of `hostjit.compile`; not where objects keep what the graph computed.
     """
     leaves = tensor_leaves(args, kwargs)
     count = captured.dynamo_input_count
@@ -46,6 +48,7 @@ def compiled_graph(
         output=("tuple", [("output", index) for index in range(len(program.program.outputs))]),
         mutated=list(captured.mutated_inputs),
         runtime=runtime,
+        reuse_outputs=reuse_outputs and not captured.keeps_results,
     )
 
     def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:

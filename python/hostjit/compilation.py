@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python side of a compiled function: makes specializations, answers questions about them."""
+"""The Python side of a compiled function: makes specializations, and decides what runs eagerly."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -17,15 +19,24 @@ from hostjit import _C
 from hostjit.capture.dynamic_dims import DynamicDims
 from hostjit.capture.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.dynamic_shapes import DynamicShapes
+from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
 
 if TYPE_CHECKING:
     from hostjit.capture.program import CapturedProgram
+    from hostjit.parts import Parts
 
 __all__ = ["Compilation"]
 
 _capture_lock = threading.RLock()
+# Calls that raise are remembered; each costs the others a comparison.
+_MOST_ATTEMPTS = 64
+_LIBRARY_FOLDERS = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__)
+)
 _COPYING = frozenset({"__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__reduce_ex__"})
+# What Dynamo can stop at, and go on behind.
+_BREAKS = (CaptureFailure.GRAPH_BREAK, CaptureFailure.DATA_DEPENDENT)
 # What eager alone can do, and does as fast as anything: said, but not refused.
 _RUNS_EAGERLY = (
     CaptureFailure.NEEDS_AUTOGRAD,
@@ -37,8 +48,8 @@ _RUNS_EAGERLY = (
 class Compilation(Inspection):
     """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
 
-    # Of warnings: from `_say` to the frame that called the compiled function.
-    _frames_to_caller = 5
+    # The target is Python code, in which a capture can stop and go on.
+    _has_parts = True
 
     def __init__(
         self,
@@ -54,7 +65,9 @@ class Compilation(Inspection):
         self.fallback = fallback
         self.reuse_outputs = reuse_outputs
         self.shapes = shapes or DynamicShapes(None, None)
+        self._parts: Parts | None = None
         self._count = 0
+        self._attempts = 0
         self._said: set[str] = set()
         # Memory patterns of calls that write to memory that another input shares.
         self._overlapping: set[tuple[Any, ...]] = set()
@@ -87,7 +100,10 @@ class Compilation(Inspection):
         if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
-        if limit is not None and self._count >= limit:
+        is_full = limit is not None and self._count >= limit
+        if self._parts and self._parts.in_use and (is_full or self._parts.varies(args, kwargs)):
+            return self._parts.by_frames()
+        if limit is not None and is_full:
             self._say(
                 "limit",
                 f"has {limit} specializations and keeps meeting new signatures: it runs those "
@@ -98,19 +114,31 @@ class Compilation(Inspection):
         try:
             return self._compile(args, kwargs)
         except CaptureError as error:
-            if error.failure is CaptureFailure.USER_EXCEPTION:
-                return None  # eager raises what the user should see
-            if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
-                self._say("overlap", f"runs eagerly: {error}")
-                self._overlapping.add(_memory_pattern(args, kwargs))
-                return None
-            if error.failure in _RUNS_EAGERLY:
-                reason = f"runs eagerly: {error}"
-                return self._run_eagerly(args, kwargs, str(error.failure), reason)
-            if not self.fallback:
-                raise
-            key = error.where or str(error)
-            return self._run_eagerly(args, kwargs, key, f"runs eagerly: {error}")
+            return self._fall_back(error, args, kwargs)
+
+    def _fall_back(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Answer a call that cannot be captured; raises the error where that was asked for."""
+        if error.failure is CaptureFailure.USER_EXCEPTION:
+            return self._attempt_eagerly(error, args, kwargs)
+        if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
+            self._say("overlap", f"runs eagerly: {error}")
+            self._overlapping.add(_memory_pattern(args, kwargs))
+            return None
+        parts = self._parts
+        if parts and parts.in_use and error.failure is not CaptureFailure.UNSUPPORTED_INPUT:
+            return parts.by_frames()
+        if error.failure in _RUNS_EAGERLY:
+            reason = f"runs eagerly: {error}"
+            return self._run_eagerly(args, kwargs, str(error.failure), reason)
+        if not self.fallback:
+            raise error
+        if parts and error.failure in _BREAKS:
+            self._say_parts(error)
+            return parts.by_frames()
+        key = error.where or str(error)
+        return self._run_eagerly(args, kwargs, key, f"runs eagerly: {error}")
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile for the sizes of a call, or for any where dims ask for it and can have it."""
@@ -136,18 +164,29 @@ class Compilation(Inspection):
         from hostjit.lowering.lower import lower
         from hostjit.specialize import describe_backward, make_specialization
 
-        captured = capture(self.target, args, kwargs, dims)
+        parts = self._make_parts()
+        captured = capture(self.target, args, kwargs, dims, parts)
+        if captured.broke is not None:
+            self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:
             return self._run_eagerly(
                 args, kwargs, "offset", "reads storage offsets of tensors and runs eagerly"
             )
         if _C.capture_dump_enabled():
             _C.dump_capture(captured.name, captured.graph_module.print_readable(False))
+        hooked = parts.hooked if parts and captured.broke else None
         if captured.composed:
             self._count += 1
             composed = self._compose(captured, args, kwargs)
             return make_specialization(
-                captured, None, self.target, args, kwargs, self.runtime, composed=composed
+                captured,
+                None,
+                self.target,
+                args,
+                kwargs,
+                self.runtime,
+                composed=composed,
+                hooked=hooked,
             )
         plan = None
         try:
@@ -165,8 +204,42 @@ class Compilation(Inspection):
         self._count += 1
         self._latest = program
         return make_specialization(
-            captured, program, self.target, args, kwargs, self.runtime, self.reuse_outputs, plan
+            captured,
+            program,
+            self.target,
+            args,
+            kwargs,
+            self.runtime,
+            self.reuse_outputs,
+            plan,
+            hooked=hooked,
         )
+
+    def _attempt_eagerly(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Let eager raise what the user should see."""
+        self._attempts += 1
+        if self._attempts > _MOST_ATTEMPTS:
+            return None
+
+        def say() -> None:
+            where = f", at {error.where}" if error.where else ""
+            text = f"runs eagerly: it raises when it is captured, only there{where}: {error.what}"
+            self._say(str(error.failure), text)
+
+        return EagerAttempt(self.target, say).specialization(args, kwargs)
+
+    def _make_parts(self) -> Parts | None:
+        """Return what runs calls that can't be captured whole, where that is wanted."""
+        if self._parts is None and self._has_parts and self.fallback:
+            from hostjit.parts import Parts
+
+            self._parts = Parts(self.target, self.runtime, self._said, self._target_name())
+        return self._parts
+
+    def _say_parts(self, error: CaptureError) -> None:
+        self._say("parts", f"runs in parts: {error}")
 
     def _compose(
         self, captured: CapturedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -211,9 +284,8 @@ class Compilation(Inspection):
     def _say(self, key: str, message: str) -> None:
         if key not in self._said:
             self._said.add(key)
-            warnings.warn(
-                f"hostjit: '{self._target_name()}' {message}", stacklevel=self._frames_to_caller
-            )
+            text = f"hostjit: '{self._target_name()}' {message}"
+            warnings.warn(text, stacklevel=_frames_to_user())
 
     def _note_static(self, reason: str) -> None:
         """Remember why a program serves the sizes of one call, where it was to serve any."""
@@ -269,3 +341,11 @@ def _in_foreign_transform() -> bool:
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack() > 0
     )
+
+
+def _frames_to_user() -> int:
+    """Count the frames from the one that asks to the nearest that is none of a library's."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY_FOLDERS):
+        frame, count = frame.f_back, count + 1
+    return count

@@ -56,16 +56,17 @@ def compile(
         target: a function, nn.Module, method, fusion built by hand as a `torch.fx.Graph`,
             `hostjit.ir.Program` or Host IR text. Without it, returns a decorator.
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
-        fallback: run a call that cannot be captured eagerly, with a warning that says why and
-            where: a decision on a tensor's value, sizes that depend on values, a graph break.
+        fallback: run a call that cannot be captured whole in parts: what is before and after a
+            decision on a tensor's value, an operator whose size depends on values, a print is
+            compiled. What cannot be compiled at all runs eagerly. A warning says why and where.
             False makes it an error.
         reuse_outputs: return the same tensors at every call of a signature, written anew: for
             control loops that are done with a result when they ask for the next. A call makes new
             ones where that is not safe: when an input shares memory with the last result, when
             the last result was resized, given other memory or a gradient, when another thread
             called last, and when the last call had other sizes and the same program. Views of a
-            result, NumPy's too, see the next one. Results of ATen calls and results that need a
-            gradient are new tensors as ever.
+            result, NumPy's too, see the next one. Results of ATen calls, results that need a
+            gradient or that some object keeps, and those of calls in parts are new as ever.
         dynamic: compile for any size of all dims of tensor arguments (True), of marked ones only
             (False), or also of those that turn out to vary (None): at the second size of a dim.
             Sizes 0 and 1, and what the program cannot do for any size, have programs of their own.

@@ -44,6 +44,7 @@ def make_specialization(
     reuse_outputs: bool = False,
     backward: _C.BackwardPlan | None = None,
     composed: Callable[..., Sequence[torch.Tensor]] | None = None,
+    hooked: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> _C.Specialization:
     """Return the specialization that answers calls like (args, kwargs).
 
@@ -57,6 +58,7 @@ def make_specialization(
         reuse_outputs: as of `hostjit.compile`; not with gradients.
         backward: how gradients are computed, if results need them.
         composed: runs the graph instead of `program`.
+        hooked: makes what runs the bytecode, where that calls what was not captured.
 
     Raises hostjit.Error when the captured description does not fit the program.
     """
@@ -68,11 +70,13 @@ def make_specialization(
         if graph is None:
             assert program is not None
             graph = (
-                compiled_graph(captured, program, args, kwargs, runtime)
+                compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
                 if backward is None
                 else _flat_training(captured, program, backward, runtime)
             )
         route = captured.bytecode.bind(graph)
+        if hooked is not None:
+            route = hooked(route)
         # Written inputs have to be known before the call: see `mutated`.
         if captured.guards.check_every_call and not captured.mutated_inputs:
             route = checked = CheckedCall(captured, route, target)

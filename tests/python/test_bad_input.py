@@ -183,7 +183,7 @@ def test_data_dependent_control_flow_says_where() -> None:
     with pytest.raises(hostjit.CaptureError, match=line):
         hostjit.compile(f, fallback=False)(torch.ones(3))
     fast = hostjit.compile(f)
-    with pytest.warns(UserWarning, match=rf"'.*f' runs eagerly: (.|\n)*{line}"):
+    with pytest.warns(UserWarning, match=rf"'.*f' runs in parts: (.|\n)*{line}"):
         assert_close(fast(-torch.ones(3)), torch.ones(3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -42,6 +42,15 @@ def test_training_agrees_with_eager(tmp_path: Path) -> None:
     assert len(json.loads(report.read_text())["rows"]) == 4
 
 
+def test_calls_in_parts_agree_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "parts.json"
+    command = [sys.executable, str(BENCH / "parts.py"), "--rounds", "1", "--json", str(report)]
+    compilers = ["--compilers", "eager,hostjit"]
+    done = subprocess.run([*command, *compilers], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(report.read_text())["rows"]) == 5 * 2
+
+
 def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
     report = tmp_path / "sweep.json"
     command = [sys.executable, str(BENCH / "sweep.py"), "--against", "eager", "--rounds", "1"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be captured or compiled runs eagerly, says so once, and answers as eager does."""
+"""What cannot be captured or compiled runs in parts or eagerly, and says so once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from unittest import mock
 
 import pytest
 import torch
+from in_parts import counted_captures
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.capture import CaptureFailure
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +55,14 @@ def strict(x: torch.Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [masked, item, branch, distinct, graph_break, resize, strict],
+    ("function", "how"),
+    [
+        *((function, "in parts") for function in (masked, item, branch, distinct)),
+        *((function, "in parts") for function in (graph_break, resize)),
+        (strict, "eagerly"),
+    ],
 )
-def test_runs_eagerly_and_says_so_once(function: Callable[..., Any]) -> None:
+def test_says_so_once(function: Callable[..., Any], how: str) -> None:
     fast = hostjit.compile(function)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -66,7 +72,7 @@ def test_runs_eagerly_and_says_so_once(function: Callable[..., Any]) -> None:
                 assert_close(fast(-x), function(-x))
     said = [str(warning.message) for warning in caught if "hostjit" in str(warning.message)]
     assert len(said) == 1
-    assert said[0].startswith(f"hostjit: '{function.__name__}' runs eagerly: ")
+    assert said[0].startswith(f"hostjit: '{function.__name__}' runs {how}: ")
     with pytest.raises(hostjit.CaptureError):
         hostjit.compile(function, fallback=False)(torch.randn(4, 3))
 
@@ -97,3 +103,46 @@ def test_raises_where_eager_does(function: Callable[..., Any]) -> None:
     with pytest.raises(RuntimeError) as found:
         hostjit.compile(function)(x)
     assert type(found.value) is type(eager.value)
+
+
+def test_a_call_that_raises_is_captured_once() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+    fast = hostjit.compile(function)
+    with counted_captures() as count:
+        for _ in range(4):
+            with pytest.raises(RuntimeError, match="cannot be multiplied"):
+                fast(torch.randn(2, 3))
+    assert count[0] <= 2  # a capture looks at one frame
+
+
+def test_what_raised_is_captured_again_when_it_does_no_more() -> None:
+    class Late(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    model = Late()
+    fast = hostjit.compile(model)
+    for _ in range(2):
+        with pytest.raises(AttributeError):
+            fast(torch.ones(3))
+    model.weight = torch.nn.Parameter(torch.full((3,), 2.0))
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
+        assert any(found.program is not None for found in fast.specializations)
+
+
+def test_what_the_capture_alone_finds_wrong_is_captured_once() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    wrong = hostjit.CaptureError(CaptureFailure.USER_EXCEPTION, "it raises")
+    fast = hostjit.compile(function)
+    with mock.patch("hostjit.capture.capture", side_effect=wrong) as capture:
+        with pytest.warns(UserWarning, match="runs eagerly: it raises when it is captured"):
+            assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
+        for _ in range(3):
+            assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
+    assert capture.call_count == 1

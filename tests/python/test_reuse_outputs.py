@@ -212,3 +212,53 @@ program @copies(%x: tensor<f32, [4], cpu>) {
         return x * 3
 
     assert decorated(torch.ones(4)) is decorated(torch.ones(4))
+
+
+class Answer:
+    """A result that only Python code can make."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
+class Remembering(nn.Module):
+    last: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.last = x + x
+        return self.last
+
+
+def test_results_of_python_code() -> None:
+    fast = hostjit.compile(lambda x: Answer(x + x), reuse_outputs=True)
+    first = fast(torch.ones(4))
+    second = fast(torch.full((4,), 3.0))
+    assert second is not first
+    assert second.value is first.value
+    assert_close(first.value, torch.full((4,), 6.0))
+
+
+def test_what_objects_keep_is_new() -> None:
+    model = Remembering()
+    fast = hostjit.compile(model, reuse_outputs=True)
+    fast(torch.ones(4))
+    kept = model.last
+    fast(torch.zeros(4))
+    assert kept is not None
+    assert_close(kept, torch.full((4,), 2.0))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_what_code_between_parts_keeps_is_new() -> None:
+    seen: list[torch.Tensor] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x + x
+        torch._dynamo.graph_break()
+        seen.append(y)
+        return y + 1
+
+    fast = hostjit.compile(function, reuse_outputs=True)
+    for value in range(3):
+        fast(torch.full((4,), float(value)))
+    assert [float(y[0]) for y in seen] == [0.0, 2.0, 4.0]

@@ -41,8 +41,7 @@ class GraphCompilation(Compilation):
     is how one graph with symbolic sizes gets a program for each.
     """
 
-    # One more than usual: what Dynamo puts around the result of a backend.
-    _frames_to_caller = Compilation._frames_to_caller + 1
+    _has_parts = False
 
     def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.

@@ -12,8 +12,10 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
 from hostjit.capture.backward import Backward, ResultKept
+from hostjit.capture.breaks import Continuation
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
 from hostjit.capture.dynamo import DynamoCapture, capture_lock, run_dynamo
+from hostjit.capture.errors import CaptureFailure
 from hostjit.capture.functional import FunctionalGraph
 from hostjit.capture.guards import Guards
 from hostjit.capture.lent_sizes import lent_arguments
@@ -50,6 +52,7 @@ def capture(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     dynamic: DynamicDims | None = None,
+    then: Continuation | None = None,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -67,6 +70,8 @@ def capture(
         kwargs: its keyword arguments.
         dynamic: dims whose sizes stay open where they can; `environment` tells what was assumed
             about them. A dim of size 0 or 1 is taken to stay so.
+        then: capture the call as far as Dynamo can follow it. The line that it cannot runs as it
+            is, and the rest of the call goes to what this provides.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -75,15 +80,22 @@ def capture(
         program.run(x)
     """
     with capture_lock:
-        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {})
+        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then)
 
 
 def _capture(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: DynamicDims
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: DynamicDims,
+    then: Continuation | None,
 ) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
     with marked(leaves, dynamic):
-        traced = run_dynamo(target, args, kwargs)
+        traced = run_dynamo(target, args, kwargs, then)
+    broke = traced.broke
+    if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
+        raise broke
     backward: Backward | None = None
     composed = False
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
@@ -96,6 +108,8 @@ def _capture(
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
+    if broke is not None:
+        reason = "is captured in parts"
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -122,6 +136,8 @@ def _capture(
         environment=_environment(traced, graph, output_spec) if dynamic and not composed else None,
         backward=backward,
         composed=composed,
+        keeps_results=broke is not None or bool(traced.side_effects),
+        broke=broke,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
     )

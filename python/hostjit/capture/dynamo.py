@@ -9,24 +9,32 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
+from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
 from hostjit.capture.attention import eager_attention_path
+from hostjit.capture.breaks import Breaks, Continuation, resumable, stopping_at_breaks, with_resumed
 from hostjit.capture.entry import TARGET_NAME, make_entry
+from hostjit.capture.errors import CaptureError
 from hostjit.capture.failures import translate_failure
+from hostjit.capture.optimizer_steps import stopping_at_steps
 from hostjit.capture.startup import lean_dynamo
 from hostjit.capture.tensor_methods import checked_tensor_methods
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
+
+_GRAPH = "__compiled_fn"
+# What Dynamo puts among the user's globals for one capture alone.
+_OWN_NAMES = (_GRAPH, "__builtins_dict__", "__resume_at", "__hostjit")
 
 # One capture at a time: configuration and functions of Dynamo are patched during one.
 capture_lock = threading.RLock()
@@ -54,6 +62,8 @@ _SETTINGS: dict[str, Any] = {
     "install_free_tensors": False,
     "prepare_freezing": False,
     "allow_rnn": True,
+    # Numbers of NumPy's generators are NumPy's own: such calls are not followed.
+    "use_numpy_random_stream": True,
     "replay_side_effects": True,
     "side_effect_replay_policy": "silent",
     "suppress_errors": False,
@@ -80,6 +90,7 @@ class DynamoCapture:
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
         traced_code: the code objects that were inlined.
         installed_globals: names that Dynamo itself put among the user's globals.
+        broke: why the trace stopped before the end, if it did.
     """
 
     entry: types.FunctionType
@@ -95,6 +106,7 @@ class DynamoCapture:
     guard_manager: Any
     traced_code: list[types.CodeType]
     installed_globals: frozenset[str]
+    broke: CaptureError | None
 
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
@@ -145,10 +157,19 @@ class DynamoCapture:
         return function
 
 
-def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DynamoCapture:
-    """Trace one call of `target`; raises CaptureError when Dynamo cannot trace it whole.
+def run_dynamo(
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], then: Continuation | None = None
+) -> DynamoCapture:
+    """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
     The caller holds `capture_lock`.
+
+    Args:
+        target: the user's callable.
+        args: the positional arguments of the call.
+        kwargs: its keyword arguments.
+        then: trace as far as Dynamo can follow, and have the bytecode go on with what this
+            provides. Without it the call is traced whole.
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
@@ -167,20 +188,24 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
         side_effects = stack.enter_context(_recorded_side_effects())
+        breaks = Breaks()
+        if resumable():
+            breaks = stack.enter_context(stopping_at_breaks())
+            stack.enter_context(stopping_at_steps(then.step_of if then else None))
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
+            if breaks.error is not None and then is None:
+                raise breaks.error
             output = captured.graph_capture_output
             # Guards on torch-function modes are made, and checked, with the modes in place.
             with modes_in_place:
                 guards = output.build_guards(entry.__code__).guard_manager
         except Exception as error:
+            _remove_names(namespace, _own_names(set(namespace) - before))
             raise translate_failure(error) from error
-        finally:
-            installed = set(namespace) - before
-            for name in installed:
-                if name.startswith("__compiled_fn"):
-                    del namespace[name]
+        installed = set(namespace) - before
+        _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
     backend = captured.backend_input
     found = [] if backend is None else list(enumerate(backend.example_inputs))
     found = [(n, value) for n, value in found if not isinstance(value, torch.SymInt)]
@@ -198,8 +223,15 @@ def run_dynamo(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> D
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),
         installed_globals=frozenset(installed) | frozenset(output.import_sources),
+        # Not the error itself: its traceback would keep the frames of this call alive.
+        broke=None if breaks.error is None else translate_failure(breaks.error),
     )
-    own = [name for name in installed if name.startswith("__builtins_dict__")]
+    own = _own_names(installed)
+    if breaks.error is not None:
+        assert then is not None
+        namespace.update(with_resumed(namespace, installed, breaks, then))
+        # Frame evaluation passes it over, but looks at what it calls.
+        skip_code(output.bytecode)
     weakref.finalize(capture, _remove_names, namespace, own).atexit = False
     return capture
 
@@ -217,6 +249,10 @@ def _tracing_sets_modes_aside() -> bool:
 
     with torch.overrides.BaseTorchFunctionMode():
         return stack_is_empty()
+
+
+def _own_names(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(_OWN_NAMES)]
 
 
 def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:

@@ -36,8 +36,8 @@ def translate_failure(error: Exception) -> CaptureError:
 def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     text = str(error)
     elsewhere = (
-        "move it out of the compiled function, or use torch.compile(..., backend='hostjit'), which "
-        "compiles what is before and after it"
+        "move it out of the compiled function; with fallback=True what is before and after it is "
+        "compiled, each for itself"
     )
     if (
         "Observed exception" in text

@@ -13,6 +13,7 @@ import torch
 from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
 from hostjit.capture.backward import Backward
 from hostjit.capture.dynamic_dims import no_more_guards
+from hostjit.capture.errors import CaptureError
 from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
@@ -124,6 +125,9 @@ class CapturedProgram:
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
             Dynamo's own, to be split by AOTAutograd and called by the bytecode, at every call.
+        keeps_results: results of the graph may get into objects that outlive the call, or to code
+            that was not captured.
+        broke: why the call was captured up to some line only; the bytecode then does the rest.
     """
 
     name: str
@@ -143,6 +147,8 @@ class CapturedProgram:
     environment: ShapeEnv | None
     backward: Backward | None
     composed: bool
+    keeps_results: bool
+    broke: CaptureError | None
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
     _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 

@@ -12,7 +12,7 @@ from hostjit import _C
 from hostjit.capture.functional import trace_functional
 from hostjit.compilation import Compilation
 from hostjit.lowering.lower import lower
-from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step
 
 __all__ = ["OptimizerCompilation", "is_step"]
@@ -31,11 +31,30 @@ class OptimizerCompilation(Compilation):
     eagerly until the optimizer has made its state, with a closure, and where a rule is missing.
     """
 
+    _has_parts = False
+
     def __init__(
         self, target: Any, optimizer: torch.optim.Optimizer, runtime: str | None, fallback: bool
     ) -> None:
         super().__init__(target, runtime, fallback)
         self._optimizer = optimizer
+        self._as_called = False
+
+    @classmethod
+    def as_called(
+        cls, optimizer: torch.optim.Optimizer, runtime: str | None
+    ) -> OptimizerCompilation:
+        """Make one for `optimizer.step` as it is found at each call: somebody may replace it."""
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            return optimizer.step(*args, **kwargs)
+
+        made = cls(step, optimizer, runtime, fallback=True)
+        made._as_called = True
+        return made
+
+    def _step(self, rule: Rule) -> Step:
+        return Step(self._optimizer, rule, self._as_called)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         if args or kwargs:
@@ -48,7 +67,7 @@ class OptimizerCompilation(Compilation):
             return self._run_eagerly(
                 args, kwargs, "rule", f"runs eagerly: there are no steps of {kind} to compile"
             )
-        step = Step(self._optimizer, rule)
+        step = self._step(rule)
         if step.is_unfinished():
             return None
         obstacle = step.obstacle()
@@ -62,7 +81,7 @@ class OptimizerCompilation(Compilation):
         signature = step.signature()
 
         def revalidate(*_: Any) -> tuple[list[Any], list[Any]] | None:
-            now = Step(self._optimizer, rule)
+            now = self._step(rule)
             if now.is_unfinished() or now.obstacle() or now.signature() != signature:
                 return None
             now.graph()

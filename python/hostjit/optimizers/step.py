@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from hostjit.optimizers.rules import Rule, Update
 
 __all__ = ["Step"]
 
+_FOLDER = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 
@@ -23,16 +25,21 @@ _GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 class Step:
     """The step that an optimizer would now make.
 
+    With `as_called`, `optimizer.step` itself must be what PyTorch made it.
+
     Attributes:
         bindings: one for each input of the graph, as `_C.Specialization` takes them.
         examples: the tensors themselves.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, rule: Rule) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, rule: Rule, as_called: bool = False
+    ) -> None:
         self.bindings: list[Any] = []
         self.examples: list[torch.Tensor] = []
         self._optimizer = optimizer
         self._rule = rule
+        self._as_called = as_called
 
     def _updates(self) -> Iterator[tuple[dict[str, Any], torch.Tensor, torch.Tensor]]:
         for group in self._optimizer.param_groups:
@@ -61,6 +68,8 @@ class Step:
         """Say why the step has to run eagerly; "" when it need not."""
         hooks = [getattr(self._optimizer, name) for name in _HOOKS]
         hooks += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
+        if self._as_called and not _is_original(self._optimizer):
+            return "the optimizer's 'step' was replaced"
         if any(hooks):
             return "the optimizer has hooks"
         if any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf")):
@@ -149,8 +158,10 @@ class Step:
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what must stay for the bindings to be those of the optimizer's next step."""
         optimizer = self._optimizer
+        attributes = ["param_groups", "state", *_HOOKS, *(["step"] if self._as_called else [])]
         entries = [
-            _items(vars(optimizer), ("param_groups", "state", *_HOOKS), optimizer),
+            _items(vars(optimizer), tuple(attributes), optimizer),
+            ("type", type(optimizer)),
             ("list", optimizer.param_groups, tuple(optimizer.param_groups)),
             *(("dict", getattr(optimizer, name), None) for name in _HOOKS),
             *(("dict", getattr(torch_optimizer, name), None) for name in _GLOBAL_HOOKS),
@@ -167,6 +178,22 @@ class Step:
             if names := tuple(name for name, _ in self._state(group, param)):
                 entries.append(_items(optimizer.state[param], names, None))
         return entries
+
+
+def _is_original(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether `optimizer.step` is that of its class, or one that a schedule put around it."""
+    step: Any = vars(optimizer).get("step")
+    original: Any = type(optimizer).step
+    if step is not None:
+        if not getattr(step, "_wrapped_by_lr_sched", False):
+            return False
+        if step.__wrapped__ is not original:
+            return False
+    while original is not None:
+        if not original.__code__.co_filename.startswith(_FOLDER):
+            return False
+        original = getattr(original, "__wrapped__", None)
+    return True
 
 
 def _items(mapping: dict[Any, Any], keys: tuple[Any, ...], owner: Any) -> tuple[Any, ...]:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has Dynamo stop where it cannot go on, with code that goes on from there.
+
+That code runs the graph of what came before, executes the instruction that Dynamo could not follow,
+and calls a function that Dynamo wrote for the rest of the call: one that resumes in the middle of
+the user's. Where the instruction stands in an inlined function, there is one for each frame above
+it, and the outermost is handed the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+from unittest import mock
+
+import torch
+import torch._dynamo
+from torch._dynamo import convert_frame
+from torch._dynamo.exc import Unsupported
+from torch._dynamo.output_graph import OutputGraph
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.variables.tensor import TensorVariable
+
+__all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
+
+_RESUMED = "__resume_at"
+_SETTINGS = {
+    "nested_graph_breaks": True,
+    # Without, what does no tensor work would be refused.
+    "allow_empty_graphs": True,
+}
+
+
+class Continuation(Protocol):
+    """Provides what the rest of a call runs."""
+
+    def resume(self, function: types.FunctionType) -> Callable[..., Any]:
+        """Return what to call instead of a function that goes on behind a break."""
+
+    def step_of(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
+        """Return what to call instead of `optimizer.step`, None for the same."""
+
+
+@dataclasses.dataclass
+class Breaks:
+    """Where a trace stopped.
+
+    Attributes:
+        error: why it stopped, at an instruction that can be gone on behind; None: it did not.
+        left_alone: code that resumes where Dynamo cannot: it is to run as it is.
+    """
+
+    error: Exception | None = None
+    left_alone: set[types.CodeType] = dataclasses.field(default_factory=set)
+
+
+def resumable() -> bool:
+    """Tell whether this torch resumes in inlined functions, over the globals of each."""
+    return hasattr(OutputGraph, "install_resume_function_global") and all(
+        hasattr(torch._dynamo.config, name) for name in _SETTINGS
+    )
+
+
+@contextlib.contextmanager
+def stopping_at_breaks() -> Iterator[Breaks]:
+    """Make `convert_frame.fullgraph_capture` stop at what it cannot trace, in this thread."""
+    owner = threading.get_ident()
+    breaks = Breaks()
+    logged: list[Exception] = []
+    compile_frame = convert_frame.compile_frame
+    compile_subgraph = OutputGraph.compile_subgraph
+    log_graph_break = InstructionTranslatorBase.log_graph_break
+    eval_frame = importlib.import_module("torch._dynamo.eval_frame")
+    skip_code = eval_frame.skip_code
+
+    def compile_up_to_break(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == owner:
+            kwargs["one_graph"] = False
+        return compile_frame(*args, **kwargs)
+
+    def stop(self: Any, tx: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == owner and reason.graph_break:
+            error = logged[-1] if logged else Unsupported(reason.reason)
+            if tx.parent is None:
+                raise error  # in `entry` itself, before anything of the user's was done
+            breaks.error = error
+        return compile_subgraph(self, tx, reason, *args, **kwargs)
+
+    def record(self: Any, *args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() == owner:
+            logged.append(kwargs["exc"])
+        log_graph_break(self, *args, **kwargs)
+
+    def leave_alone(code: types.CodeType) -> None:
+        if threading.get_ident() == owner:
+            breaks.left_alone.add(code)
+        skip_code(code)
+
+    with (
+        torch._dynamo.config.patch(_SETTINGS),
+        mock.patch.object(convert_frame, "compile_frame", compile_up_to_break),
+        mock.patch.object(OutputGraph, "compile_subgraph", stop),
+        mock.patch.object(InstructionTranslatorBase, "log_graph_break", record),
+        mock.patch.object(eval_frame, "skip_code", leave_alone),
+        # It says so in the log, once in a process.
+        mock.patch.object(
+            TensorVariable, "_warn_capture_scalar_outputs", staticmethod(lambda: None)
+        ),
+    ):
+        yield breaks
+
+
+def with_resumed(
+    namespace: dict[str, Any], names: Iterable[str], breaks: Breaks, then: Continuation
+) -> dict[str, Any]:
+    """Return what to put in place of the functions that resume a call, by their names.
+
+    Args:
+        namespace: the globals among which Dynamo put them.
+        names: all names that it put there.
+        breaks: where the trace stopped.
+        then: makes them.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        if not name.startswith(_RESUMED):
+            continue
+        value = namespace[name]
+        code = _code_of(value)
+        if code in breaks.left_alone:
+            continue
+        found[name] = _OnceForCells(value, then) if code.co_freevars else then.resume(value)
+    return found
+
+
+def _code_of(value: types.FunctionType) -> types.CodeType:
+    """The code of a function that resumes, or that is made, for its cells, by this one."""
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+        if name == "code":
+            code: types.CodeType = cell.cell_contents
+            return code
+    return value.__code__
+
+
+class _OnceForCells:
+    """Makes the function that resumes one with cells; compiled for the cells that come first.
+
+    Those of the user's closures stay. A call that makes cells of its own brings others each time:
+    then the function stays as it is.
+    """
+
+    def __init__(
+        self, make: Callable[[tuple[types.CellType, ...]], Any], then: Continuation
+    ) -> None:
+        self._make = make
+        self._then = then
+        self._cells: tuple[types.CellType, ...] | None = None
+        self._made: Any = None
+
+    def __call__(self, cells: tuple[types.CellType, ...]) -> Any:
+        if self._cells is None:
+            self._made = self._then.resume(self._make(cells))
+            self._cells = cells
+        if all(mine is given for mine, given in zip(self._cells, cells, strict=True)):
+            return self._made
+        return self._make(cells)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python frames below a call that Dynamo cannot follow whole: each is compiled by itself.
+
+That is what `torch.compile(..., backend="hostjit")` does, by its means: while such a call runs,
+Dynamo looks at every Python frame that begins in the thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch._dynamo
+from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._dynamo.eval_frame import skip_code
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch.autograd import forward_ad
+
+from hostjit import _C
+from hostjit.backend import compile_graph
+from hostjit.backend.options import Options
+from hostjit.bytecode_call import CheckedCall
+from hostjit.capture.dynamo import capture_lock
+from hostjit.capture.optimizer_steps import stopping_at_steps
+
+__all__ = ["FrameHook"]
+
+_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
+_NO_LIMIT = 1 << 30
+
+
+class FrameHook:
+    """Runs a function with Dynamo compiling the frames that it can, those below included."""
+
+    def __init__(self, run: Callable[..., Any], target: Callable[..., Any], options: Options):
+        self._run = run
+        self._target = target
+        self._callback = _callback(options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if forward_ad._current_level >= 0:
+            return self._target(*args, **kwargs)
+        before = set_eval_frame(self._callback)
+        try:
+            return self._run(*args, **kwargs)
+        finally:
+            set_eval_frame(before)
+
+
+# What they call may be the user's; all other code of this package is left alone with what it calls.
+for _function in (FrameHook.__call__, CheckedCall.__call__):
+    skip_code(_function.__code__)
+
+
+class _Callback:
+    """Compiles a frame as `torch.compile` does, but never raises: eager says what is wrong."""
+
+    def __init__(self, convert: Any) -> None:
+        # By this name Dynamo finds the backend that its cached code was compiled by.
+        self._torchdynamo_orig_backend = convert
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
+        if frame.f_code.co_filename.startswith(_OWN_FOLDER):
+            alone = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
+            return ConvertFrameReturn(frame_exec_strategy=alone)
+        if frame.f_code.co_filename.startswith(_OPTIMIZERS):
+            return ConvertFrameReturn()  # as it is, but not the closure that it may call
+        limit = _C.recompile_limit()
+        settings = {
+            "suppress_errors": True,
+            "record_runtime_overhead": False,
+            "use_numpy_random_stream": True,
+            "recompile_limit": _NO_LIMIT if limit is None else limit,
+        }
+        with capture_lock, torch._dynamo.config.patch(settings), stopping_at_steps():
+            found: ConvertFrameReturn = self._torchdynamo_orig_backend(
+                frame, cache_entry, frame_state
+            )
+            return found
+
+
+@functools.cache
+def _callback(options: Options) -> _Callback | None:
+    """One for all functions with these options: Dynamo keeps code for each backend."""
+
+    def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        given = {"runtime": options.runtime, "fallback": options.fallback}
+        return compile_graph(module, inputs, options=given)
+
+    # Without one, Dynamo is disabled by the environment.
+    convert = getattr(torch._dynamo.optimize(backend), "callback", None)
+    return None if convert is None else _Callback(convert)

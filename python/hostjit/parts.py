@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that cannot be captured whole: the parts around the breaks are compiled functions."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.backend.options import Options
+from hostjit.capture.arguments import walk_arguments
+from hostjit.compilation import Compilation
+from hostjit.frames import FrameHook
+from hostjit.optimizers import RULES, OptimizerCompilation
+
+__all__ = ["Parts"]
+
+
+class Parts:
+    """What answers the calls of one function that Dynamo cannot follow whole.
+
+    The rest of a call behind a break is a compiled function of its own, which may break in turn.
+    Where there is no such function, or it would have to be compiled anew at every call, Dynamo
+    looks at the frames of the call itself.
+
+    Attributes:
+        in_use: there was a call that Dynamo could not follow whole.
+    """
+
+    def __init__(self, target: Callable[..., Any], runtime: str | None, said: set[str], name: str):
+        self.in_use = False
+        self._target = target
+        self._options = Options(runtime=runtime)
+        self._said = said
+        self._name = name
+        self._functions: dict[Any, _C.CompiledFunction] = {}
+        self._steps: dict[int, _C.CompiledFunction] = {}
+        self._seen: dict[Any, list[Any]] = {}
+
+    def resume(self, function: types.FunctionType) -> Callable[..., Any]:
+        """Return the compiled function for the rest of a call."""
+        self.in_use = True
+        cells = tuple(map(id, function.__closure__ or ()))
+        key = function.__code__, id(function.__globals__), cells
+        if key not in self._functions:
+            part = PartCompilation(function, self._options, self._said, self._name)
+            self._functions[key] = _C.CompiledFunction(function, part)
+        return self._functions[key]
+
+    def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
+        """Return the compiled step of an optimizer, None if there is none for its class."""
+        if type(optimizer) not in RULES:
+            return None
+        if id(optimizer) not in self._steps:
+            compilation = OptimizerCompilation.as_called(optimizer, self._options.runtime)
+            step = _C.CompiledFunction(compilation.target, compilation)
+            self._steps[id(optimizer)] = step
+        return self._steps[id(optimizer)]
+
+    def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs the code of a call that breaks, and compiles what it calls there."""
+        return FrameHook(run, self._target, self._options)
+
+    def by_frames(self) -> _C.Specialization:
+        """Leave all further calls to Dynamo, which guards them frame by frame."""
+        self.in_use = True
+        return _C.Specialization(
+            args=(),
+            kwargs={},
+            program=None,
+            bindings=(),
+            output=("object", None),
+            route=self.hooked(self._target),
+            any_arguments=True,
+        )
+
+    def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether a call differs from an earlier one by what differs at every call.
+
+        Code is compiled for the numbers and the functions among its arguments. What a break leaves
+        behind may be another at every call: the value of a tensor, a function made on the way.
+        """
+        structure: list[Any] = []
+        values: list[Any] = []
+
+        def visit(value: Any) -> None:
+            structure.append(type(value))
+            if isinstance(value, torch.Tensor):
+                structure.append((value.dtype, value.dim()))
+            elif isinstance(value, (tuple, list)):
+                structure.append(len(value))
+            elif isinstance(value, dict):
+                structure.append(tuple(map(id, value)))
+            elif isinstance(value, (float, complex)):
+                values.append(repr(value))
+            elif isinstance(value, types.FunctionType):
+                structure.append(value.__code__)
+                values.append(id(value))
+
+        walk_arguments(args, visit)
+        walk_arguments(dict(kwargs), visit)
+        return self._seen.setdefault(tuple(structure), values) != values
+
+
+class PartCompilation(Compilation):
+    """Specializes a function that goes on behind a break; what it says, it says for the whole."""
+
+    def __init__(self, function: types.FunctionType, options: Options, said: set[str], name: str):
+        super().__init__(function, options.runtime, fallback=True)
+        self._said = said
+        self._name = name
+        self._parts = Parts(function, options.runtime, said, name)
+        self._parts.in_use = True
+
+    def _target_name(self) -> str:
+        return self._name

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that depend on the values of tensors: programs go on with the sizes that they find."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from in_parts import check, counted_captures
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+class Masked(nn.Module):
+    """Goes on with the rows that a mask leaves, and then with those that a threshold does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 8)
+        self.second = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        kept = self.first(x).tanh()[mask]
+        places = (kept.sum(1) > 0).nonzero().squeeze(1)
+        return self.second(kept[places]) * 2, places + 1
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_sizes_that_depend_on_values(runtime: str) -> None:
+    model = Masked()
+    fast = hostjit.compile(model, runtime=runtime)
+    with torch.no_grad():
+        for count in (5, 3, 5, 1, 0, 7, 4, 6, 2):
+            x, mask = torch.randn(8, 3), torch.arange(8) < count
+            assert_close(fast(x, mask), model(x, mask))
+
+
+def test_every_size_that_is_found_is_compiled_once_for_all() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x * 2)[x > 0].exp() + 1
+
+    fast = hostjit.compile(function)
+    with torch.no_grad():
+        for count in (2, 3, 4):
+            fast(torch.arange(40.0) - 40 + count)
+        with counted_captures() as captures:
+            for count in range(5, 40):
+                x = torch.arange(40.0) - 40 + count
+                assert_close(fast(x), function(x))
+    assert captures[0] == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.unique(x.round(), return_counts=True),
+        lambda x: (x * 2).masked_select(x > 0) + 1,
+        lambda x: torch.where(x > 0)[0] * 2,
+        lambda x: torch.argwhere(x + 1 > 0) + 1,
+        lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long(), 0) * 2,
+        lambda x: torch.bincount((x > 0).flatten().long()) + 1,
+        lambda x: torch.unique_consecutive(x.round()) + 1,
+    ],
+)
+def test_operators_whose_sizes_depend_on_values(function: Callable[..., Any]) -> None:
+    with torch.no_grad():
+        check(function, *[(torch.randn(4, 3),) for _ in range(4)])
+
+
+def test_a_replaced_parameter_is_seen() -> None:
+    model = Masked()
+    fast = hostjit.compile(model)
+    x, mask = torch.randn(8, 3), torch.arange(8) < 5
+    with torch.no_grad():
+        for change in (
+            lambda: model.second.weight.mul_(2),
+            lambda: setattr(model, "second", nn.Linear(8, 3)),
+            lambda: setattr(model.first, "weight", nn.Parameter(torch.randn(8, 3))),
+            lambda: model.first.register_forward_hook(lambda module, args, result: result + 1),
+            lambda: model.double(),
+        ):
+            assert_close(fast(x, mask), model(x, mask))
+            change()
+            x = x.to(model.first.weight.dtype)
+            assert_close(fast(x, mask), model(x, mask))
+
+
+def test_parts_go_away_with_the_function() -> None:
+    model = Masked()
+    alive = weakref.ref(model)
+    fast = hostjit.compile(model)
+    names = set(globals())
+    with torch.no_grad():
+        fast(torch.randn(8, 3), torch.arange(8) < 5)
+    del fast, model
+    gc.collect()
+    assert alive() is None
+    assert not [name for name in set(globals()) - names if name.startswith("__resume")]
