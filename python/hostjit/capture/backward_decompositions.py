@@ -90,6 +90,11 @@ def _smooth_l1_loss(
     return torch.where(distance.abs() >= beta, outside, gradient * distance / beta)
 
 
+def _is_one_size(size: int | torch.SymInt) -> bool:
+    """A number or a symbol: products of open sizes are left to operators."""
+    return isinstance(size, int) or bool(size.node.expr.is_Symbol)
+
+
 def _nll_loss(
     gradient: Tensor,
     x: Tensor,
@@ -98,8 +103,10 @@ def _nll_loss(
     reduction: int,
     ignore_index: int,
     total_weight: Tensor,
-) -> Tensor:
+) -> Any:
     """At the class of each target, the gradient of its loss; the forward has checked targets."""
+    if not all(_is_one_size(size) for size in (*x.shape, *target.shape)):
+        return NotImplemented
     dim = min(x.dim() - 1, 1)
     classes = [1] * x.dim()
     classes[dim] = x.shape[dim]
