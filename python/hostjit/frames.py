@@ -8,6 +8,7 @@ Dynamo looks at every Python frame that begins in the thread.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = ["FrameHook"]
 _OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
+_log = logging.getLogger(__name__)
 
 
 class FrameHook:
@@ -70,15 +72,18 @@ class _Callback:
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
         limit = _C.recompile_limit()
         settings = {
-            "suppress_errors": True,
             "record_runtime_overhead": False,
             "use_numpy_random_stream": True,
             "recompile_limit": _NO_LIMIT if limit is None else limit,
         }
         with capture_lock, torch._dynamo.config.patch(settings), stopping_at_steps():
-            found: ConvertFrameReturn = self._torchdynamo_orig_backend(
-                frame, cache_entry, frame_state
-            )
+            try:
+                found: ConvertFrameReturn = self._torchdynamo_orig_backend(
+                    frame, cache_entry, frame_state
+                )
+            except Exception as error:
+                _log.info("%s runs eagerly", frame.f_code, exc_info=error)
+                return ConvertFrameReturn()
             return found
 
 

@@ -141,6 +141,24 @@ def with_a_generator(x: Tensor) -> Tensor:
     return torch.stack(list(generating(x))).sum(0)
 
 
+def deleting(x: Tensor) -> Tensor:
+    y = x * 2
+    z = x + 1
+    print("deleting", file=NOWHERE)
+    w = y + z
+    del y, z
+    print("more", file=NOWHERE)
+    return w * 2
+
+
+def with_views(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x * 2
+    z = y.view(-1)
+    print("views", file=NOWHERE)
+    z[0] = 5
+    return y + 1, z
+
+
 def with_numpy(x: Tensor) -> Tensor:
     y = x * 2
     import numpy as np
@@ -152,7 +170,7 @@ def with_numpy(x: Tensor) -> Tensor:
 FUNCTIONS = [
     *(printing, twice, in_a_loop, in_a_context, in_a_try, branching, ending, with_a_number),
     *(with_a_count, with_a_list, with_a_closure, with_a_comprehension, with_keywords, writing),
-    *(drawing, with_a_generator, with_numpy),
+    *(drawing, with_a_generator, with_numpy, deleting, with_views),
 ]
 
 
@@ -395,6 +413,15 @@ def test_compiled_functions_in_parts() -> None:
         return inner(y)
 
     check(outer, (torch.randn(3),))
+
+
+def test_a_reset_of_dynamo() -> None:
+    fast, looping = hostjit.compile(twice), hostjit.compile(in_a_loop)
+    for _ in range(2):
+        x = torch.randn(3)
+        assert_close(fast(x), twice(x))
+        assert_close(looping(x), in_a_loop(x))
+        torch._dynamo.reset()
 
 
 def test_recursion() -> None:

@@ -61,8 +61,10 @@ class Breaks:
 
 def resumable() -> bool:
     """Tell whether this torch resumes in inlined functions, over the globals of each."""
-    return hasattr(OutputGraph, "install_resume_function_global") and all(
-        hasattr(torch._dynamo.config, name) for name in _SETTINGS
+    return (
+        hasattr(OutputGraph, "install_resume_function_global")
+        and hasattr(TensorVariable, "_warn_capture_scalar_outputs")
+        and all(hasattr(torch._dynamo.config, name) for name in _SETTINGS)
     )
 
 

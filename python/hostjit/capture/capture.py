@@ -36,6 +36,7 @@ from hostjit.capture.program import (
     InputBinding,
 )
 from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.traced_graph import check_sizes
 from hostjit.capture.tracing import (
     is_random,
     is_training,
@@ -96,6 +97,8 @@ def _capture(
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
         raise broke
+    if traced.graph_module is not None:
+        check_sizes(traced.graph_module)
     backward: Backward | None = None
     composed = False
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)

@@ -188,10 +188,8 @@ def run_dynamo(
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
         side_effects = stack.enter_context(_recorded_side_effects())
-        breaks = Breaks()
-        if resumable():
-            breaks = stack.enter_context(stopping_at_breaks())
-            stack.enter_context(stopping_at_steps(then.step_of if then else None))
+        stack.enter_context(stopping_at_steps(then.step_of if then else None))
+        breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))

@@ -18,6 +18,7 @@ from hostjit.capture.failures import is_library_file
 __all__ = [
     "attribute_of",
     "check_aliasing",
+    "check_sizes",
     "check_targets",
     "lift_constants",
     "placeholder_values",
@@ -88,13 +89,7 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
     for node in traced.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
-        if _depends_on_elements(node.meta.get("val")):
-            raise CaptureError(
-                CaptureFailure.DATA_DEPENDENT,
-                f"{node.target} gives a number or a size that depends on the values of a tensor",
-                where=source_location(node),
-                hint="keep it in a tensor, or run this function eagerly",
-            )
+        _refuse_found_sizes(node, "val")
         target = node.target
         if is_number(node.meta.get("val")):
             continue
@@ -108,6 +103,22 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
             f"the program contains {target}, which is not an operator of the dispatcher",
             where=source_location(node),
             hint="write it with tensor operators, or run this function eagerly",
+        )
+
+
+def check_sizes(module: torch.fx.GraphModule) -> None:
+    """Refuse a torch-level graph with numbers or sizes that depend on elements of tensors."""
+    for node in module.graph.nodes:
+        _refuse_found_sizes(node, "example_value")
+
+
+def _refuse_found_sizes(node: torch.fx.Node, key: str) -> None:
+    if _depends_on_elements(node.meta.get(key)):
+        raise CaptureError(
+            CaptureFailure.DATA_DEPENDENT,
+            f"{node.target} gives a number or a size that depends on the values of a tensor",
+            where=source_location(node),
+            hint="keep it in a tensor, or run this function eagerly",
         )
 
 
