@@ -115,7 +115,7 @@ TEST(Knobs, ErrorsSayWhatIsValidAndChangeNothing) {
             "recompile_limit, object_cache, gdb, perf, profile_ranges");
   EXPECT_FALSE(is_enabled(Knob::kPerf));
   EXPECT_EQ(error_of([] { push_knobs({.dump = "perf"}); }),
-            "HOSTJIT_DUMP: unknown option 'perf', expected one of: capture, host_ir, "
+            "HOSTJIT_DUMP: unknown option 'perf', expected one of: capture, shapes, host_ir, "
             "host_ir_passes, kernels, llvm_ir, asm");
   EXPECT_EQ(error_of([] { push_knobs({.enable = "gdb(x)"}); }),
             "HOSTJIT_ENABLE: option 'gdb' has argument 'x', expected none");
