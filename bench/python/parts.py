@@ -8,24 +8,19 @@ python bench/python/parts.py --compilers eager,hostjit --cases step,masked --rou
 import argparse
 import io
 import itertools
-import json
 import sys
-import time
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import machine
 import torch
-from measure import Timed, interleave
+from comparison import COMPILERS, add_options, begin, compare, report
+from measure import Timed
 from names import names_of
-from report import Row, table
+from report import Row
 from torch import Tensor, nn
-
-import hostjit
 
 # Calls before the comparison: what compiles has compiled.
 CALLS = 6
@@ -33,13 +28,6 @@ NOWHERE = io.StringIO()
 
 Function = Callable[..., Any]
 Case = tuple[Function, tuple[Tensor, ...]]
-
-COMPILERS: dict[str, Callable[[Function], Function]] = {
-    "eager": lambda function: function,
-    "compile": torch.compile,
-    "compile_hostjit": lambda function: torch.compile(function, backend="hostjit"),
-    "hostjit": hostjit.compile,
-}
 
 
 def printing() -> Case:
@@ -119,35 +107,13 @@ def with_own_code(function: Any) -> Function:
 def measure(name: str, compilers: list[str], rounds: int) -> list[Row]:
     """Compare the results of each compiler with eager's, then time those that agree."""
     expected = calls(*make(name, "eager"))
-    timed: dict[str, Timed] = {}
-    seconds: dict[str, float] = {}
-    failures: dict[str, str] = {}
-    for compiler in compilers:
-        begin = time.perf_counter()
-        try:
-            function, arguments = make(name, compiler)
-            torch.testing.assert_close(calls(function, arguments), expected, rtol=1e-3, atol=1e-4)
-        except Exception as error:
-            text = " ".join(str(error).split())[:160]
-            failures[compiler] = f"FAILED {type(error).__name__}: {text}"
-            continue
-        seconds[compiler] = time.perf_counter() - begin
-        timed[compiler] = Timed(function, arguments)
-    timings = dict(zip(timed, interleave(list(timed.values()), rounds), strict=True))
-    return [
-        Row(name, compiler, failures[compiler])
-        if compiler in failures
-        else Row(
-            name,
-            compiler,
-            median_us=timings[compiler].median * 1e6,
-            min_us=timings[compiler].minimum * 1e6,
-            calls_per_round=timings[compiler].calls_per_round,
-            prepare_s=seconds[compiler],
-            rounds_us=[value * 1e6 for value in timings[compiler].rounds],
-        )
-        for compiler in compilers
-    ]
+
+    def prepare(compiler: str) -> Timed:
+        function, arguments = make(name, compiler)
+        torch.testing.assert_close(calls(function, arguments), expected, rtol=1e-3, atol=1e-4)
+        return Timed(function, arguments)
+
+    return compare(name, {name: partial(prepare, name) for name in compilers}, rounds)
 
 
 def make(name: str, compiler: str) -> Case:
@@ -162,26 +128,18 @@ def calls(function: Function, arguments: tuple[Tensor, ...]) -> list[Any]:
 
 def main() -> int:
     arguments = parse()
-    machine.pin(arguments.threads)
-    print("\n".join(f"{key}: {value}" for key, value in machine.facts().items()), file=sys.stderr)
+    begin(arguments.threads)
     rows: list[Row] = []
     for name in arguments.cases:
         rows += measure(name, arguments.compilers, arguments.rounds)
-    print(table(rows, arguments.markdown))
-    if arguments.json:
-        content = {"machine": machine.facts(), "rows": [asdict(row) for row in rows]}
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
-    return 1 if any(row.failure for row in rows) else 0
+    return report(rows, arguments.json, arguments.markdown)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Microseconds of calls that run in parts.")
     parser.add_argument("--compilers", type=names_of(COMPILERS), default=list(COMPILERS))
     parser.add_argument("--cases", type=names_of(CASES), default=list(CASES))
-    parser.add_argument("--rounds", type=int, default=51, help="at least 30 for a reported number")
-    parser.add_argument("--threads", type=int, default=1, help="threads and cores to use")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round here")
-    parser.add_argument("--markdown", action="store_true", help="print a table for a page")
+    add_options(parser)
     return parser.parse_args()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from same_state import check_same_state
 from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, AdamW, Optimizer, RMSprop
 
@@ -43,11 +44,7 @@ class Trainer:
         self.check()
 
     def check(self) -> None:
-        found, expected = (model.state_dict() for model in self.models)
-        torch.testing.assert_close(found, expected)
-        found, expected = (optimizer.state_dict() for optimizer in self.optimizers)
-        assert found["param_groups"] == expected["param_groups"]
-        torch.testing.assert_close(found["state"], expected["state"])
+        check_same_state(self.models, self.optimizers)
         for ours, eager in zip(*(model.parameters() for model in self.models), strict=True):
             torch.testing.assert_close(ours.grad, eager.grad)
 
