@@ -19,13 +19,13 @@ from hostjit.kernels.dtypes import DType
 from hostjit.kernels.vector_math import VECTOR_MATH
 
 __all__ = [
-    "FLOAT32_FORMS",
+    "FORMS",
     "OPERATIONS",
     "Emitter",
     "Operation",
     "Value",
     "apply",
-    "float32_form",
+    "form",
     "operation",
     "result_dtype",
 ]
@@ -90,8 +90,8 @@ class Value:
 
     def math(self, name: str, *others: Value) -> Value:
         """Compute the function `name` of the vector-math list: its arithmetic form, or a call."""
-        if self.dtype is DType.F32 and name in FLOAT32_FORMS:
-            return FLOAT32_FORMS[name](self, *others)
+        if name in FORMS[self.dtype]:
+            return FORMS[self.dtype][name](self, *others)
         symbol = VECTOR_MATH[name].symbol(self.dtype.value)
         arguments = [value.register for value in (self, *others)]
         result = self.emitter.call(symbol, self.register.type, arguments)
@@ -184,19 +184,26 @@ class Operation:
 
 OPERATIONS: dict[str, Operation] = {}
 
-# Functions of the vector-math list that `f32` computes by arithmetic instead of a call.
-FLOAT32_FORMS: dict[str, Callable[..., Value]] = {}
+# By type, functions of the vector-math list that are computed by arithmetic instead of a call.
+FORMS: dict[DType, dict[str, Callable[..., Value]]] = {DType.F32: {}, DType.F64: {}}
 
 
-def float32_form(emit: Callable[..., Value]) -> Callable[..., Value]:
-    """Make the decorated function the form for `f32` of the vector-math function of its name.
+def form(
+    *dtypes: DType, name: str | None = None
+) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+    """Make the decorated function the form for these types of the vector-math function of its name.
 
     A trailing underscore does not count.
     """
-    name = emit.__name__.rstrip("_")
-    assert name in VECTOR_MATH, name
-    FLOAT32_FORMS[name] = emit
-    return emit
+
+    def register(emit: Callable[..., Value]) -> Callable[..., Value]:
+        key = name or emit.__name__.rstrip("_")
+        assert key in VECTOR_MATH, key
+        for dtype in dtypes:
+            FORMS[dtype][key] = emit
+        return emit
+
+    return register
 
 
 def operation(

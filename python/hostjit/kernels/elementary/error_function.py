@@ -7,9 +7,10 @@ most 0.16, so that its errors count little.
 
 from __future__ import annotations
 
+from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.exponential import reduce_power_of_2
 from hostjit.kernels.elementary.pieces import multiply_add, polynomial
-from hostjit.kernels.operation import Value, float32_form
+from hostjit.kernels.operation import Value, form
 
 __all__ = ["erf"]
 
@@ -37,7 +38,7 @@ _LARGE = (
 _LIMIT = 3.95
 
 
-@float32_form
+@form(DType.F32)
 def erf(x: Value) -> Value:
     """Compute the error function."""
     magnitude = x.intrinsic("fabs")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exponentials of `f32`.
+"""Exponentials of `f32`, and exp of `f64`.
 
 exp(x) = 2**n * exp(r), where n is the integer nearest to x / log(2) and |r| <= log(2) / 2.
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.pieces import (
+    FORMATS,
     bits,
     careful_polynomial,
     from_bits,
@@ -20,7 +22,7 @@ from hostjit.kernels.elementary.pieces import (
     shift_left,
     shift_right,
 )
-from hostjit.kernels.operation import Value, float32_form
+from hostjit.kernels.operation import Value, form
 
 __all__ = [
     "Reduced",
@@ -32,16 +34,26 @@ __all__ = [
     "reduce_power_of_2",
 ]
 
-_LOG2_E = 1.44269504
 _LOG_2 = 0.693147181
-# log(2) in two parts; n times the first is exact, so that no fused multiplication is needed.
-_LOG_2_HIGH = 0.693145751953125
-_LOG_2_LOW = 1.4286067653302e-06
-# Adding 1.5 * 2**23 to a small float rounds it to an integer in the low bits of the sum.
-_ROUND = 12582912.0
+_LOG2_E = {DType.F32: 1.44269504, DType.F64: 1.4426950408889634}
+_F32 = FORMATS[DType.F32]
 
-# (exp(r) - 1 - r) / r**2 on |r| <= 0.3475; error relative to exp(r): 2**-28.2.
-_EXP_TAIL = (0.49999994, 0.16666521, 0.041668292, 0.0083687156, 0.0013818698)
+# (exp(r) - 1 - r) / r**2 on |r| <= 0.3475; error relative to exp(r): 2**-28.2 and 2**-57.9.
+_EXP_TAIL = {
+    DType.F32: (0.49999994, 0.16666521, 0.041668292, 0.0083687156, 0.0013818698),
+    DType.F64: (
+        0.5000000000000011,
+        0.1666666666666644,
+        0.04166666666652704,
+        0.008333333333477326,
+        0.0013888888944315065,
+        0.00019841269542114024,
+        2.480149248213595e-05,
+        2.7557555680780013e-06,
+        2.763044439939811e-07,
+        2.5009518158524587e-08,
+    ),
+}
 
 # (2**r - 1 - r * log(2)) / r**2 on |r| <= 0.501; error relative to 2**r: 2**-28.2.
 _POWER_TAIL = (0.24022648, 0.055503622, 0.0096185105, 0.0013390253, 0.00015324695)
@@ -49,18 +61,17 @@ _POWER_TAIL = (0.24022648, 0.055503622, 0.0096185105, 0.0013390253, 0.0001532469
 # (exp(r) - 1 - r) / r**2 on |r| <= 0.3475; error relative to exp(r) - 1: 2**-31.1.
 _EXPM1_TAIL = (0.5, 0.16666666, 0.041666493, 0.0083335433, 0.0013932381, 0.00019764414)
 
-# exp is infinite above 88.73 and zero below -103.98.
-_LARGEST_EXPONENT = 89.0
-_SMALLEST_EXPONENT = -104.0
+# exp is zero below the first, -103.98 or -745.1, and infinite above the second, 88.73 or 709.8.
+_EXPONENTS = {DType.F32: (-104.0, 89.0), DType.F64: (-746.0, 710.0)}
 # expm1 is -1 below -17.4.
 _SMALLEST_EXPM1 = -20.0
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """A power as 2**n * fraction."""
+    """A power as 2**n * fraction; n is added to the bias of the type, or to twice the bias."""
 
-    biased: Value  # an f32 whose lowest nine bits are n plus the bias
+    biased: Value  # whose lowest bits are n plus the bias
     rest: Value  # r
     slope: Value  # (fraction - 1) / r
 
@@ -71,38 +82,23 @@ class Reduced:
 
     @property
     def power(self) -> Value:
-        """2**n for a reduction with bias 127, where n is in [-126, 127]."""
-        return from_bits(shift_left(bits(self.biased), 23))
+        """2**n for a reduction with one bias, where it is a normal number."""
+        return _power(bits(self.biased), self.biased.dtype)
 
     def added_to(self, number: Value | float) -> Value:
-        """The sum with a number, for a reduction with bias 127."""
+        """The sum with a number, for a reduction with one bias."""
         power = self.power
         return multiply_add(power * self.rest, self.slope, power + number)
 
     def taken_from(self, number: float) -> Value:
-        """The difference to a number, for a reduction with bias 127."""
+        """The difference to a number, for a reduction with one bias."""
         power = self.power
         return multiply_add(power * -self.rest, self.slope, number - power)
 
-    def scaled(self, vanishes: Value) -> Value:
-        """The number for a reduction with bias 254, where n is in [-252, 252]; 0 if it `vanishes`.
-
-        Two factors reach every result, denormal or infinite. Products that underflow cost a
-        hundred cycles, and masked attention is full of zeros: those are not computed.
-        """
-        first, second = self._halves()
-        return self.fraction * vanishes.where(0.0, first) * second
-
     def wide_power(self) -> Value:
-        """2**n for a reduction with bias 254; it may be denormal, zero or infinite."""
-        first, second = self._halves()
+        """2**n for a reduction with twice the bias; it may be denormal, zero or infinite."""
+        first, second = _halves(self.biased)
         return first * second
-
-    def _halves(self) -> tuple[Value, Value]:
-        """Two factors of 2**n for a reduction with bias 254."""
-        both = bits(self.biased)
-        first = shift_right(both, 1)
-        return from_bits(shift_left(first, 23)), from_bits(shift_left(both - first, 23))
 
 
 @dataclass(frozen=True)
@@ -112,19 +108,42 @@ class ReducedExponential(Reduced):
     growth: Value  # exp(r) - 1
 
 
+def _power(exponent: Value, dtype: DType) -> Value:
+    """The power of two whose biased exponent is in the lowest bits."""
+    return from_bits(shift_left(exponent, FORMATS[dtype].fraction_bits))
+
+
+def _halves(biased: Value) -> tuple[Value, Value]:
+    """Two factors of 2**n for a reduction with twice the bias."""
+    both = bits(biased)
+    first = shift_right(both, 1)
+    return _power(first, biased.dtype), _power(both - first, biased.dtype)
+
+
+def _scaled(fraction: Value, biased: Value, vanishes: Value) -> Value:
+    """2**n * fraction for a reduction with twice the bias, or 0 if it `vanishes`.
+
+    Two factors reach every result, denormal or infinite. Products that underflow cost a hundred
+    cycles, and masked attention is full of zeros: those are not computed.
+    """
+    first, second = _halves(biased)
+    return fraction * vanishes.where(0.0, first) * second
+
+
 def _nearest(x: Value, bias: int | Value) -> tuple[Value, Value, Value]:
-    """Return n plus the bias in the low bits of an f32, n, and x - n * _LOG_2_HIGH exactly."""
-    shift = x.like(bias) + _ROUND
-    biased = multiply_add(x, _LOG2_E, shift)
+    """Return n plus the bias in the low bits of a float, n, and x - n * log_2_high exactly."""
+    numbers = FORMATS[x.dtype]
+    shift = x.like(bias) + numbers.round
+    biased = multiply_add(x, _LOG2_E[x.dtype], shift)
     n = biased - shift
-    return biased, n, multiply_add(n, -_LOG_2_HIGH, x)
+    return biased, n, multiply_add(n, -numbers.log_2_high, x)
 
 
-def reduce_exponential(x: Value, bias: int | Value = 127) -> ReducedExponential:
-    """Split exp(x); |x| is at most 128, or x is NaN."""
+def reduce_exponential(x: Value, bias: int | Value) -> ReducedExponential:
+    """Split exp(x), which must be a normal number if the bias is that of the type."""
     biased, n, rest = _nearest(x, bias)
-    rest = multiply_add(n, -_LOG_2_LOW, rest)
-    tail = polynomial(rest, _EXP_TAIL)
+    rest = multiply_add(n, -FORMATS[x.dtype].log_2_low, rest)
+    tail = polynomial(rest, _EXP_TAIL[x.dtype])
     slope = multiply_add(rest, tail, 1.0)
     return ReducedExponential(biased, rest, slope, multiply_add(rest * rest, tail, rest))
 
@@ -134,44 +153,66 @@ def reduce_power_of_2(x: Value, factor: float = 1.0) -> Reduced:
 
     This has the fewest steps in a row, for what is rounded again by adding a larger number.
     """
-    shift = _ROUND + 127
+    shift = _F32.round + _F32.bias
     biased = multiply_add(x, factor, shift)
     rest = multiply_add(x, factor, shift - biased)
     return Reduced(biased, rest, polynomial(rest, (_LOG_2, *_POWER_TAIL)))
 
 
-@float32_form
+def _within(x: Value) -> tuple[Value, Value]:
+    """Limit x to where exp is neither zero nor infinite, or just; whether it is zero."""
+    smallest, largest = _EXPONENTS[x.dtype]
+    x = (x > largest).where(largest, x)
+    vanishes = x < smallest
+    return vanishes.where(smallest, x), vanishes
+
+
+@form(DType.F32)
 def exp(x: Value) -> Value:
     """Compute e**x."""
-    x = (x > _LARGEST_EXPONENT).where(_LARGEST_EXPONENT, x)
-    vanishes = x < _SMALLEST_EXPONENT
-    x = vanishes.where(_SMALLEST_EXPONENT, x)
-    return reduce_exponential(x, bias=2 * 127).scaled(vanishes)
+    x, vanishes = _within(x)
+    reduced = reduce_exponential(x, bias=2 * _F32.bias)
+    return _scaled(reduced.fraction, reduced.biased, vanishes)
 
 
-@float32_form
+@form(DType.F64, name="exp")
+def precise_exp(x: Value) -> Value:
+    """Compute e**x. What r and 1 + r have lost is added to the tail, which has bits to spare."""
+    x, vanishes = _within(x)
+    numbers = FORMATS[x.dtype]
+    biased, n, exact = _nearest(x, 2 * numbers.bias)
+    rest = multiply_add(n, -numbers.log_2_low, exact)
+    lost = multiply_add(n, -numbers.log_2_low, exact - rest)
+    large = rest + 1.0
+    lost = (rest - (large - 1.0)) + lost
+    fraction = large + multiply_add(rest * rest, careful_polynomial(rest, _EXP_TAIL[x.dtype]), lost)
+    return _scaled(fraction, biased, vanishes)
+
+
+@form(DType.F32)
 def exp2(x: Value) -> Value:
     """Compute 2**x."""
     x = (x > 129.0).where(129.0, x)
     vanishes = x < -151.0
     x = vanishes.where(-151.0, x)
-    shift = _ROUND + 2 * 127
+    shift = _F32.round + 2 * _F32.bias
     biased = x + shift
     rest = x - (biased - shift)
     slope = multiply_add(rest, polynomial(rest, _POWER_TAIL), _LOG_2)
-    return Reduced(biased, rest, slope).scaled(vanishes)
+    return _scaled(multiply_add(rest, slope, 1.0), biased, vanishes)
 
 
-@float32_form
+@form(DType.F32)
 def expm1(x: Value) -> Value:
     """Compute e**x - 1, precisely for small x too."""
-    x = (x > _LARGEST_EXPONENT).where(_LARGEST_EXPONENT, x)
+    _, largest = _EXPONENTS[x.dtype]
+    x = (x > largest).where(largest, x)
     limited = (x < _SMALLEST_EXPM1).where(_SMALLEST_EXPM1, x)
     # Half of 2**n is never infinite.
-    biased, n, rest = _nearest(limited, bias=127 - 1)
-    half = from_bits(shift_left(bits(biased), 23))
+    biased, n, rest = _nearest(limited, bias=_F32.bias - 1)
+    half = _power(bits(biased), x.dtype)
     # exp(rest + low) - 1 = rest + (the tail) + low * exp(rest), where rest is exact.
-    low = n * -_LOG_2_LOW
+    low = n * -_F32.log_2_low
     tail, square = careful_polynomial(rest, _EXPM1_TAIL), rest * rest
     growth = multiply_add(square, tail, rest)
     tail = multiply_add(square, tail, multiply_add(low, growth, low))

@@ -7,9 +7,10 @@ added to x or 1 is at most a third of the result, so that its errors count littl
 
 from __future__ import annotations
 
+from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.exponential import reduce_power_of_2
 from hostjit.kernels.elementary.pieces import careful_polynomial, multiply_add
-from hostjit.kernels.operation import Value, float32_form
+from hostjit.kernels.operation import Value, form
 
 __all__ = ["tanh"]
 
@@ -28,7 +29,7 @@ _LIMIT = 9.1
 _TWICE_LOG2_E = 2.88539008
 
 
-@float32_form
+@form(DType.F32)
 def tanh(x: Value) -> Value:
     """Compute the hyperbolic tangent."""
     magnitude = x.intrinsic("fabs")

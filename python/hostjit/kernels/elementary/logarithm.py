@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.exponential import reduce_exponential
 from hostjit.kernels.elementary.pieces import (
+    FORMATS,
     bits,
     from_bits,
     multiply_add,
     polynomial,
     shift_right_signed,
 )
-from hostjit.kernels.operation import Value, float32_form
+from hostjit.kernels.operation import Value, form
 
-__all__ = ["log", "log1p", "log1p_exp", "log2", "log10"]
+__all__ = ["log", "log1p", "log1p_exp", "log2", "log10", "with_edges"]
 
+_F32 = FORMATS[DType.F32]
 # The bits of numbers from which n is 0.
 _TWO_THIRDS = 0x3F2AAAAB
 _HIGHER = 0x3F3161E5  # 0.6929
@@ -51,8 +53,8 @@ class _Base:
 # Error relative to the logarithm of 1 + f: 2**-30.1.
 _E = _Base(
     lowest=_TWO_THIRDS,
-    high=0.693145751953125,
-    low=1.4286067653302e-06,
+    high=_F32.log_2_high,
+    low=_F32.log_2_low,
     scale=1.0,
     scale_low=0.0,
     square=-0.5,
@@ -113,19 +115,19 @@ _EXPONENT_BITS = -(1 << 23)
 _SMALLEST_NORMAL = 2.0**-126
 
 
-@float32_form
+@form(DType.F32)
 def log(x: Value) -> Value:
     """Compute the natural logarithm."""
     return _logarithm(x, _E)
 
 
-@float32_form
+@form(DType.F32)
 def log2(x: Value) -> Value:
     """Compute the logarithm to base 2."""
     return _logarithm(x, _TWO)
 
 
-@float32_form
+@form(DType.F32)
 def log10(x: Value) -> Value:
     """Compute the logarithm to base 10."""
     return _logarithm(x, _TEN)
@@ -137,10 +139,10 @@ def _logarithm(x: Value, base: _Base) -> Value:
     n, shifted_n = _exponent(normal, base.lowest)
     n = n + is_denormal.where(-25.0, 0.0, like=x)
     fraction = from_bits(bits(normal) - shifted_n) - 1.0
-    return _with_edges(x, _sum_of_logs(n, fraction, base=base))
+    return with_edges(x, _sum_of_logs(n, fraction, base=base))
 
 
-@float32_form
+@form(DType.F32)
 def log1p(x: Value) -> Value:
     """Compute log(1 + x), precisely for small x too."""
     sum_ = x + 1.0
@@ -151,14 +153,14 @@ def log1p(x: Value) -> Value:
     rest = multiply_add(scale, 0.25, -1.0)
     fraction = multiply_add(quarter, scale, rest)
     rounding_error = multiply_add(quarter, scale, rest - fraction)
-    result = _with_edges(sum_, _sum_of_logs(n, fraction, rounding_error))
+    result = with_edges(sum_, _sum_of_logs(n, fraction, rounding_error))
     return (x.intrinsic("fabs") < 2.0**-25).where(x, result)
 
 
 def log1p_exp(x: Value) -> Value:
     """Compute log(1 + exp(x)) for x <= 0 or NaN, precisely for very negative x too."""
     limited = (x < -104.0).where(-104.0, x)
-    reduced = reduce_exponential(limited, bias=2 * 127)
+    reduced = reduce_exponential(limited, bias=2 * _F32.bias)
     fraction, power = reduced.fraction, reduced.wide_power()
     exponential = fraction * power
     rounding_error = (reduced.growth - (fraction - 1.0)) * power
@@ -201,7 +203,7 @@ def _sum_of_logs(
     return large + multiply_add(fraction * slope, fraction, rest)
 
 
-def _with_edges(x: Value, log_of_x: Value) -> Value:
+def with_edges(x: Value, log_of_x: Value) -> Value:
     """The logarithm of x for every x, where `log_of_x` is right for positive finite x."""
     unbounded = x.equals(math.inf).where(x, log_of_x)
     edge = x.equals(0.0).where(-math.inf, math.nan, like=x)

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.operation import Value
 
 __all__ = [
+    "FORMATS",
+    "FloatFormat",
     "bits",
     "careful_polynomial",
     "from_bits",
@@ -18,8 +22,34 @@ __all__ = [
     "shift_left",
     "shift_right",
     "shift_right_signed",
+    "split_power_of_2",
     "widened",
 ]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """What the bits of a type mean, and log(2) in two parts.
+
+    n times the first part is exact for the n of any exponent, so that no fused multiplication is
+    needed.
+    """
+
+    fraction_bits: int
+    bias: int
+    log_2_high: float
+    log_2_low: float
+
+    @property
+    def round(self) -> float:
+        """A number; adding it rounds a small one to an integer, in the low bits of the sum."""
+        return 1.5 * 2.0**self.fraction_bits
+
+
+FORMATS = {
+    DType.F32: FloatFormat(23, 127, 0.693145751953125, 1.4286067653302e-06),
+    DType.F64: FloatFormat(52, 1023, 0.6931471805582987, 1.6465949582897082e-12),
+}
 
 
 def multiply_add(x: Value, y: Value | float, z: Value | float) -> Value:
@@ -76,6 +106,22 @@ def shift_right(x: Value, amount: int) -> Value:
 def shift_right_signed(x: Value, amount: int) -> Value:
     """Shift an integer right; copies of the sign enter."""
     return Value(x.emitter, x.dtype, x.emitter.builder.ashr(x.register, x.of(amount).register))
+
+
+def split_power_of_2(x: Value, lowest: float) -> tuple[Value, Value]:
+    """Split a positive normal `f64` into n and m in [lowest, 2 * lowest), where x is 2**n * m.
+
+    `lowest` is in (1/2, 1].
+    """
+    numbers = FORMATS[DType.F64]
+    bits_of_lowest = int.from_bytes(struct.pack(">d", lowest))
+    above = bits(x) + ((numbers.bias << numbers.fraction_bits) - bits_of_lowest)
+    exponent = shift_right(above, numbers.fraction_bits)
+    # In the low bits of 2**52 an integer needs no conversion.
+    first_whole = 2.0**numbers.fraction_bits
+    n = from_bits(exponent | bits(x.of(first_whole))) - (first_whole + numbers.bias)
+    fraction = above & above.of((1 << numbers.fraction_bits) - 1)
+    return n, from_bits(fraction + bits_of_lowest)
 
 
 def widened(x: Value) -> Value:

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 
+from hostjit.kernels.dtypes import DType
 from hostjit.kernels.elementary.pieces import (
+    FORMATS,
     bits,
     from_bits,
     multiply_add,
     polynomial,
     rounded,
     shift_left,
-    shift_right,
+    split_power_of_2,
     widened,
 )
-from hostjit.kernels.operation import Value, float32_form
+from hostjit.kernels.operation import Value, form
 
 __all__ = ["pow_"]
 
@@ -45,35 +47,25 @@ _POWER = (
 )
 # Powers beyond are infinite or zero in `f32`.
 _LIMIT = 200.0
-# Adding 1.5 * 2**52 to a small double rounds it to an integer in the low bits of the sum.
-_ROUND = 1.5 * 2.0**52
-_FRACTION_BITS = 52
-_BIAS = 1023
-_BITS_OF_ROOT_OF_HALF = 0x3FE6A09E667F3BCD
-_BITS_OF_ONE = 0x3FF0000000000000
-_BITS_OF_2_TO_52 = 0x4330000000000000
+_F64 = FORMATS[DType.F64]
 
 
 def _log2(x: Value) -> Value:
     """log2 of a positive finite `f64` that is an `f32`."""
-    above = bits(x) + (_BITS_OF_ONE - _BITS_OF_ROOT_OF_HALF)
-    exponent = shift_right(above, _FRACTION_BITS)
-    # In the low bits of 2**52 an integer needs no conversion.
-    n = from_bits(exponent | exponent.of(_BITS_OF_2_TO_52)) - (2.0**52 + _BIAS)
-    fraction = above & above.of((1 << _FRACTION_BITS) - 1)
-    m = from_bits(fraction + _BITS_OF_ROOT_OF_HALF)
+    n, m = split_power_of_2(x, math.sqrt(0.5))
     s = (m - 1.0) / (m + 1.0)
     return multiply_add(s, polynomial(s * s, _LOG2), n)
 
 
 def _exp2(x: Value) -> Value:
     """2**x for |x| of at most _LIMIT, or NaN."""
-    biased = x + (_ROUND + _BIAS)
-    rest = x - (biased - (_ROUND + _BIAS))
-    return polynomial(rest, _POWER) * from_bits(shift_left(bits(biased), _FRACTION_BITS))
+    shift = _F64.round + _F64.bias
+    biased = x + shift
+    rest = x - (biased - shift)
+    return polynomial(rest, _POWER) * from_bits(shift_left(bits(biased), _F64.fraction_bits))
 
 
-@float32_form
+@form(DType.F32)
 def pow_(x: Value, y: Value) -> Value:
     """Compute x**y with all special cases of C."""
     magnitude = widened(x.intrinsic("fabs"))

@@ -15,16 +15,12 @@ NUMBERS = FLOATS + INTEGERS
 
 @operation("T>T", FLOATS)
 def sigmoid(x: Value) -> Value:
-    if x.dtype is DType.F32:
-        return logistic.sigmoid(x)
-    return 1.0 / (1.0 + (-x).math("exp"))
+    return logistic.sigmoid(x)
 
 
 @operation("T>T", FLOATS)
 def silu(x: Value) -> Value:
-    if x.dtype is DType.F32:
-        return logistic.times_sigmoid(x, x)
-    return x / (1.0 + (-x).math("exp"))
+    return logistic.times_sigmoid(x, x)
 
 
 def _log1p_exp(x: Value) -> Value:
@@ -45,10 +41,8 @@ def gelu(x: Value) -> Value:
 @operation("T>T", FLOATS)
 def gelu_tanh(x: Value) -> Value:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2.0 / math.pi)
-    if x.dtype is DType.F32:
-        # (1 + tanh(y)) / 2 is sigmoid(2 y), without cancellation.
-        return logistic.times_sigmoid(x, inner + inner)
-    return x * 0.5 * (1.0 + inner.math("tanh"))
+    # (1 + tanh(y)) / 2 is sigmoid(2 y), without cancellation.
+    return logistic.times_sigmoid(x, inner + inner)
 
 
 @operation("T>T", NUMBERS)
