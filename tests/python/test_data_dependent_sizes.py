@@ -63,6 +63,25 @@ def test_every_size_that_is_found_is_compiled_once_for_all() -> None:
     assert captures[0] == 0
 
 
+def test_parts_between_two_masks_are_compiled_once_for_all() -> None:
+    model = Masked()
+    fast = hostjit.compile(model)
+    generator = torch.Generator().manual_seed(1)
+
+    def call() -> None:
+        x = torch.randn(40, 3, generator=generator)
+        mask = torch.rand(40, generator=generator) > 0.3
+        assert_close(fast(x, mask), model(x, mask))
+
+    with torch.no_grad():
+        for _ in range(4):
+            call()
+        with counted_captures() as captures:
+            for _ in range(30):
+                call()
+    assert captures[0] == 0
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -312,6 +312,34 @@ def test_more_signatures_than_the_limit() -> None:
     assert count[0] == 0
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_parts_are_compiled_for_any_size(gradients: bool) -> None:
+    model = nn.Linear(3, 3).requires_grad_(gradients)
+
+    def function(x: Tensor) -> Tensor:
+        y = model(x).exp()
+        print("any size", file=NOWHERE)
+        y = y * y.shape[0] + x
+        print("any other", file=NOWHERE)
+        return y.sum(0) + x
+
+    fast = hostjit.compile(function)
+    for size in (3, 4, 5):
+        fast(torch.randn(size, 3))
+    with counted_captures() as count:
+        for size in range(6, 40):
+            x = torch.randn(size, 3)
+            found, expected = fast(x), function(x)
+            assert_close(found, expected)
+            if gradients:
+                ours, eager = (
+                    torch.autograd.grad(result.sum(), model.parameters())
+                    for result in (found, expected)
+                )
+                assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+    assert count[0] == 0
+
+
 def test_one_warning_names_the_line() -> None:
     fast = hostjit.compile(twice)
     with warnings.catch_warnings(record=True) as caught:

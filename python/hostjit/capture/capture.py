@@ -163,11 +163,13 @@ def _environment(
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
     if not any(is_symbolic(node.meta["val"]) for node in placeholders):
         return None
-    if output_spec is None:
-        raise refusal("the call changes Python objects, or returns what only its own code can make")
     assert traced.graph_module is not None
     check_kept(traced.graph_module.graph)
-    if _has_number(output_spec):
+    if output_spec is None:
+        # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
+        if graph.dynamo_input_count > len(traced.inputs):
+            raise refusal("a size is that of a tensor which the program does not take")
+    elif _has_number(output_spec):
         raise refusal("a result is a number, which may depend on sizes")
     environment: ShapeEnv = traced.fake_mode.shape_env
     return environment

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 import threading
 import types
 import weakref
@@ -82,6 +83,7 @@ class DynamoCapture:
         inputs: the live tensors that were its inputs, in placeholder order; None for those that
             `forget_arguments` was told of.
         positions: where they stand among all inputs; the others are sizes of theirs.
+        input_count: the number of all inputs.
         fake_mode: the mode to trace the graph in further; None without a graph.
         bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
         backend_name: the global name under which the bytecode finds the compiled graph.
@@ -98,6 +100,7 @@ class DynamoCapture:
     graph_module: torch.fx.GraphModule | None
     inputs: list[Any]
     positions: list[int]
+    input_count: int
     fake_mode: Any
     bytecode: types.CodeType
     backend_name: str | None
@@ -139,10 +142,12 @@ class DynamoCapture:
         """Return a function with the signature of the target that runs the bytecode.
 
         Args:
-            compiled: called with the graph's inputs, positionally; returns its outputs.
+            compiled: called with the graph's tensor inputs, positionally; returns its outputs.
             live_globals: run over the user's module globals (needed where the bytecode writes
                 them), not over a copy.
         """
+        if len(self.positions) < self.input_count:
+            compiled = _of_tensors(compiled, self.positions)
         namespace = self.entry.__globals__
         if not live_globals:
             namespace = dict(namespace)
@@ -205,14 +210,15 @@ def run_dynamo(
         installed = set(namespace) - before
         _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
     backend = captured.backend_input
-    found = [] if backend is None else list(enumerate(backend.example_inputs))
-    found = [(n, value) for n, value in found if not isinstance(value, torch.SymInt)]
+    inputs = [] if backend is None else list(backend.example_inputs)
+    found = [(n, value) for n, value in enumerate(inputs) if not isinstance(value, torch.SymInt)]
     capture = DynamoCapture(
         entry=entry,
         target=target,
         graph_module=None if backend is None else backend.graph_module,
         inputs=[value for _, value in found],
         positions=[position for position, _ in found],
+        input_count=len(inputs),
         fake_mode=None if backend is None else backend.fake_mode,
         bytecode=output.bytecode,
         backend_name=None if backend is None else backend.backend_id,
@@ -247,6 +253,16 @@ def _tracing_sets_modes_aside() -> bool:
 
     with torch.overrides.BaseTorchFunctionMode():
         return stack_is_empty()
+
+
+def _of_tensors(
+    compiled: Callable[..., Sequence[torch.Tensor]], positions: Sequence[int]
+) -> Callable[..., Sequence[torch.Tensor]]:
+    """Return what leaves out the sizes among the inputs of a graph: its tensors have them."""
+    if len(positions) < 2:
+        return lambda *inputs: compiled(*(inputs[position] for position in positions))
+    pick = operator.itemgetter(*positions)
+    return lambda *inputs: compiled(*pick(inputs))
 
 
 def _own_names(names: Iterable[str]) -> list[str]:

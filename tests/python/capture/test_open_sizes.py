@@ -89,15 +89,35 @@ def test_numbers_among_the_results_are_refused() -> None:
         open_capture(lambda x: (x + 1, x.shape[0]), torch.randn(3))
 
 
-def test_effects_are_refused() -> None:
-    seen: list[int] = []
+class Seen:
+    last: torch.Tensor
+
+
+def test_effects_are_the_bytecodes() -> None:
+    seen = Seen()
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        seen.append(1)
+        seen.last = x * 2
         return x + 1
 
-    with pytest.raises(CaptureError, match="changes Python objects"):
-        open_capture(function, torch.randn(3))
+    program = open_capture(function, torch.randn(3))
+    assert program.needs_bytecode
+    assert program.environment is not None
+    for size in (3, 5):
+        x = torch.randn(size)
+        torch.testing.assert_close(program.run(x), x + 1)
+        torch.testing.assert_close(seen.last, x * 2)
+
+
+def test_sizes_that_the_bytecode_does_not_hand_over_are_refused() -> None:
+    seen: list[int] = []
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        return x + torch.ones(y.shape[0]).sum()
+
+    with pytest.raises(CaptureError, match="does not take"):
+        open_capture(function, torch.randn(3), torch.randn(4))
 
 
 def test_sizes_that_depend_on_elements_are_refused() -> None:
