@@ -5,7 +5,10 @@
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <bit>
+
+#include "support/check.h"
 
 namespace hostjit {
 namespace {
@@ -113,6 +116,7 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       leaves.push_back(value);
       return guard_->matches_of_any_size(THPVariable_Unpack(value));
     case Kind::kEqual: return equal(value, expected_.get());
+    case Kind::kOpenNumber: return open_->number.read(value, leaves.numbers[open_->slot]);
     case Kind::kFloat: return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
     case Kind::kComplex:
       return std::bit_cast<uint64_t>(PyComplex_RealAsDouble(value)) == bits_ &&
@@ -153,6 +157,35 @@ void ArgumentNode::free_sizes(const std::vector<bool>& positions, size_t& leaf) 
 void ArgumentSpec::free_sizes(const std::vector<bool>& positions) {
   size_t leaf = 0;
   for (ArgumentNode& node : nodes_) node.free_sizes(positions, leaf);
+}
+
+bool ArgumentNode::is_number() const {
+  return kind_ == Kind::kOpenNumber || kind_ == Kind::kFloat ||
+         (kind_ == Kind::kEqual && PyLong_CheckExact(expected_.get()));
+}
+
+bool ArgumentNode::open_number(size_t& leaf, const OpenNumber& number, size_t slot) {
+  if (!is_number()) {
+    return std::ranges::any_of(
+        children_, [&](ArgumentNode& child) { return child.open_number(leaf, number, slot); });
+  }
+  if (leaf-- != 0) return false;
+  HOSTJIT_CHECK(number.is_kind_of(expected_.get()), "specialization: an open number is a ",
+                Py_TYPE(expected_.get())->tp_name, ", expected ",
+                number.is_float ? "a float" : "an int");
+  kind_ = Kind::kOpenNumber;
+  open_ = std::make_unique<OpenSlot>(OpenSlot{number, slot});
+  return true;
+}
+
+void ArgumentSpec::open_number(size_t position, const OpenNumber& number, size_t slot) {
+  HOSTJIT_CHECK(slot < Leaves::kMostNumbers, "specialization: more than ", Leaves::kMostNumbers,
+                " open numbers");
+  size_t leaf = position;
+  const bool found = std::ranges::any_of(
+      nodes_, [&](ArgumentNode& node) { return node.open_number(leaf, number, slot); });
+  HOSTJIT_CHECK(found, "specialization: number ", position, " is open, the call has ",
+                position - leaf, " numbers");
 }
 
 int ArgumentNode::traverse(visitproc visit, void* arg) const {

@@ -4,10 +4,12 @@
 #include <Python.h>
 #include <c10/util/SmallVector.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "bindings/open_number.h"
 #include "bindings/py_ref.h"
 #include "bindings/tensor_guard.h"
 
@@ -15,9 +17,13 @@ namespace hostjit {
 
 class ProgramRow;
 
-// Tensor leaves of one call, borrowed from its arguments, and the row that answers it.
+// Tensor leaves of one call, borrowed from its arguments, its open numbers, and the row that
+// answers it.
 struct Leaves : c10::SmallVector<PyObject*, 16> {
+  static constexpr size_t kMostNumbers = 16;
+
   ProgramRow* row = nullptr;
+  std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
 };
 
 // What one argument has to look like, recursively. Built from an example value:
@@ -26,6 +32,7 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
 //   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
 //   anything else                 the same object: None, bool, modules, dtypes
+// An int or a float may be made an open number.
 class ArgumentNode {
  public:
   explicit ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves);
@@ -35,6 +42,9 @@ class ArgumentNode {
 
   // Lets the tensors of `positions` have any sizes and strides; `leaf` counts tensors.
   void free_sizes(const std::vector<bool>& positions, size_t& leaf);
+  // Makes the number leaf that `leaf` counts down to an open one, `slot` of the numbers of a call;
+  // false when it is not here.
+  bool open_number(size_t& leaf, const OpenNumber& number, size_t slot);
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
@@ -45,6 +55,7 @@ class ArgumentNode {
     kTensorOfAnySize,
     kIdentity,
     kEqual,
+    kOpenNumber,
     kFloat,
     kComplex,
     kTuple,
@@ -52,6 +63,7 @@ class ArgumentNode {
     kDict
   };
   bool match_children(PyObject* const* values, Leaves& leaves) const;
+  bool is_number() const;
 
   Kind kind_;
   PyRef expected_;     // the object, the value, or the tuple of keys of a dict
@@ -59,6 +71,11 @@ class ArgumentNode {
   uint64_t bits_ = 0;  // of a float, or of the real part of a complex
   uint64_t imaginary_bits_ = 0;
   std::unique_ptr<TensorGuard> guard_;
+  struct OpenSlot {
+    OpenNumber number;
+    size_t slot;
+  };
+  std::unique_ptr<OpenSlot> open_;
   std::vector<ArgumentNode> children_;
 };
 
@@ -73,6 +90,11 @@ class ArgumentSpec {
 
   // Lets the tensor leaves of these positions have any sizes and strides: rows look at them.
   void free_sizes(const std::vector<bool>& positions);
+
+  // Lets a call bring another number for the number leaf of this position, as number `slot` of its
+  // leaves. Number leaves are the ints and floats, not the bools, in order. Throws Error when that
+  // leaf is none of the kind.
+  void open_number(size_t position, const OpenNumber& number, size_t slot);
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

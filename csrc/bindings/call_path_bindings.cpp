@@ -32,7 +32,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
-    const py::object& row_guard, std::shared_ptr<BackwardPlan> backward, bool any_arguments) {
+    const py::sequence& numbers, const py::object& row_guard, std::vector<size_t> guarded,
+    std::shared_ptr<BackwardPlan> backward, bool any_arguments) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -46,7 +47,9 @@ std::shared_ptr<Specialization> make_specialization(
   options.route = route.ptr();
   options.runtime = runtime_from_python(runtime);
   options.reuse_outputs = reuse_outputs;
+  options.numbers = numbers.ptr();
   options.row_guard = row_guard.ptr();
+  options.guarded = std::move(guarded);
   options.backward = std::move(backward);
   options.any_arguments = any_arguments;
   return std::make_shared<Specialization>(options);
@@ -103,16 +106,22 @@ void check_inputs(const Program& program, const py::sequence& arguments) {
 ProgramRow& checked_row(CompiledProgram& program, const py::sequence& arguments) {
   check_inputs(program.program(), arguments);
   if (ProgramRow* row = program.only_row()) return *row;
-  const auto tensor = [&](size_t i) -> const at::Tensor& {
-    return THPVariable_Unpack(py::object(arguments[i]).ptr());
+  struct Inputs {
+    const py::sequence& arguments;
+    const at::Tensor& tensor(size_t i) const {
+      return THPVariable_Unpack(py::object(arguments[i]).ptr());
+    }
+    int64_t number(size_t i) const { return arguments[i].cast<int64_t>(); }
   };
-  ProgramRow& row = *program.rows()->get(program.rows()->sizes_of(tensor).value());
+  const Inputs inputs{arguments};
+  ProgramRow& row = *program.rows()->get(program.rows()->sizes_of(inputs).value());
   const Program found = program.rows()->program_of(row);
   for (size_t i = 0; i < found.inputs().size(); ++i) {
     const Value& input = *found.inputs()[i];
     if (!input.is_tensor()) continue;
-    HOSTJIT_CHECK(fits(input.tensor_type(), tensor(i)), "program '", found.name(), "': input %",
-                  input.name(), " is ", describe(tensor(i)), ", expected ", to_string(input.type()),
+    const at::Tensor& tensor = inputs.tensor(i);
+    HOSTJIT_CHECK(fits(input.tensor_type(), tensor), "program '", found.name(), "': input %",
+                  input.name(), " is ", describe(tensor), ", expected ", to_string(input.type()),
                   " with these sizes of the other inputs");
   }
   return row;
@@ -267,19 +276,24 @@ void bind_call_path(py::module_& module) {
       "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
       "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
       "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
-      "watch fails: (watches, bindings) to go on with, or None. output: nested tuples ('output', "
-      "i),\n"
+      "watch fails: (watches, bindings, numbers) to go on with, or None. output: nested tuples\n"
+      "('output', i),\n"
       "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
-      "('call', callable, nodes). row_guard(sizes), for a program with symbols: whether it may "
-      "answer\n"
-      "calls with these values of program.symbols; asked once for each. any_arguments: the route\n"
-      "answers every call that no other specialization does, under the same global state.")
+      "('call', callable, nodes). numbers, which may differ from call to call: (int or float, "
+      "least,\n"
+      "most, position) among the ints and floats of the arguments, or (..., dict, key).\n"
+      "row_guard(values): whether the program may answer calls with these values of "
+      "program.symbols and\n"
+      "then of the numbers at `guarded`; asked once for each. any_arguments: the route answers "
+      "every\n"
+      "call that no other specialization does, under the same global state.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
-           py::arg("reuse_outputs") = false, py::arg("row_guard") = py::none(),
+           py::arg("reuse_outputs") = false, py::arg("numbers") = py::tuple(),
+           py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
            py::arg("backward") = py::none(), py::arg("any_arguments") = false)
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("backward", &Specialization::backward);

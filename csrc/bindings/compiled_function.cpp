@@ -219,6 +219,15 @@ PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyO
   END_HANDLE_TH_ERRORS
 }
 
+// add(specialization): the owner's way to let other threads find it before it lets them ask.
+PyObject* add(PyObject* object, PyObject* specialization) {
+  HANDLE_TH_ERRORS
+  auto added = py::handle(specialization).cast<std::shared_ptr<Specialization>>();
+  as_compiled(object)->specializations->add(added);
+  Py_RETURN_NONE;
+  END_HANDLE_TH_ERRORS
+}
+
 // profile(*args, calls=100, **kwargs): owner.profile of this function.
 PyObject* profile(PyObject* object, PyObject* args, PyObject* kwargs) {
   const PyRef method = PyRef::steal(PyObject_GetAttrString(as_compiled(object)->owner, "profile"));
@@ -247,6 +256,8 @@ PyMethodDef methods[] = {
     {"match", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(match)),
      METH_FASTCALL | METH_KEYWORDS,
      "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
+    {"add", add, METH_O,
+     "add(specialization)\n--\n\nLets calls find a specialization, first of all."},
     {"profile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(profile)),
      METH_VARARGS | METH_KEYWORDS,
      "profile(*args, calls=100, **kwargs)\n--\n\nMeasures each node of the program that answers "

@@ -31,6 +31,13 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
                 ", expected a leaf number, a tensor or a tuple");
   const auto parts = py::reinterpret_borrow<py::tuple>(description);
   const auto kind = parts[0].cast<std::string>();
+  if (kind == "open") {
+    kind_ = Kind::kScalar;
+    slot_ = parts[1].cast<size_t>();
+    HOSTJIT_CHECK(slot_ < Leaves::kMostNumbers, "an input is bound to open number ", slot_,
+                  ", expected less than ", Leaves::kMostNumbers);
+    return;
+  }
   object_ = PyRef::share(py::object(parts[1]).ptr());
   if (kind == "gradient") {
     kind_ = Kind::kGradient;
@@ -40,7 +47,7 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
     return;
   }
   HOSTJIT_CHECK(kind == "number", "an input is bound to a '", kind,
-                "', expected gradient or number");
+                "', expected gradient, number or open");
   kind_ = Kind::kNumber;
   key_ = PyRef::share(py::object(parts[2]).ptr());
   if (!parts[3].is_none()) position_ = parts[3].cast<Py_ssize_t>();
@@ -68,6 +75,7 @@ bool InputBinding::other_holds() {
   switch (kind_) {
     case Kind::kLeaf:  // part of the arguments
     case Kind::kTensor: return holds();
+    case Kind::kScalar: return true;
     case Kind::kTensorOfAnySize:
       return guard_->matches_of_any_size(THPVariable_Unpack(object_.get()));
     case Kind::kGradient: {
@@ -80,13 +88,13 @@ bool InputBinding::other_holds() {
 }
 
 const at::Tensor& InputBinding::other_tensor() const {
-  if (kind_ == Kind::kNumber) return number_;
+  if (kind_ == Kind::kNumber || kind_ == Kind::kScalar) return number_;
   const at::Tensor& tensor = THPVariable_Unpack(object_.get());
   return kind_ == Kind::kGradient ? tensor.grad() : tensor;
 }
 
 bool InputBinding::needs_gradient() const {
-  return kind_ != Kind::kLeaf && kind_ != Kind::kNumber &&
+  return kind_ != Kind::kLeaf && kind_ != Kind::kNumber && kind_ != Kind::kScalar &&
          THPVariable_Unpack(object_.get()).requires_grad();
 }
 

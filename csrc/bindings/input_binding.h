@@ -18,6 +18,7 @@ namespace hostjit {
 //   a Tensor                          that tensor, held by reference
 //   ("gradient", tensor)              what `tensor.grad` then is
 //   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
+//   ("open", slot)                    that open number of the call, a scalar
 class InputBinding {
  public:
   // Throws Error for anything else, and for a leaf that a call with `num_leaves` does not have.
@@ -35,6 +36,9 @@ class InputBinding {
       return THPVariable_Unpack(object_.get());
     return other_tensor();
   }
+  // Whether it is an open number: then tensor() is undefined.
+  bool is_scalar() const { return kind_ == Kind::kScalar; }
+  int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
   // Of the arguments; -1 for what is none.
   Py_ssize_t leaf() const { return leaf_; }
   // Leaves the sizes to others; a tensor held by reference still is what it was otherwise.
@@ -48,7 +52,7 @@ class InputBinding {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber };
+  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber, kScalar };
   bool other_holds();
   const at::Tensor& other_tensor() const;
   bool read_number();
@@ -59,7 +63,8 @@ class InputBinding {
   std::optional<TensorGuard> guard_;
   PyRef key_;
   Py_ssize_t position_ = -1;  // -1: the value itself
-  at::Tensor number_;         // float64, no dims
+  size_t slot_ = 0;
+  at::Tensor number_;  // float64, no dims
 };
 
 // Of a sequence of descriptions.

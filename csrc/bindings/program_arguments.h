@@ -29,7 +29,7 @@ class ProgramArguments {
 
   // The next input. `tensor` outlives the call. Throws Error when its storage was emptied: eager
   // reads through the null pointer.
-  void add_tensor(const at::Tensor& tensor) {
+  [[gnu::always_inline]] void add_tensor(const at::Tensor& tensor) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     const void* data = first_element(impl);
     if (data == nullptr) [[unlikely]]

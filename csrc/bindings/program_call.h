@@ -31,7 +31,9 @@ class ProgramCall {
   ProgramCall& operator=(const ProgramCall&) = delete;
 
   // The next input. `tensor` outlives the call.
-  void add_tensor(const at::Tensor& tensor) { arguments_.add_tensor(tensor); }
+  [[gnu::always_inline]] void add_tensor(const at::Tensor& tensor) {
+    arguments_.add_tensor(tensor);
+  }
   void add_index(int64_t value) { arguments_.add_index(value); }
   void add_f64(double value) { arguments_.add_f64(value); }
 

@@ -81,6 +81,11 @@ std::shared_ptr<ProgramRow> ProgramRows::make(const RowSizes& sizes) {
     if (!input->is_tensor() || input->tensor_type().is_static()) continue;
     row->shapes_.push_back({i, ExpectedTensor(maker_.program().inputs()[i]->tensor_type())});
   }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const RowSymbols::Source& source = symbols().sources()[i];
+    if (source.dim != RowSymbols::Source::kItself) continue;
+    row->numbers_.push_back({static_cast<size_t>(source.input), sizes[i]});
+  }
   return row;
 }
 

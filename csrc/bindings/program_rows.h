@@ -26,14 +26,19 @@ struct HashRowSizes {
   size_t operator()(const RowSizes& sizes) const;
 };
 
-// What calls with the same sizes of inputs share: frames, and what the evaluator runs. A program
-// without symbols has one row. Used under the GIL, but for its state.
+// What calls with the same values of input symbols share: frames, and what the evaluator runs. A
+// program without symbols has one row. Used under the GIL, but for its state.
 class ProgramRow {
  public:
   // What a row assumes of an input with symbols.
   struct InputShape {
     size_t input;
     ExpectedTensor tensor;
+  };
+  // The value of an index input that is a symbol.
+  struct InputNumber {
+    size_t input;
+    int64_t value;
   };
 
   // How calls behave; `program` is the program of the row (call_length.h).
@@ -58,11 +63,15 @@ class ProgramRow {
     state_->set_evaluator(evaluator_.get());
   }
 
-  // True when this row answers a call with these inputs; `input(i)` is the i-th of the program.
-  template <class Input>
-  bool fits(Input input) const {
+  // True when this row answers a call with these inputs: `inputs.tensor(i)` or `inputs.number(i)`
+  // is the i-th of the program.
+  template <class Inputs>
+  bool fits(const Inputs& inputs) const {
     for (const InputShape& shape : shapes_) {
-      if (!shape.tensor.has_shape_of(input(shape.input))) return false;
+      if (!shape.tensor.has_shape_of(inputs.tensor(shape.input))) return false;
+    }
+    for (const InputNumber& number : numbers_) {
+      if (inputs.number(number.input) != number.value) return false;
     }
     return true;
   }
@@ -103,10 +112,11 @@ class ProgramRow {
   int64_t num_calls_ = 0;  // under way
   RowSizes sizes_;
   std::vector<InputShape> shapes_;
+  std::vector<InputNumber> numbers_;
 };
 
-// The rows of a program with symbols: one for each combination of sizes that calls had, up to a
-// number of them; then the one that was not used for longest goes. What needs the GIL says so.
+// The rows of a program with symbols: one for each combination of their values that calls had, up
+// to a number of them; then the one that was not used for longest goes. What needs the GIL says so.
 class ProgramRows {
  public:
   static constexpr size_t kMostRows = 1024;
@@ -123,12 +133,17 @@ class ProgramRows {
   std::optional<RowSizes> last_sizes() const;
 
   // What these inputs have for the input symbols; nullopt when an input has too few dims.
-  template <class Input>
-  std::optional<RowSizes> sizes_of(Input input) const {
+  template <class Inputs>
+  std::optional<RowSizes> sizes_of(const Inputs& inputs) const {
     RowSizes sizes;
     sizes.reserve(symbols().num_inputs());
     for (const RowSymbols::Source& source : symbols().sources()) {
-      const at::IntArrayRef found = input(static_cast<size_t>(source.input)).sizes();
+      const auto input = static_cast<size_t>(source.input);
+      if (source.dim == RowSymbols::Source::kItself) {
+        sizes.push_back(inputs.number(input));
+        continue;
+      }
+      const at::IntArrayRef found = inputs.tensor(input).sizes();
       if (source.dim >= static_cast<int64_t>(found.size())) return std::nullopt;
       sizes.push_back(found[source.dim]);
     }

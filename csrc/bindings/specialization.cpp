@@ -59,8 +59,11 @@ bool any_needs_gradient(const std::vector<InputBinding>& bindings) {
 Specialization::Specialization(const Options& options)
     : state_(GlobalState::current()),
       arguments_(options.args, options.kwargs),
+      numbers_(options.numbers, arguments_),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
+      only_row_(program_ && !numbers_.any_items() && options.guarded.empty() ? program_->only_row()
+                                                                             : nullptr),
       bindings_(make_bindings(options.bindings, program_.get(), num_leaves_)),
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
@@ -75,12 +78,14 @@ Specialization::Specialization(const Options& options)
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
       row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)),
+      guarded_(options.guarded),
       backward_(options.backward),
       any_arguments_(options.any_arguments),
       hides_gradients_(
           at::GradMode::is_enabled() &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
-      only_runs_(!backward_ && !reused_ && !hides_gradients_) {
+      only_runs_(!backward_ && !reused_ && !hides_gradients_ &&
+                 std::ranges::none_of(bindings_, &InputBinding::is_scalar)) {
   HOSTJIT_CHECK(!any_arguments_ || (route_ && !program_),
                 "specialization: only a route without a program takes any arguments");
   for (const int64_t i : mutated_) {
@@ -160,8 +165,10 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
   try {
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
+    OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
+    numbers_ = std::move(numbers);
     if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
     return false;  // what cannot be watched cannot be trusted
@@ -184,42 +191,52 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   return aliasing_holds(leaves) && find_row(leaves);
 }
 
-bool Specialization::find_row(Leaves& leaves) {
+bool Specialization::find_row_of_call(Leaves& leaves) {
+  if (!numbers_.read_items(leaves)) return false;
   if (!program_) return true;
   leaves.row = program_->only_row();
-  if (leaves.row != nullptr) [[likely]]
-    return true;
+  if (leaves.row != nullptr) return accepts(question({}, leaves), leaves);
   ProgramRow* last = program_->rows()->last();
-  const auto tensor = [&](size_t i) -> const at::Tensor& { return input(i, leaves); };
-  const bool is_last = last != nullptr && last->id() == last_row_ && last->fits(tensor);
+  const bool is_last = guarded_.empty() && last != nullptr && last->id() == last_row_ &&
+                       last->fits(RowInputs{*this, leaves});
   leaves.row = is_last ? last : find_other_row(leaves);
   return leaves.row != nullptr;
 }
 
 ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
-  const auto tensor = [&](size_t i) -> const at::Tensor& { return input(i, leaves); };
-  const std::optional<RowSizes> sizes = program_->rows()->sizes_of(tensor);
-  if (!sizes || !accepts(*sizes)) return nullptr;
+  const RowInputs inputs{*this, leaves};
+  const std::optional<RowSizes> sizes = program_->rows()->sizes_of(inputs);
+  if (!sizes) return nullptr;
+  const RowSizes asked = question(*sizes, leaves);
+  if (!accepts(asked, leaves)) return nullptr;
   try {
     ProgramRow* row = program_->rows()->get(*sizes).get();
-    if (!row->fits(tensor)) return nullptr;
+    if (!row->fits(inputs)) return nullptr;
     if (backward_) backward_->program->row(backward_->sizes_of(*row));  // may not have it
     last_row_ = row->id();
     return row;
   } catch (const Error&) {
-    verdicts_[*sizes] = false;  // sizes that the program can't have
+    verdicts_[asked] = false;  // sizes that the program can't have
     return nullptr;
   }
 }
 
-bool Specialization::accepts(const RowSizes& sizes) {
-  const auto found = verdicts_.find(sizes);
+RowSizes Specialization::question(RowSizes sizes, const Leaves& leaves) const {
+  for (const size_t slot : guarded_) sizes.push_back(leaves.numbers[slot]);
+  return sizes;
+}
+
+bool Specialization::accepts(const RowSizes& asked, const Leaves& leaves) {
+  const auto found = verdicts_.find(asked);
   if (found != verdicts_.end()) return found->second;
   bool verdict = true;
   if (row_guard_) {
-    const PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(sizes.size())));
-    for (size_t i = 0; tuple && i < sizes.size(); ++i) {
-      PyTuple_SET_ITEM(tuple.get(), i, PyLong_FromLongLong(sizes[i]));
+    const size_t num_sizes = asked.size() - guarded_.size();
+    const PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(asked.size())));
+    for (size_t i = 0; tuple && i < asked.size(); ++i) {
+      PyObject* value = i < num_sizes ? PyLong_FromLongLong(asked[i])
+                                      : numbers_.to_python(guarded_[i - num_sizes], leaves);
+      PyTuple_SET_ITEM(tuple.get(), i, value);
     }
     const PyRef answer = PyRef::steal(
         tuple ? PyObject_CallFunctionObjArgs(row_guard_.get(), tuple.get(), nullptr) : nullptr);
@@ -227,7 +244,7 @@ bool Specialization::accepts(const RowSizes& sizes) {
     verdict = answer && answer.get() == Py_True;
   }
   if (verdicts_.size() >= kMostVerdicts) verdicts_.clear();
-  verdicts_[sizes] = verdict;
+  verdicts_[asked] = verdict;
   return verdict;
 }
 
@@ -235,6 +252,7 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   if (const int status = arguments_.traverse(visit, arg)) return status;
   if (const int status = output_.traverse(visit, arg)) return status;
   if (const int status = watches_.traverse(visit, arg)) return status;
+  if (const int status = numbers_.traverse(visit, arg)) return status;
   for (const InputBinding& binding : bindings_) {
     if (const int status = binding.traverse(visit, arg)) return status;
   }
@@ -246,7 +264,9 @@ int Specialization::traverse(visitproc visit, void* arg) const {
 
 bool Specialization::run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves) {
   c10::SmallVector<const at::Tensor*, 16> inputs;
-  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    if (!bindings_[i].is_scalar()) inputs.push_back(&input(i, leaves));
+  }
   KeptTensors kept = reused_->take(leaves.row->id(), inputs.data(), inputs.size());
   call.keep_outputs(kept);
   if (!call.run(main)) return false;
@@ -287,12 +307,26 @@ PyObject* Specialization::run(const Leaves& leaves) {
 PyObject* Specialization::run_program(const Leaves& leaves) {
   const MainFunction main = program_->main(runtime_, *leaves.row);
   ProgramCall call(*program_, *leaves.row);
-  for (size_t i = 0; i < bindings_.size(); ++i) call.add_tensor(input(i, leaves));
-  const bool ok = only_runs_  ? call.run(main)
-                  : backward_ ? run_for_training(call, main, leaves)
-                              : run_for_inference(call, main, leaves);
+  bool ok;
+  if (only_runs_) [[likely]] {
+    for (const InputBinding& binding : bindings_) call.add_tensor(binding.tensor(leaves));
+    ok = call.run(main);
+  } else {
+    ok = run_with_care(call, main, leaves);
+  }
   if (!ok) return nullptr;
   return output_.build(call.outputs(), leaves.data());
+}
+
+bool Specialization::run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves) {
+  for (const InputBinding& binding : bindings_) {
+    if (binding.is_scalar()) {
+      call.add_index(binding.scalar(leaves));
+    } else {
+      call.add_tensor(binding.tensor(leaves));
+    }
+  }
+  return backward_ ? run_for_training(call, main, leaves) : run_for_inference(call, main, leaves);
 }
 
 }  // namespace hostjit

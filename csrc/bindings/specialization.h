@@ -14,6 +14,7 @@
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
 #include "bindings/input_binding.h"
+#include "bindings/open_numbers.h"
 #include "bindings/output_spec.h"
 #include "bindings/reused_outputs.h"
 #include "bindings/watch_list.h"
@@ -33,16 +34,19 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
-    // callable(args, kwargs) -> (watches, bindings) or None: looks again after a watch failed.
+    // callable(args, kwargs) -> (watches, bindings, numbers) or None: looks again after a watch
+    // failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;    // program inputs that the program writes
     PyObject* route = nullptr;       // callable that answers the call in Python, or None
     RuntimeChoice runtime = RuntimeChoice::kKnob;
-    bool reuse_outputs = false;  // return the same tensors at every call
-    // callable(sizes) -> bool or None: whether the program, which has symbols, may answer calls
-    // with these values of its input symbols. Asked once for each.
+    bool reuse_outputs = false;   // return the same tensors at every call
+    PyObject* numbers = nullptr;  // see OpenNumbers
+    // callable(values) -> bool or None: whether the program may answer calls with these values of
+    // its input symbols, and then of the open numbers at `guarded`. Asked once for each.
     PyObject* row_guard = nullptr;
+    std::vector<size_t> guarded;
     std::shared_ptr<BackwardPlan> backward;  // null: no result needs a gradient
     bool any_arguments = false;              // the route looks at the arguments itself
   };
@@ -78,8 +82,17 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   const at::Tensor& input(size_t i, const Leaves& leaves) const {
     return bindings_[i].tensor(leaves);
   }
+  // The inputs of the program, for rows.
+  struct RowInputs {
+    const Specialization& specialization;
+    const Leaves& leaves;
+    const at::Tensor& tensor(size_t i) const { return specialization.input(i, leaves); }
+    int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
+  };
   bool is_reached_twice(const Leaves& leaves) const;
   PyObject* run_program(const Leaves& leaves);
+  // Where more is to be done than that.
+  bool run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -87,14 +100,24 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // Leaves the sizes of inputs with symbols to the rows.
   void free_sizes();
   // Sets the row; false when none answers the call.
-  bool find_row(Leaves& leaves);
+  bool find_row(Leaves& leaves) {
+    leaves.row = only_row_;
+    if (only_row_ != nullptr) [[likely]]
+      return true;
+    return find_row_of_call(leaves);
+  }
+  bool find_row_of_call(Leaves& leaves);
   ProgramRow* find_other_row(const Leaves& leaves);
-  bool accepts(const RowSizes& sizes);
+  // What the guard is asked: these sizes, and then what guarded open numbers are.
+  RowSizes question(RowSizes sizes, const Leaves& leaves) const;
+  bool accepts(const RowSizes& asked, const Leaves& leaves);
 
   GlobalState state_;
   ArgumentSpec arguments_;
+  OpenNumbers numbers_;
   size_t num_leaves_;
   std::shared_ptr<CompiledProgram> program_;
+  ProgramRow* only_row_;  // null: the call tells
   std::vector<InputBinding> bindings_;
   OutputSpec output_;
   WatchList watches_;
@@ -108,6 +131,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
   PyRef row_guard_;
+  std::vector<size_t> guarded_;                                // slots of open numbers
   std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
   uint64_t last_row_ = 0;                                      // id of one that was accepted
   std::shared_ptr<BackwardPlan> backward_;

@@ -2,9 +2,49 @@
 #include "ir/row_symbols.h"
 
 #include <algorithm>
+#include <array>
+#include <ranges>
+#include <unordered_set>
+
+#include "ir/visitor.h"
 
 namespace hostjit {
 namespace {
+
+using Names = std::unordered_set<std::string>;
+
+bool is_index_input(const Value* input) { return std::holds_alternative<IndexType>(input->type()); }
+
+// The names of the values that types, offsets and grids of a program follow from.
+Names names_in_dims(const Program& program) {
+  Names names;
+  const auto add_dim = [&](const Dim& dim) {
+    if (!dim.is_constant()) names.insert(dim.symbol);
+  };
+  const auto add_value = [&](const Value* value) {
+    if (!value->is_tensor()) return;
+    std::ranges::for_each(value->tensor_type().dims, add_dim);
+    std::ranges::for_each(value->tensor_type().strides, add_dim);
+  };
+  std::ranges::for_each(program.inputs(), add_value);
+  const std::array regions = {&program.init(), &program.body()};
+  for (const Region* region : regions) {
+    for_each_op(*region, [&](const Op& op) {
+      for_each_result(op, [&](const Value* value, ResultKind) { add_value(value); });
+      for_each_dim(op, add_dim);
+    });
+  }
+  for (const Region* region : std::views::reverse(regions)) {
+    for (const auto& op : std::views::reverse(*region)) {
+      const auto* binary = op->get_if<IndexBinary>();
+      if (!binary || !binary->result || !names.contains(binary->result->name())) continue;
+      for (const Value* operand : {binary->lhs, binary->rhs}) {
+        if (operand) names.insert(operand->name());
+      }
+    }
+  }
+  return names;
+}
 
 // Null for what a verifier will refuse.
 const Dim* dim_of(const Size& op) {
@@ -21,6 +61,7 @@ bool defines_itself(const Size& op) {
 }  // namespace
 
 RowSymbols::RowSymbols(const Program& program) {
+  add_index_inputs(program);
   // Input symbols first: an input may be asked for a size that another op defines.
   for (const auto& op : program.body()) {
     const auto* size = op->get_if<Size>();
@@ -40,6 +81,19 @@ RowSymbols::RowSymbols(const Program& program) {
       }
       if (const auto* binary = op->get_if<IndexBinary>()) add(*binary);
     }
+  }
+}
+
+void RowSymbols::add_index_inputs(const Program& program) {
+  const std::vector<Value*>& inputs = program.inputs();
+  if (std::ranges::none_of(inputs, is_index_input)) return;
+  const Names names = names_in_dims(program);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_index_input(inputs[i]) || !names.contains(inputs[i]->name())) continue;
+    add({.name = inputs[i]->name(),
+         .kind = Kind::kInput,
+         .value = static_cast<int64_t>(sources_.size())});
+    sources_.push_back({.input = static_cast<int64_t>(i)});
   }
 }
 

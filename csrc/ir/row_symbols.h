@@ -12,18 +12,20 @@
 
 namespace hostjit {
 
-// The index values of a program that depend on nothing but the sizes of its inputs. Their names are
-// the symbols that types, offsets and grids may have. One combination of their values is a row:
-// a call differs from another by its row and its data.
+// The index values of a program that depend on nothing but the sizes of its inputs, and on those
+// of its index inputs that some size, offset or grid follows from. Their names are the symbols that
+// types, offsets and grids may have. One combination of their values is a row: a call differs from
+// another by its row, its data and its other scalars.
 //
-// Symbols are in the order of the ops that define them: `size`, `index_constant` and
+// Symbols are in the order of their definitions: inputs, then `size`, `index_constant` and
 // `index_binary` of init and body, not of regions inside.
 class RowSymbols {
  public:
-  // Where the size comes from that an input symbol is.
+  // Where an input symbol comes from: the size of a dim, or an index input itself.
   struct Source {
+    static constexpr int64_t kItself = -1;
     int64_t input = 0;
-    int64_t dim = 0;
+    int64_t dim = kItself;
   };
 
   explicit RowSymbols(const Program& program);
@@ -35,8 +37,8 @@ class RowSymbols {
   // The same; throws InternalError.
   size_t at(const std::string& name) const;
 
-  // The symbols that are sizes of inputs themselves: `%n = size(source=%x, dim=0)` of an input %x
-  // that has n there. The others follow from them.
+  // The symbols that are index inputs, or sizes of inputs: `%n = size(source=%x, dim=0)` of an
+  // input %x that has n there. The others follow from them.
   size_t num_inputs() const { return sources_.size(); }
   const std::vector<Source>& sources() const { return sources_; }
   std::vector<std::string> input_names() const;
@@ -56,6 +58,7 @@ class RowSymbols {
     IndexOperation operation = IndexOperation::kAdd;
   };
 
+  void add_index_inputs(const Program& program);
   void add(Definition definition);
   void add(const Size& op);
   void add(const IndexBinary& op);

@@ -13,7 +13,7 @@
 namespace hostjit {
 
 // One size, stride or offset: a constant, or a symbol, which is the name of an index value of the
-// program that depends on nothing but the sizes of its inputs (RowSymbols).
+// program that depends on nothing but sizes of its inputs and index inputs (RowSymbols).
 struct Dim {
   int64_t value = 0;
   std::string symbol;

@@ -115,7 +115,7 @@ class ProgramVerifier {
       for (const Dim& stride : type->strides) {
         HOSTJIT_CHECK(is_defined(stride), in_program(), "input %", input->name(), " has symbol ",
                       to_string(stride), ", expected the name of an index value that depends on ",
-                      "sizes of inputs only");
+                      "inputs only");
       }
     }
   }
@@ -156,7 +156,7 @@ class ProgramVerifier {
     }
     for_each_dim(op, [&](const Dim& dim) {
       HOSTJIT_CHECK(is_defined(dim), describe(op), ": has symbol ", to_string(dim),
-                    ", expected the name of an index value that depends on sizes of inputs only");
+                    ", expected the name of an index value that depends on inputs only");
     });
     if (const auto* launch = op.get_if<LaunchKernel>()) {
       verifier.require(program_.kernels().contains(launch->kernel), "kernel",
@@ -190,7 +190,7 @@ class ProgramVerifier {
       for (const Dim& dim : *dims) {
         HOSTJIT_CHECK(is_defined(dim), describe(op), ": %", result.name(), " has symbol ",
                       to_string(dim), ", expected the name of an index value that depends on ",
-                      "sizes of inputs only");
+                      "inputs only");
       }
     }
   }

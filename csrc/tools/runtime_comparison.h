@@ -63,9 +63,13 @@ class RunnableProgram {
     RowContents contents = maker_->make(sizes);
     row_program_ = maker_->clone_program(program_);
     verify_program(row_program_);
+    sizes_ = sizes;
     row_ = std::make_unique<ProgramState>(state_, std::move(contents), arenas_);
     make_evaluator(*row_);
   }
+
+  // Of the program's types and of the row.
+  std::vector<at::Tensor> random_inputs(uint64_t seed) const;
 
   // Inputs are in the order of the program; scalars are zero-dim tensors of int64, bool or double.
   Result run_jit(std::vector<at::Tensor> inputs) { return run(module_->main(), std::move(inputs)); }
@@ -135,6 +139,7 @@ class RunnableProgram {
   // Of a program with symbols.
   Program row_program_;
   std::optional<RowMaker> maker_;
+  std::vector<int64_t> sizes_;
   std::shared_ptr<ArenaPool> arenas_;
   std::unique_ptr<ProgramState> row_;
 };
@@ -161,6 +166,15 @@ inline std::vector<at::Tensor> random_inputs(const Program& program, uint64_t se
               : at::randint(0, type.dtype == DType::kBool ? 2 : 9, {count}, at::kLong).to(dtype);
       inputs.push_back(memory.as_strided(type.sizes(), type.static_strides()));
     }
+  }
+  return inputs;
+}
+
+inline std::vector<at::Tensor> RunnableProgram::random_inputs(uint64_t seed) const {
+  std::vector<at::Tensor> inputs = hostjit::random_inputs(row_program_, seed);
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    const RowSymbols::Source& source = maker_->symbols().sources()[i];
+    if (source.dim == RowSymbols::Source::kItself) inputs[source.input].fill_(sizes_[i]);
   }
   return inputs;
 }
@@ -218,7 +232,7 @@ inline std::string difference(const std::string& name, const at::Tensor& found,
 inline std::string compare_runtimes(RunnableProgram& program, uint64_t seed, int num_calls = 2) {
   std::string differences;
   for (int call = 0; call < num_calls; ++call) {
-    const std::vector<at::Tensor> inputs = random_inputs(program.program(), seed + call);
+    const std::vector<at::Tensor> inputs = program.random_inputs(seed + call);
     const std::vector<at::Tensor> for_jit = clone_all(inputs);
     const std::vector<at::Tensor> for_evaluator = clone_all(inputs);
     const RunnableProgram::Result found = program.run_jit(for_jit);

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capture.arguments import tensor_leaves
-from hostjit.capture.program import ArgumentLeaf, CapturedProgram
+from hostjit.capture.program import CapturedProgram
 
 __all__ = ["CheckedCall", "compiled_graph"]
 
@@ -33,12 +32,8 @@ def compiled_graph(
         runtime: as of `hostjit.compile`.
         reuse_outputs: as of `hostjit.compile`; not where objects keep what the graph computed.
     """
-    leaves = tensor_leaves(args, kwargs)
     count = captured.dynamo_input_count
-    inputs = [
-        leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
-        for binding in captured.inputs
-    ]
+    inputs = captured.input_values(args, kwargs)
     constants = inputs[count:]
     specialization = _C.Specialization(
         args=tuple(inputs[:count]),

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -141,8 +141,27 @@ class Compilation(Inspection):
         return self._run_eagerly(args, kwargs, key, f"runs eagerly: {error}")
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        """Compile for the sizes of a call, or for any where dims ask for it and can have it."""
+        """Compile for the sizes of a call, or for any where dims ask for it and can have it.
+
+        The same for the numbers of a call.
+        """
         dims = self.shapes.dims(self.target, args, kwargs)
+        numbers = self.shapes.numbers(args, kwargs)
+        if not numbers:
+            return self._compile_known_numbers(args, kwargs, dims)
+        # Whatever goes wrong: those of the call may do, or raise what the user should see.
+        try:
+            return self._compile_for(args, kwargs, dims, numbers)
+        except Exception as error:
+            reason = in_one_line(error)
+        specialization = self._compile_known_numbers(args, kwargs, dims)
+        self.shapes.refuse_numbers(args, kwargs)
+        self._note_static(reason)
+        return specialization
+
+    def _compile_known_numbers(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], dims: DynamicDims
+    ) -> _C.Specialization | None:
         if not dims:
             return self._compile_for(args, kwargs, {})
         # Whatever goes wrong: the sizes of the call may do, or raise what the user should see.
@@ -158,14 +177,18 @@ class Compilation(Inspection):
         return specialization
 
     def _compile_for(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], dims: DynamicDims
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dims: DynamicDims,
+        numbers: Set[int] = frozenset(),
     ) -> _C.Specialization | None:
         from hostjit.capture import capture
         from hostjit.lowering.lower import lower
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, dims, parts)
+        captured = capture(self.target, args, kwargs, dims, parts, numbers)
         if captured.broke is not None:
             self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:
@@ -247,17 +270,11 @@ class Compilation(Inspection):
         """Compile a graph whose gradients need what AOTAutograd does around its graphs."""
         from hostjit.backend.options import Options
         from hostjit.backend.training import compile_with_backward
-        from hostjit.capture.arguments import tensor_leaves
         from hostjit.capture.fake_inputs import fake_inputs
         from hostjit.capture.joint import tracing_context
-        from hostjit.capture.program import ArgumentLeaf
 
         options = Options(runtime=self.runtime, fallback=self.fallback)
-        leaves = tensor_leaves(args, kwargs)
-        inputs = [
-            leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
-            for binding in captured.inputs
-        ]
+        inputs = captured.input_values(args, kwargs)
         mode, module = FakeTensorMode(), captured.graph_module
         examples = fake_inputs(module, mode, inputs)
         with tracing_context(mode):

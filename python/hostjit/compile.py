@@ -67,9 +67,10 @@ def compile(
             called last, and when the last call had other sizes and the same program. Views of a
             result, NumPy's too, see the next one. Results of ATen calls, results that need a
             gradient or that some object keeps, and those of calls in parts are new as ever.
-        dynamic: compile for any size of all dims of tensor arguments (True), of marked ones only
-            (False), or also of those that turn out to vary (None): at the second size of a dim.
-            Sizes 0 and 1, and what the program cannot do for any size, have programs of their own.
+        dynamic: compile for any size of all dims of tensor arguments and any value of all ints
+            among the arguments (True), of marked ones only (False), or also of those that turn out
+            to vary (None): at the second size of a dim, the second value of an int. Sizes 0 and 1,
+            and what the program cannot do for any size or value, have programs of their own.
         dynamic_shapes: dims to compile for any size from the first call on, per argument, as
             torch.export takes them: `{"x": {0: Dim("batch")}}`. Ranges are not enforced.
 

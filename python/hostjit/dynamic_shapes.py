@@ -1,32 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dims of tensors to compile for any size: those asked for, and those that varied."""
+"""Which dims and numbers to compile for any value: those asked for, and those that varied."""
 
 from __future__ import annotations
 
 import collections
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 
 from hostjit.capture.arguments import tensor_leaves
 from hostjit.capture.dynamic_dims import DynamicDims
+from hostjit.capture.open_numbers import number_leaves
 
 __all__ = ["DynamicShapes"]
 
-_Key = tuple[tuple[torch.dtype, int], ...]
+# The tensors of a call, and the types of its numbers.
+_Key = tuple[tuple[tuple[torch.dtype, int], ...], tuple[type, ...]]
 # Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic, by mark_static.
 _MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 _MARKED_STATIC = "_dynamo_static_indices"
 
 
 class DynamicShapes:
-    """Remembers the shapes of one callable's calls.
+    """Remembers the shapes and the numbers of one callable's calls.
 
-    `dynamic` is True for all dims, False for none but those marked, None for those that vary: the
-    second size of a dim makes it one for any size. `dynamic_shapes` names dims as torch.export
-    does; its ranges and names are not enforced.
+    `dynamic` is True for all dims and ints, False for none but those marked, None for those that
+    vary: the second size of a dim makes it one for any size, the second value of an int argument
+    makes it one for any value. `dynamic_shapes` names dims as torch.export does; its ranges and
+    names are not enforced.
     """
 
     def __init__(self, dynamic: bool | None, dynamic_shapes: Any) -> None:
@@ -35,6 +38,9 @@ class DynamicShapes:
         self._first: dict[_Key, list[torch.Size]] = {}
         self._varied: dict[_Key, list[set[int]]] = {}
         self._refused: set[tuple[_Key, bool]] = set()
+        self._first_numbers: dict[_Key, list[Any]] = {}
+        self._varied_numbers: dict[_Key, set[int]] = {}
+        self._refused_numbers: set[tuple[_Key, bool]] = set()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
@@ -43,7 +49,7 @@ class DynamicShapes:
     def dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
         """Return the dims to leave open in a capture for this call, by tensor leaf."""
         leaves = tensor_leaves(args, kwargs)
-        key = _key(leaves)
+        key = _key(args, kwargs)
         if (key, torch.is_grad_enabled()) in self._refused:
             return {}
         first = self._first.setdefault(key, [leaf.shape for leaf in leaves])
@@ -77,7 +83,26 @@ class DynamicShapes:
 
     def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own sizes from now on."""
-        self._refused.add((_key(tensor_leaves(args, kwargs)), torch.is_grad_enabled()))
+        self._refused.add((_key(args, kwargs), torch.is_grad_enabled()))
+
+    def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
+        """Return the ints to leave open in a capture for this call, by number leaf."""
+        found = [value for _, value in number_leaves(args, kwargs)]
+        key = _key(args, kwargs)
+        if self._dynamic is False or not found:
+            return frozenset()
+        first = self._first_numbers.setdefault(key, found)
+        varied = self._varied_numbers.setdefault(key, set())
+        varied |= {i for i, value in enumerate(found) if value != first[i]}
+        if (key, torch.is_grad_enabled()) in self._refused_numbers:
+            return frozenset()
+        # 0 and 1 are flags and defaults more often than numbers that vary.
+        wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
+        return {i for i in wanted | varied if type(found[i]) is int}
+
+    def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Compile calls like this one for their own numbers from now on."""
+        self._refused_numbers.add((_key(args, kwargs), torch.is_grad_enabled()))
 
     def _named_dims(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -103,8 +128,10 @@ def _open_dims(tensor: torch.Tensor, dims: set[int]) -> set[int]:
     return {dim for dim in dims if tensor.shape[dim] > 1}
 
 
-def _key(leaves: Sequence[torch.Tensor]) -> _Key:
-    return tuple((leaf.dtype, leaf.dim()) for leaf in leaves)
+def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Key:
+    leaves = tensor_leaves(args, kwargs)
+    numbers = tuple(type(value) for _, value in number_leaves(args, kwargs))
+    return tuple((leaf.dtype, leaf.dim()) for leaf in leaves), numbers
 
 
 def _function(target: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph
+from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
@@ -21,7 +22,8 @@ from hostjit.capture.backward import (
     SizeAlone,
     Tangent,
 )
-from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding
+from hostjit.capture.open_numbers import OpenNumber
+from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capture.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
 
@@ -88,9 +90,13 @@ def make_specialization(
         watched = [_watch(entry) for entry in captured.guards.watches]
         return watched if checked is None else [*watched, checked.watch()]
 
-    def revalidate(*call: Any) -> tuple[list[tuple[Any, ...]], list[int | torch.Tensor]] | None:
-        valid = captured.revalidate(*call)
-        return (watch(), describe_inputs(captured.inputs)) if valid else None
+    numbers = captured.numbers
+    symbolic = row_guard(captured.graph, captured.environment, program, numbers=numbers)
+
+    def revalidate(*call: Any) -> tuple[Any, ...] | None:
+        if not captured.revalidate(*call):
+            return None
+        return watch(), describe_inputs(captured.inputs), symbolic.get("numbers", [])
 
     return _C.Specialization(
         args=args,
@@ -106,7 +112,7 @@ def make_specialization(
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,
         backward=backward,
-        **row_guard(captured.graph, captured.environment, program),
+        **symbolic,
     )
 
 
@@ -115,16 +121,31 @@ def row_guard(
     environment: Any,
     program: _C.CompiledProgram | None,
     assumed: Set[Any] = frozenset(),
+    numbers: Sequence[OpenNumber] = (),
 ) -> dict[str, Any]:
-    """Return the argument of `_C.Specialization` by which a program with symbols checks sizes.
+    """Return the arguments of `_C.Specialization` about open sizes and numbers.
 
     `assumed`: see `size_guard`.
     """
-    if environment is None or program is None or not program.symbols:
+    if environment is None or program is None or not (program.symbols or numbers):
         return {}
-    placeholders = graph.find_nodes(op="placeholder")
-    dependent = dependent_sizes([node.meta["val"] for node in placeholders])
-    return {"row_guard": size_guard(environment, program.symbols, dependent, assumed)}
+    values = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
+    read = {
+        taken.name: value
+        for taken, value in zip(program.program.inputs, values, strict=True)
+        if not isinstance(value, torch.Tensor)
+    }
+    dependent = dependent_sizes(values)
+    for name, value in read.items():
+        if name != str(value):
+            dependent[name] = PythonPrinter().doprint(value.node.expr)
+    guard, given = size_guard(environment, program.symbols, list(read), dependent, assumed)
+    slots = [slot for slot, number in enumerate(numbers) if number.value is not None]
+    return {
+        "numbers": [(int, *number.bounds(environment), number.position) for number in numbers],
+        "row_guard": guard,
+        "guarded": [slots[index] for index in given],
+    }
 
 
 def describe_backward(
@@ -158,11 +179,18 @@ def describe_backward(
     )
 
 
-def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor]:
+def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor | tuple[str, int]]:
     """Return the list that `_C.Specialization` takes."""
-    return [
-        binding.index if isinstance(binding, ArgumentLeaf) else binding.tensor for binding in inputs
-    ]
+
+    def describe(binding: InputBinding) -> int | torch.Tensor | tuple[str, int]:
+        match binding:
+            case ArgumentLeaf(index):
+                return index
+            case NumberInput(index):
+                return ("open", index)
+        return binding.tensor
+
+    return [describe(binding) for binding in inputs]
 
 
 def _watch(entry: watches.Watch) -> tuple[Any, ...]:

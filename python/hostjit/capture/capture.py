@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -19,6 +19,8 @@ from hostjit.capture.errors import CaptureFailure
 from hostjit.capture.functional import FunctionalGraph
 from hostjit.capture.guards import Guards
 from hostjit.capture.lent_sizes import lent_arguments
+from hostjit.capture.open_numbers import OpenNumber, open_numbers, sources_of
+from hostjit.capture.open_strides import contiguity_stays_open
 from hostjit.capture.output_inference import CannotRebuildError
 from hostjit.capture.outputs import (
     ArgumentOutput,
@@ -34,6 +36,7 @@ from hostjit.capture.program import (
     BytecodeRoute,
     CapturedProgram,
     InputBinding,
+    NumberInput,
 )
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.traced_graph import check_sizes
@@ -54,6 +57,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     dynamic: DynamicDims | None = None,
     then: Continuation | None = None,
+    numbers: Set[int] = frozenset(),
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -73,6 +77,8 @@ def capture(
             about them. A dim of size 0 or 1 is taken to stay so.
         then: capture the call as far as Dynamo can follow it. The line that it cannot runs as it
             is, and the rest of the call goes to what this provides.
+        numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
+            (`open_numbers`).
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -80,8 +86,8 @@ def capture(
         program = capture(model, (x,))
         program.run(x)
     """
-    with capture_lock:
-        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then)
+    with capture_lock, contiguity_stays_open():
+        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then, numbers)
 
 
 def _capture(
@@ -90,10 +96,12 @@ def _capture(
     kwargs: dict[str, Any],
     dynamic: DynamicDims,
     then: Continuation | None,
+    numbers: Set[int],
 ) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
+    sources = sources_of(args, kwargs, numbers)
     with marked(leaves, dynamic):
-        traced = run_dynamo(target, args, kwargs, then)
+        traced = run_dynamo(target, args, kwargs, then, sources)
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
         raise broke
@@ -102,12 +110,17 @@ def _capture(
     backward: Backward | None = None
     composed = False
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+    opened: list[OpenNumber] = []
     if is_training(traced):
+        if numbers:
+            raise refusal("gradients are wanted, which are compiled for each number")
         graph, backward = trace_with_backward(traced, lent)
         composed = backward is None
     else:
-        graph = trace_for_inference(traced, lent)
-    inputs = _bind_inputs(traced, graph, leaves)
+        opened = open_numbers(traced, sources)
+        read = [number.value for number in opened if number.value is not None]
+        graph = trace_for_inference(traced, lent, read)
+    inputs = _bind_inputs(traced, graph, leaves, opened)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
@@ -136,7 +149,8 @@ def _capture(
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=is_random(graph.graph_module.graph),
-        environment=_environment(traced, graph, output_spec) if dynamic and not composed else None,
+        environment=None if composed else _environment(traced, graph, output_spec, opened),
+        numbers=tuple(opened),
         backward=backward,
         composed=composed,
         keeps_results=broke is not None or bool(traced.side_effects),
@@ -154,21 +168,27 @@ def _capture(
 
 
 def _environment(
-    traced: DynamoCapture, graph: FunctionalGraph, output_spec: Output | None
+    traced: DynamoCapture,
+    graph: FunctionalGraph,
+    output_spec: Output | None,
+    numbers: Sequence[OpenNumber],
 ) -> ShapeEnv | None:
-    """Return the environment of open sizes, if there are any left.
+    """Return the environment of open sizes and numbers, if there are any left.
 
-    Raises CaptureError where a result would hold on to the sizes of this call.
+    Raises CaptureError where a result would hold on to those of this call.
     """
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
-    if not any(is_symbolic(node.meta["val"]) for node in placeholders):
+    is_open = any(is_symbolic(node.meta.get("val")) for node in placeholders)
+    if not is_open and not numbers:
         return None
     assert traced.graph_module is not None
     check_kept(traced.graph_module.graph)
     if output_spec is None:
         # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
         if graph.dynamo_input_count > len(traced.inputs):
-            raise refusal("a size is that of a tensor which the program does not take")
+            raise refusal(
+                "the bytecode does not hand on a number that it takes, or the size of a tensor"
+            )
     elif _has_number(output_spec):
         raise refusal("a result is a number, which may depend on sizes")
     environment: ShapeEnv = traced.fake_mode.shape_env
@@ -192,18 +212,26 @@ def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBindin
         binding = inputs[place.index]
         if isinstance(binding, ArgumentLeaf):
             return ArgumentOutput(binding.index)
+        assert isinstance(binding, BoundTensor)
         return BoundOutput(binding.tensor)
 
     return map_outputs(spec, replace)
 
 
 def _bind_inputs(
-    traced: DynamoCapture, graph: FunctionalGraph, leaves: Sequence[torch.Tensor]
+    traced: DynamoCapture,
+    graph: FunctionalGraph,
+    leaves: Sequence[torch.Tensor],
+    numbers: Sequence[OpenNumber],
 ) -> tuple[InputBinding, ...]:
     by_identity = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
     names = [node.name for node in graph.graph_module.graph.nodes if node.op == "placeholder"]
+    slots = {id(number.value): slot for slot, number in enumerate(numbers)}
     bindings: list[InputBinding] = []
     for position, tensor in enumerate(graph.inputs):
+        if id(tensor) in slots:
+            bindings.append(NumberInput(slots[id(tensor)]))
+            continue
         if id(tensor) in by_identity:
             bindings.append(ArgumentLeaf(by_identity[id(tensor)]))
             continue

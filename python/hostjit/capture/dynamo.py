@@ -27,6 +27,7 @@ from hostjit.capture.breaks import Breaks, Continuation, resumable, stopping_at_
 from hostjit.capture.entry import TARGET_NAME, make_entry
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.failures import translate_failure
+from hostjit.capture.open_numbers import left_open
 from hostjit.capture.optimizer_steps import stopping_at_steps
 from hostjit.capture.startup import lean_dynamo
 from hostjit.capture.tensor_methods import checked_tensor_methods
@@ -163,7 +164,11 @@ class DynamoCapture:
 
 
 def run_dynamo(
-    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], then: Continuation | None = None
+    target: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    then: Continuation | None = None,
+    numbers: Iterable[str] = (),
 ) -> DynamoCapture:
     """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
@@ -175,6 +180,7 @@ def run_dynamo(
         kwargs: its keyword arguments.
         then: trace as far as Dynamo can follow, and have the bytecode go on with what this
             provides. Without it the call is traced whole.
+        numbers: sources of numbers to trace as symbols where that can be.
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
@@ -186,6 +192,7 @@ def run_dynamo(
         stack.enter_context(torch._dynamo.config.patch(settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(eager_attention_path())
+        stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))

@@ -9,24 +9,22 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.capture.dynamic_dims import is_number, is_symbolic, refusal
 from hostjit.capture.traced_graph import placeholder_values
 
 __all__ = ["fake_inputs", "fake_like"]
 
 
-def fake_inputs(
-    module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
+def fake_inputs(module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[Any]) -> list[Any]:
     """Return fake tensors of the inputs, with the open sizes that the graph was traced with.
 
     In a mode without symbols, with those of the inputs themselves. An input that is a fake tensor
-    stands for itself.
+    or a symbolic number stands for itself.
     """
     nodes = list(module.graph.nodes)
-    fakes: list[torch.Tensor] = []
+    fakes: list[Any] = []
     for model, tensor in zip(placeholder_values(module), inputs, strict=True):
-        if isinstance(tensor, FakeTensor):
+        if isinstance(tensor, FakeTensor) or is_number(tensor):
             fakes.append(tensor)
             continue
         if fake_mode.shape_env is None or not is_symbolic(model):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,9 +25,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
-from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.dynamic_dims import is_number, is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.fake_inputs import fake_inputs
+from hostjit.capture.open_indices import get_item, set_item
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
 from hostjit.capture.result_types import correct_result_types
@@ -55,13 +57,14 @@ class FunctionalGraph:
 
     Attributes:
         graph_module: placeholders in the order of `inputs`; the output is a flat tuple.
-        inputs: the live tensors behind the placeholders: Dynamo's, then lifted constants.
+        inputs: the live tensors and numbers behind the placeholders: Dynamo's, then lifted
+            constants.
         dynamo_input_count: how many of the inputs are Dynamo's.
         mutated: positions of the inputs that the graph writes, by a trailing `aten.copy_`.
     """
 
     graph_module: torch.fx.GraphModule
-    inputs: list[torch.Tensor]
+    inputs: list[Any]
     dynamo_input_count: int
     mutated: tuple[int, ...]
 
@@ -69,9 +72,12 @@ class FunctionalGraph:
 def trace_functional(
     module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: Any
 ) -> FunctionalGraph:
-    """Trace `module`, which takes the live tensors `inputs`, to a functional ATen graph."""
+    """Trace `module` to a functional ATen graph.
+
+    `inputs` are the live tensors that it takes, and symbolic numbers.
+    """
     for value in inputs:
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) and not is_number(value):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 f"the program takes a {type(value).__qualname__} that is computed for each call",
@@ -79,7 +85,7 @@ def trace_functional(
             )
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
-    refuse_overlap(module, inputs)
+    refuse_overlap(module, [value for value in inputs if isinstance(value, torch.Tensor)])
     fakes = fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
@@ -140,9 +146,11 @@ class _Recipe:
         self.mutated: list[int] = []
         self.output_storages: list[int | None] = []
 
-    def __call__(self, *args: torch.Tensor) -> list[Any]:
+    def __call__(self, *args: Any) -> list[Any]:
         with FunctionalTensorMode():
-            wrapped: list[Any] = [FunctionalTensor.to_functional(arg) for arg in args]
+            wrapped: list[Any] = [
+                arg if is_number(arg) else FunctionalTensor.to_functional(arg) for arg in args
+            ]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             with Decompositions():  # type: ignore[no-untyped-call]
@@ -192,6 +200,8 @@ class _Recipe:
 
     @staticmethod
     def _is_mutated(value: Any) -> bool:
+        if not isinstance(value, FunctionalTensor):
+            return False
         element = value.elem
         if torch._functionalize_has_metadata_mutation(
             element
@@ -225,6 +235,10 @@ class _Interpreter(torch.fx.Interpreter):
             raise CaptureError(error.failure, error.what, where=where, hint=error.hint) from error
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target is operator.getitem:
+            return get_item(*args)
+        if target is operator.setitem:
+            return set_item(*args)
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
 

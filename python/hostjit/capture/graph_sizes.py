@@ -49,34 +49,58 @@ def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[i
     for index, tensor in enumerate([*tensors, *more]):
         for dim, size in enumerate(tensor.shape):
             places.setdefault(str(size), (index, dim))
-    numbers = {index: value for index, value in enumerate(values) if is_number(value)}
+    numbers = {index: value for index, value in enumerate(values) if _is_open(value)}
     inputs = module.graph.find_nodes(op="placeholder")
     return {n: places.get(str(value)) for n, value in numbers.items() if inputs[n].users}
 
 
 def over_tensors(
-    module: GraphModule, places: Mapping[int, Place], more: Sequence[torch.Tensor]
+    module: GraphModule,
+    places: Mapping[int, Place],
+    more: Sequence[torch.Tensor],
+    numbers: Sequence[torch.SymInt] = (),
 ) -> GraphModule:
     """Return a graph that takes tensors only: numbers among its inputs are read off of their sizes.
 
     Args:
         module: a graph of Dynamo's or AOTAutograd's.
-        places: for each number that it uses, the place among its tensors and then `more`.
+        places: for each number that it uses, the place among its tensors and then `more`; one that
+            is not there is among `numbers`.
         more: fake tensors like those that the new graph takes after its own.
+        numbers: what it takes after those, all the same.
     """
     graph = Graph()
     copies: dict[Node, Any] = {}
     inputs = module.graph.find_nodes(op="placeholder")
-    for node, value in zip(inputs, placeholder_values(module), strict=True):
-        copies[node] = None if is_number(value) else graph.node_copy(node)
-    tensors = [copy for copy in copies.values() if copy is not None]
-    for number, fake in enumerate(more):
-        tensors.append(graph.placeholder(f"size_{number}"))
-        tensors[-1].meta["val"] = fake
-    for index, (place, dim) in places.items():
-        copies[inputs[index]] = graph.call_function(_size, (tensors[place], dim))
+    values = dict(zip(inputs, placeholder_values(module), strict=True))
+    tensors = [node for node, value in values.items() if not is_number(value)]
+    copies.update((node, graph.node_copy(node)) for node in tensors)
+    told = [copies[node] for node in tensors]
+    told += [_placeholder(graph, f"size_{index}", fake) for index, fake in enumerate(more)]
+    given = {
+        str(number): _placeholder(graph, f"number_{index}", number)
+        for index, number in enumerate(numbers)
+    }
+    for index, (node, value) in enumerate(values.items()):
+        if index in places:
+            place, dim = places[index]
+            copies[node] = graph.call_function(_size, (told[place], dim))
+        elif is_number(value):
+            # What is known by now, or not used.
+            copies[node] = given.get(str(value)) if _is_open(value) else int(value)
     graph.output(graph.graph_copy(module.graph, copies))
     return GraphModule(module, graph)
+
+
+def _placeholder(graph: Graph, name: str, value: Any) -> Node:
+    node = graph.placeholder(name)
+    node.meta["val"] = value
+    return node
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a value is a number that is not known by now."""
+    return is_number(value) and not value.node.expr.is_number
 
 
 def _size(tensor: torch.Tensor, dim: int) -> int:
@@ -133,6 +157,8 @@ def with_sizes_in_place(graph: Graph) -> Graph:
     for node in graph.nodes:
         value = node.meta.get("val")
         copies[node] = value if is_number(value) else _copied(node, result, copies)
+        if is_number(value) and node.op == "placeholder":
+            result.node_copy(node)
     return result
 
 

@@ -14,6 +14,7 @@ from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
 from hostjit.capture.backward import Backward
 from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.errors import CaptureError
+from hostjit.capture.open_numbers import OpenNumber, number_leaves
 from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture
     from hostjit.capture.guards import Guards
 
-__all__ = ["ArgumentLeaf", "BoundTensor", "BytecodeRoute", "CapturedProgram", "InputBinding"]
+__all__ = [
+    "ArgumentLeaf",
+    "BoundTensor",
+    "BytecodeRoute",
+    "CapturedProgram",
+    "InputBinding",
+    "NumberInput",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +63,14 @@ class BoundTensor:
     is_constant: bool = False
 
 
-InputBinding = ArgumentLeaf | BoundTensor
+@dataclasses.dataclass(frozen=True)
+class NumberInput:
+    """A graph input that is open number `index` of the call."""
+
+    index: int
+
+
+InputBinding = ArgumentLeaf | BoundTensor | NumberInput
 
 
 class BytecodeRoute:
@@ -104,7 +119,7 @@ class CapturedProgram:
             (`source_location(node)` gives "file:line"). The output is a flat tuple; an entry that
             is a placeholder means that the input itself is returned.
         inputs: one binding per placeholder, in order.
-        argument_spec: what the arguments must look like.
+        argument_spec: what the arguments must look like, open numbers aside.
         output_spec: how the result is rebuilt; None when `needs_bytecode`.
         guards: everything else that the capture assumed.
         mutated_inputs: positions in `inputs` that the graph writes (by trailing `aten.copy_`).
@@ -121,6 +136,7 @@ class CapturedProgram:
             `TensorFacts.storage_offset` has to be compared too.
         random: the program draws random numbers.
         environment: of the symbols in sizes; None when all sizes are known.
+        numbers: the open numbers, which each call brings.
         backward: how gradients are computed, when results need them; then the graph's results are
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
@@ -145,6 +161,7 @@ class CapturedProgram:
     depends_on_storage_offset: bool
     random: bool
     environment: ShapeEnv | None
+    numbers: tuple[OpenNumber, ...]
     backward: Backward | None
     composed: bool
     keeps_results: bool
@@ -200,13 +217,24 @@ class CapturedProgram:
         with torch.no_grad():
             if self.needs_bytecode:
                 return self.bytecode.bind(self._graph_callable())(*args, **kwargs)
-            leaves = tensor_leaves(args, kwargs)
-            inputs = [
-                leaves[binding.index] if isinstance(binding, ArgumentLeaf) else binding.tensor
-                for binding in self.inputs
-            ]
             assert self.output_spec is not None
-            return rebuild_output(self.output_spec, self.graph_module(*inputs), leaves)
+            results = self.graph_module(*self.input_values(args, kwargs))
+            return rebuild_output(self.output_spec, results, tensor_leaves(args, kwargs))
+
+    def input_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return what the graph's inputs are at a call."""
+        leaves = tensor_leaves(args, kwargs)
+        numbers = number_leaves(args, kwargs)
+
+        def find(binding: InputBinding) -> Any:
+            match binding:
+                case ArgumentLeaf(index):
+                    return leaves[index]
+                case NumberInput(index):
+                    return numbers[self.numbers[index].position][1]
+            return binding.tensor
+
+        return [find(binding) for binding in self.inputs]
 
     def _graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
         """Return what the bytecode calls; the user's globals keep it, so it keeps no program."""

@@ -28,13 +28,13 @@ __all__ = ["record"]
 
 
 def record(
-    function: Callable[..., Sequence[Any]], inputs: Sequence[torch.Tensor], fake_mode: Any
+    function: Callable[..., Sequence[Any]], inputs: Sequence[Any], fake_mode: Any
 ) -> torch.fx.GraphModule:
     """Run `function` on fake tensors and return the graph of the operators that it called.
 
     Args:
         function: returns a flat list of tensors and constants.
-        inputs: fake tensors of `fake_mode`; one placeholder each.
+        inputs: fake tensors of `fake_mode` and symbolic numbers; one placeholder each.
         fake_mode: in force during the run.
     """
     tracer = PythonKeyTracer()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture with open sizes assumed about them, as one function of the sizes."""
+"""What a capture with open sizes and numbers assumed about them, as one function of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit.capture.dynamic_dims import refusal
 
-__all__ = ["assumptions", "size_guard"]
+__all__ = ["SizeGuard", "assumptions", "size_guard"]
+
+SizeGuard = Callable[[tuple[Any, ...]], bool]
 
 
 def assumptions(environment: ShapeEnv) -> list[Any]:
@@ -26,42 +28,58 @@ def assumptions(environment: ShapeEnv) -> list[Any]:
 def size_guard(
     environment: ShapeEnv,
     names: Sequence[str],
+    numbers: Sequence[str] = (),
     dependent: Mapping[str, str] | None = None,
     assumed: Set[Any] = frozenset(),
-) -> Callable[[tuple[int, ...]], bool]:
-    """Return a function that tells whether a program is valid for sizes.
+) -> tuple[SizeGuard, list[int]]:
+    """Return a function that tells whether a program is valid for sizes, and what it is given.
 
     Args:
         environment: in which the program was traced.
-        names: the symbols whose sizes the function is given, in this order.
-        dependent: those among them that are no symbols of the environment, as expressions of such.
+        names: the symbols whose values the function is given, in this order.
+        numbers: open numbers that it may be given besides. They are known to be in their ranges.
+        dependent: those of all these that are no symbols of the environment, as expressions of
+            such.
         assumed: those of the assumptions that somebody else checks if this function cannot.
 
-    Raises CaptureError when it depends on more than these sizes.
+    Returns the function of the values of `names` and of some numbers, and the positions of these.
+    Raises CaptureError when it depends on more.
     """
-    known = set(names)
-    conditions = [f"{name} == {expression}" for name, expression in (dependent or {}).items()]
+    known = {*names, *numbers}
+    conditions: list[str] = []
+    used = set(dependent or ())
+    for name, text in (dependent or {}).items():
+        conditions.append(f"{name} == {text}")
+        used |= {str(symbol) for symbol in sympy.sympify(text).free_symbols}
     for assumption in assumptions(environment):
         expression = environment.replace(assumption)
-        if expression == True:  # noqa: E712  # a symbolic truth
+        if expression == True or _is_implied(environment, expression):  # noqa: E712
             continue
-        unknown = {str(symbol) for symbol in expression.free_symbols} - known
+        needed = {str(symbol) for symbol in expression.free_symbols}
+        unknown = needed - known
         if unknown and assumption in assumed:
             continue
         if unknown:
             raise refusal(f"it depends on {', '.join(sorted(unknown))}, which is no size of a dim")
+        used |= needed
         conditions.append(_text(expression))
     for symbol, bounds in environment.var_to_range.items():
-        if str(symbol) in known:
+        if str(symbol) in names:
             if bounds.lower != -int_oo:
                 conditions.append(f"{symbol} >= {int(bounds.lower)}")
             if bounds.upper != int_oo:
                 conditions.append(f"{symbol} <= {int(bounds.upper)}")
-    source = (
-        f"lambda sizes: (lambda {', '.join(names)}: {' and '.join(conditions) or True})(*sizes)"
-    )
+    given = [index for index, name in enumerate(numbers) if name in used - set(names)]
+    parameters = ", ".join([*names, *(numbers[index] for index in given)])
+    source = f"lambda values: (lambda {parameters}: {' and '.join(conditions) or True})(*values)"
     check = eval(source, dict(SYMPY_INTERP))  # of PyTorch's own expressions
-    return lambda sizes: bool(check(sizes))
+    return lambda values: bool(check(values)), given
+
+
+def _is_implied(environment: ShapeEnv, expression: Any) -> bool:
+    """Whether the ranges of its symbols, which are checked anyway, make a condition true."""
+    bounds = environment.bound_sympy(expression)
+    return bool(bounds.is_singleton() and bounds.lower == True)  # noqa: E712
 
 
 def _text(expression: Any) -> str:

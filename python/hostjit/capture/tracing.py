@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -68,18 +70,20 @@ def trace_with_backward(
     return graph, backward
 
 
-def trace_for_inference(traced: DynamoCapture, lent: Lent) -> FunctionalGraph:
+def trace_for_inference(
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[torch.SymInt]
+) -> FunctionalGraph:
     """Return the graph of a call whose results need no gradient; see `trace_functional`.
 
-    `lent`: see `lent_arguments`. Raises CaptureError when it cannot be traced, or is not for
-    inference.
+    `lent`: see `lent_arguments`; `numbers`: what it is given besides. Raises CaptureError when it
+    cannot be traced, or is not for inference.
     """
     _check_results(traced, with_gradients=False)
     if traced.graph_module is None:
         empty = torch.fx.Graph()
         empty.output(())
         return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
-    module, inputs = _over_tensors(traced, lent)
+    module, inputs = _over_tensors(traced, lent, numbers)
     try:
         with function_modes:
             return trace_functional(module, inputs, traced.fake_mode)
@@ -90,21 +94,23 @@ def trace_for_inference(traced: DynamoCapture, lent: Lent) -> FunctionalGraph:
 
 
 def _over_tensors(
-    traced: DynamoCapture, lent: Lent
-) -> tuple[torch.fx.GraphModule, list[torch.Tensor]]:
-    """Return Dynamo's graph with sizes read off of its tensors and those lent, and all of them."""
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[torch.SymInt] = ()
+) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """Return Dynamo's graph with sizes read off of its tensors and those lent, and all it takes."""
     module = traced.graph_module
     assert module is not None
     values = placeholder_values(module)
     fakes = [fake for _, fake in lent]
     places: dict[int, Place] = {}
+    names = set(map(str, numbers))
     for number, place in find_sizes(module, fakes).items():
-        if place is None:
+        if place is not None:
+            places[number] = place
+        elif str(values[number]) not in names:
             raise refusal(f"{values[number]} is not the size of a dim of an argument")
-        places[number] = place
-    inputs = [*traced.inputs, *(tensor for tensor, _ in lent)]
-    is_open = lent or any(map(is_number, values))
-    return (over_tensors(module, places, fakes) if is_open else module), inputs
+    inputs = [*traced.inputs, *(tensor for tensor, _ in lent), *numbers]
+    is_open = lent or numbers or any(map(is_number, values))
+    return (over_tensors(module, places, fakes, numbers) if is_open else module), inputs
 
 
 def is_random(graph: torch.fx.Graph) -> bool:

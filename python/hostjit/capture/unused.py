@@ -10,7 +10,7 @@ import torch
 
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.outputs import ArgumentOutput, BoundOutput, GraphOutput, Output, map_outputs
-from hostjit.capture.program import ArgumentLeaf, InputBinding
+from hostjit.capture.program import ArgumentLeaf, BoundTensor, InputBinding
 
 __all__ = ["NeededGraph", "drop_unused"]
 
@@ -59,6 +59,7 @@ def drop_unused(
             binding = inputs[positions[node]]
             if isinstance(binding, ArgumentLeaf):
                 return ArgumentOutput(binding.index)
+            assert isinstance(binding, BoundTensor)
             return BoundOutput(binding.tensor)
         return GraphOutput(kept.setdefault(output.index, len(kept)))
 

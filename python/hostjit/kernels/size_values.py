@@ -46,5 +46,6 @@ class SizeValues:
     def _product(self, product: tuple[Symbol, ...]) -> Any:
         if product not in self._products:
             first, last = self._product(product[:-1]), self._product(product[-1:])
-            self._products[product] = self._builder.mul(first, last, flags=("nuw", "nsw"))
+            flags = ("nuw", "nsw") if all(symbol.least >= 0 for symbol in product) else ("nsw",)
+            self._products[product] = self._builder.mul(first, last, flags=flags)
         return self._products[product]

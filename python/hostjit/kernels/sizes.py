@@ -33,7 +33,7 @@ class Symbol:
 
     Attributes:
         name: an identifier; symbols of one name are the same.
-        least: the number is at least this, which is not negative.
+        least: the number is at least this.
         definition: how it is made of sizes, (operation, left, right), as `index_binary` says; None
             for one that comes from outside.
     """
@@ -177,7 +177,7 @@ def magnitude(size: Size) -> int:
     if not isinstance(size, SymbolicSize):
         return abs(size)
     total: int = sum(factor * _TYPICAL ** len(product) for product, factor in size.terms)
-    return abs(total)
+    return abs(total) or _TYPICAL  # of a difference of two
 
 
 def _rank(term: tuple[_Product, int]) -> tuple[int, list[str]]:

@@ -14,7 +14,7 @@ from torch.fx.node import _side_effectful_functions
 
 from hostjit import _C
 from hostjit.kernels.sizes import Size
-from hostjit.lowering.index_values import IndexValues, input_type
+from hostjit.lowering.index_values import IndexValues, input_type, number_name
 from hostjit.lowering.literals import CallArguments
 from hostjit.lowering.sizes import offset_of, size_of
 
@@ -59,10 +59,14 @@ class LoweringContext:
     def add_inputs(self, nodes: Sequence[Node]) -> None:
         """Make the placeholders the inputs of the program."""
         for node in nodes:
-            name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
-            self._values[node] = self.program.add_input(
-                self._unused_name(name), input_type(node.meta["val"])
-            )
+            value = node.meta["val"]
+            if isinstance(value, torch.Tensor):
+                name = _INPUT_PREFIX.sub("", node.name).strip("_").replace("_parameters_", "_")
+                type_: _C.TensorType | str = input_type(value)
+            else:
+                # A second one that is the same gets another name.
+                name, type_ = number_name(value), "index"
+            self._values[node] = self.program.add_input(self._unused_name(name), type_)
         self.indices.define_inputs([(self._values[node], node.meta["val"]) for node in nodes])
 
     def _unused_name(self, name: str) -> str:

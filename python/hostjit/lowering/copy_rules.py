@@ -11,9 +11,10 @@ import torch
 from torch.fx import Node
 
 from hostjit import _C
+from hostjit.capture.open_sizes import known
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
 from hostjit.kernels.point_space import point_space
-from hostjit.kernels.sizes import Size, at_most
+from hostjit.kernels.sizes import Size
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.launches import content_digest, launch
 from hostjit.lowering.pointwise import named_arguments
@@ -202,7 +203,7 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
         return False
     result = node.meta["val"]
     dim = arguments["dim"] % result.dim()
-    extent = shape_of(result)[dim]
+    extent = result.shape[dim]
     first = arguments["index"] if "index" in arguments else arguments["start"] or 0
     start = _start(first, extent, is_index="index" in arguments)
     filling = _fitting(0, result.dtype)
@@ -226,14 +227,12 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
     return True
 
 
-def _start(first: int | torch.SymInt, extent: Size, *, is_index: bool) -> Size | None:
-    """Where a slice or an index starts, from the front; None where that depends on the extent."""
+def _start(first: int | torch.SymInt, extent: int | torch.SymInt, *, is_index: bool) -> Size | None:
+    """Where a slice or an index starts, from the front; None where that is not known."""
     if isinstance(extent, int) and isinstance(first, int):
         return first % extent if is_index else slice(first, None).indices(extent)[0]
-    start = size_of(first)
-    if at_most(start, -1):
-        start = start + extent
-    return start if at_most(0, start) and at_most(start, extent) else None
+    start = first + extent if known(first < 0) else first
+    return size_of(start) if known(start >= 0) and known(start <= extent) else None
 
 
 @lowers("aten.repeat.default")

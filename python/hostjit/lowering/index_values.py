@@ -12,10 +12,10 @@ import torch
 from hostjit import _C
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.kernels.sizes import Size, SymbolicSize, symbols_in
-from hostjit.lowering.sizes import is_contiguous, shape_of, strides_of
+from hostjit.lowering.sizes import is_contiguous, shape_of, size_of, strides_of
 from hostjit.lowering.types import dtype_name
 
-__all__ = ["IndexValues", "dependent_sizes", "input_type"]
+__all__ = ["IndexValues", "dependent_sizes", "input_type", "number_name"]
 
 
 class IndexValues:
@@ -25,9 +25,16 @@ class IndexValues:
         self._create = create
         self._values: dict[Size, _C.Value] = {}
 
-    def define_inputs(self, inputs: Sequence[tuple[_C.Value, torch.Tensor]]) -> None:
-        """Read the symbols off the inputs' sizes, and make the other sizes in their types."""
-        symbolic = [(value, tensor) for value, tensor in inputs if is_symbolic(tensor)]
+    def define_inputs(self, inputs: Sequence[tuple[_C.Value, torch.Tensor | torch.SymInt]]) -> None:
+        """Read the symbols off the inputs, and make the other sizes in the types of these."""
+        for value, number in inputs:
+            if not isinstance(number, torch.Tensor) and value.name == str(number):
+                self._values[size_of(number)] = value
+        symbolic = [
+            (value, tensor)
+            for value, tensor in inputs
+            if isinstance(tensor, torch.Tensor) and is_symbolic(tensor)
+        ]
         for value, tensor in symbolic:
             for dim, size in enumerate(shape_of(tensor)):
                 if isinstance(size, SymbolicSize) and size not in self._values:
@@ -74,10 +81,19 @@ class IndexValues:
         self._values[size] = self._create(op, fields, ["index"], names=[_name(size)])
 
 
-def dependent_sizes(tensors: Sequence[torch.Tensor]) -> dict[str, str]:
+def number_name(number: torch.SymInt) -> str:
+    """The name of the input that brings an open number: of its symbol, if it is none but that."""
+    size = size_of(number)
+    is_symbol = isinstance(size, SymbolicSize) and size.symbol is not None
+    return str(number) if is_symbol else "number"
+
+
+def dependent_sizes(inputs: Sequence[torch.Tensor | torch.SymInt]) -> dict[str, str]:
     """The sizes of inputs that follow from others: their names, and what they must be."""
     found: dict[str, str] = {}
-    for tensor in tensors:
+    for tensor in inputs:
+        if not isinstance(tensor, torch.Tensor):
+            continue
         for size in shape_of(tensor):
             if isinstance(size, SymbolicSize) and size.symbol is None:
                 if any(symbol.definition for symbol in symbols_in([size])):

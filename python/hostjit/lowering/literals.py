@@ -11,7 +11,7 @@ import torch
 from hostjit import _C
 from hostjit.capture.dynamic_dims import is_number, refusal
 from hostjit.kernels.sizes import Size
-from hostjit.lowering.sizes import size_of
+from hostjit.lowering.sizes import check_range, size_of
 from hostjit.lowering.types import dtype_name
 
 __all__ = ["CallArguments"]
@@ -100,6 +100,7 @@ def _sizes_in(found: Any) -> Iterator[Size]:
         for item in found:
             yield from _sizes_in(item)
     elif isinstance(found, torch.SymInt) and not isinstance(size := size_of(found), int):
+        check_range(found)
         yield size
 
 

@@ -19,7 +19,7 @@ from hostjit.kernels import DType, KernelBuilder
 from hostjit.kernels.sizes import Size, SymbolicSize
 from hostjit.lowering.number_values import number_value
 from hostjit.lowering.registry import Registry
-from hostjit.lowering.sizes import size_of
+from hostjit.lowering.sizes import check_range, size_of
 
 if TYPE_CHECKING:
     from hostjit.lowering.selection import Selection
@@ -117,7 +117,10 @@ class PointwiseContext:
         """An operand as a kernel value of the register type of `dtype`."""
         if isinstance(operand, Node):
             return self.builder.cast(self.reader.read(operand), dtype.register)
+        if isinstance(operand, torch.SymInt | torch.SymFloat):
+            check_range(operand)
         if isinstance(operand, torch.SymInt):
+            self.require(_always_holds(dtype, operand), f"{operand} may be no {dtype.value}")
             return self.builder.cast(self.builder.size(size_of(operand)), dtype.register)
         if isinstance(operand, torch.SymFloat):
             return self.builder.cast(number_value(operand, self.builder), dtype.register)
@@ -275,7 +278,22 @@ def _supported(dtype: torch.dtype) -> DType:
     return DTYPES[dtype]
 
 
-def _holds(dtype: DType, number: Number) -> bool:
+def _limits(dtype: DType) -> tuple[int, int]:
     low = -(1 << (dtype.bits - 1)) if dtype.is_signed else 0
-    high = (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+    return low, (1 << (dtype.bits - (1 if dtype.is_signed else 0))) - 1
+
+
+def _holds(dtype: DType, number: Number) -> bool:
+    low, high = _limits(dtype)
     return float(number).is_integer() and low <= number <= high
+
+
+def _always_holds(dtype: DType, number: torch.SymInt) -> bool:
+    """Whether a number that the call brings is one of a type; eager refuses others."""
+    if not dtype.is_integer or dtype is DType.I64:
+        return True
+    low, high = _limits(dtype)
+    bounds = number.node.shape_env.bound_sympy(number.node.expr)
+    # No tensor has so many elements along a dim, though nobody says it.
+    most = min(bounds.upper, (1 << 31) - 1)
+    return bool(low <= bounds.lower and most <= high)

@@ -17,14 +17,17 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import TensorPropertySource
 from torch.fx import Graph
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from hostjit.capture.dynamic_dims import is_symbolic, refusal
 from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, quotient
 
 __all__ = [
+    "check_range",
     "defined",
     "element_count",
     "is_contiguous",
@@ -75,6 +78,28 @@ def is_contiguous(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
     return True
 
 
+def check_range(number: torch.SymInt | torch.SymFloat) -> None:
+    """Raise CaptureError for a number that open numbers may take out of 64 bits.
+
+    One that consists of sizes alone is taken to fit, and so is an offset, which is one of memory.
+    """
+    environment = number.node.shape_env
+    ranges = dict(environment.var_to_range)
+    sizes = {symbol for symbol in ranges if _is_size(symbol, environment)}
+    for symbol in sizes:
+        ranges[symbol] = ranges[symbol] & _SIZES
+    for part in sympy.preorder_traversal(number.node.expr):
+        if part.is_integer and not part.free_symbols <= sizes:
+            bounds = bound_sympy(part, ranges)
+            if bounds.lower < _INT64.lower or bounds.upper > _INT64.upper:
+                raise refusal(f"{part} may be no int64")
+
+
+def _is_size(symbol: Any, environment: Any) -> bool:
+    sources = environment.var_to_sources.get(symbol, ())
+    return any(isinstance(source, TensorPropertySource) for source in sources)
+
+
 def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
     """The result of an operation of `index_binary`, as a symbol of its own."""
     return as_size(
@@ -97,6 +122,11 @@ def symbolic_views(graph: Graph) -> Callable[[], contextlib.AbstractContextManag
     return contextlib.nullcontext
 
 
+_INT64 = ValueRanges(-(1 << 63), (1 << 63) - 1)
+# No tensor has so many elements along a dim, though nobody says it.
+_SIZES = ValueRanges(0, (1 << 31) - 1)
+# The least value of what may be any number.
+_UNKNOWN = -(1 << 62)
 # Functions of two sizes as operations of `index_binary`.
 _OPERATIONS: dict[Any, str] = {
     functions.FloorDiv: "floordiv",
@@ -181,9 +211,7 @@ def _factors(expression: Any) -> list[Any]:
 
 def _least(expression: Any, environment: Any) -> int:
     lower = environment.bound_sympy(expression).lower
-    if isinstance(lower, (IntInfinity, NegativeIntInfinity)) or lower < 0:
-        raise refusal(f"{expression} may be negative")
-    return int(lower)
+    return _UNKNOWN if isinstance(lower, (IntInfinity, NegativeIntInfinity)) else int(lower)
 
 
 def _word(size: Size) -> str:

@@ -50,6 +50,24 @@ TEST(RowSymbols, WhatACallBringsIsNone) {
   EXPECT_THROW(symbols.at("of_call"), InternalError);
 }
 
+TEST(RowSymbols, ANumberThatSizesFollowFromIsAnInputSymbol) {
+  const RowSymbols symbols(parse_program(R"(
+program @p(%k: index, %x: tensor<f32, [n, 4], cpu>, %j: index, %unused: index) {
+  %n = size(source=%x, dim=0) : index
+  %four = size(source=%x, dim=1) : index
+  %begin = index_binary(operation=mul, lhs=%j, rhs=%four) : index
+  %scaled = index_binary(operation=mul, lhs=%k, rhs=%n) : index
+  %y = view(source=%x, offset=begin) : tensor<f32, [4], cpu>
+  return %y, %scaled
+})"));
+  EXPECT_EQ(symbols.input_names(), (std::vector<std::string>{"j", "n"}));
+  EXPECT_EQ(symbols.sources()[0].input, 2);
+  EXPECT_EQ(symbols.sources()[0].dim, RowSymbols::Source::kItself);
+  EXPECT_FALSE(symbols.find("k"));
+  EXPECT_FALSE(symbols.find("scaled"));
+  EXPECT_EQ(symbols.evaluate(std::vector<int64_t>{3, 9})[symbols.at("begin")], 12);
+}
+
 TEST(RowSymbols, DivisionByZeroIsAnError) {
   const RowSymbols symbols(parse_program(kText));
   EXPECT_THROW(symbols.evaluate(std::vector<int64_t>{0, 13}), Error);

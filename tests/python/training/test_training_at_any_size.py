@@ -121,16 +121,16 @@ def test_losses_of_sequences(runtime: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module",
+    "make",
     [
-        nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)),
-        nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.RMSNorm(8)),
-        nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.ReLU()),
+        lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)),
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.RMSNorm(8)),
+        lambda: nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.ReLU()),
     ],
     ids=["layer_norm", "dropout", "batch_norm"],
 )
-def test_modules_of_any_batch(module: nn.Module, runtime: str) -> None:
-    check(module, [(torch.randn(n, 8),) for n in (4, 7, 2, 33)], runtime)
+def test_modules_of_any_batch(make: Callable[[], nn.Module], runtime: str) -> None:
+    check(make(), [(torch.randn(n, 8),) for n in (4, 7, 2, 33)], runtime)
 
 
 @pytest.mark.parametrize("padding", [None, 0])

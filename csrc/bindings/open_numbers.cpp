@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/open_numbers.h"
+
+#include <pybind11/pybind11.h>
+
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+OpenNumber number_from_python(const py::tuple& parts) {
+  OpenNumber number;
+  number.is_float = parts[0].ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type);
+  HOSTJIT_CHECK(number.is_float || parts[0].ptr() == reinterpret_cast<PyObject*>(&PyLong_Type),
+                "specialization: an open number is neither an int nor a float");
+  if (!parts[1].is_none()) number.least = parts[1].cast<int64_t>();
+  if (!parts[2].is_none()) number.most = parts[2].cast<int64_t>();
+  return number;
+}
+
+}  // namespace
+
+OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
+  for (const py::handle description : py::reinterpret_borrow<py::sequence>(descriptions)) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(description);
+    const size_t slot = numbers_.size();
+    numbers_.push_back(number_from_python(parts));
+    if (parts.size() == 4) {
+      arguments.open_number(parts[3].cast<size_t>(), numbers_.back(), slot);
+      continue;
+    }
+    HOSTJIT_CHECK(parts.size() == 5 && PyDict_Check(py::object(parts[3]).ptr()) &&
+                      slot < Leaves::kMostNumbers,
+                  "specialization: an open number is neither an argument nor an item of a dict");
+    items_.push_back(
+        {PyRef::share(py::object(parts[3]).ptr()), PyRef::share(py::object(parts[4]).ptr()), slot});
+  }
+}
+
+bool OpenNumbers::read_items(Leaves& leaves) const {
+  for (const Item& item : items_) {
+    PyObject* found = PyDict_GetItemWithError(item.dict.get(), item.key.get());
+    if (found == nullptr) PyErr_Clear();
+    const OpenNumber& number = numbers_[item.slot];
+    if (found == nullptr || !number.is_kind_of(found)) return false;
+    if (!number.read(found, leaves.numbers[item.slot])) return false;
+  }
+  return true;
+}
+
+int OpenNumbers::traverse(visitproc visit, void* arg) const {
+  for (const Item& item : items_) {
+    Py_VISIT(item.dict.get());
+    Py_VISIT(item.key.get());
+  }
+  return 0;
+}
+
+}  // namespace hostjit

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Basic indexing by open numbers.
+
+PyTorch reads a symbolic number in a tuple of indices as the one that it is now; as an argument of
+`select` it stays open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+__all__ = ["get_item", "keeps_indices_open", "set_item", "without_open_indices"]
+
+
+def get_item(tensor: Any, index: Any) -> Any:
+    """`tensor[index]`."""
+    rest = without_open_indices(tensor, index)
+    return operator.getitem(tensor, index) if rest is None else operator.getitem(*rest)
+
+
+def set_item(tensor: Any, index: Any, value: Any) -> None:
+    """`tensor[index] = value`."""
+    part, rest = without_open_indices(tensor, index) or (tensor, index)
+    operator.setitem(part, rest, value)
+
+
+def without_open_indices(tensor: Any, index: Any) -> tuple[Any, Any] | None:
+    """Return a view of a tensor and what is left of an index once open numbers have selected it.
+
+    None where there are no open numbers, or no plain tuple of numbers, slices and tensors.
+    """
+    items = index if isinstance(index, tuple) else (index,)
+    if not isinstance(tensor, torch.Tensor):
+        return None
+    if not any(isinstance(item, torch.SymInt) for item in items):
+        return None
+    taken = [_dims_taken(item) for item in items]
+    if any(count is None for count in taken) or sum(item is Ellipsis for item in items) > 1:
+        return None
+    rest = tensor.dim() - sum(count or 0 for count in taken)
+    dim = 0
+    selected: list[tuple[int, torch.SymInt]] = []
+    for item, count in zip(items, taken, strict=True):
+        if isinstance(item, torch.SymInt):
+            selected.append((dim, item))
+        dim += rest if item is Ellipsis else count or 0
+    for place, number in reversed(selected):
+        tensor = tensor.select(place, number)
+    left = tuple(item for item in items if not isinstance(item, torch.SymInt))
+    return tensor, left or (Ellipsis,)
+
+
+def _dims_taken(item: Any) -> int | None:
+    """The number of dims that an item of an index is about; None where that is not plain."""
+    if item is None or item is Ellipsis:
+        return 0
+    if isinstance(item, bool):
+        return None
+    if isinstance(item, (int, slice, torch.SymInt)):
+        return 1
+    if isinstance(item, torch.Tensor) and item.dtype not in (torch.bool, torch.uint8):
+        return 1
+    return None
+
+
+@contextlib.contextmanager
+def keeps_indices_open() -> Iterator[None]:
+    """Let fake tensors be indexed so, while Dynamo traces."""
+
+    def patched(name: str, original: Callable[..., Any]) -> contextlib.AbstractContextManager[Any]:
+        def index(self: Any, where: Any, *value: Any) -> Any:
+            part, rest = without_open_indices(self, where) or (self, where)
+            return original(part, rest, *value)
+
+        return mock.patch.object(FakeTensor, name, index, create=True)
+
+    with (
+        patched("__getitem__", torch.Tensor.__getitem__),
+        patched("__setitem__", torch.Tensor.__setitem__),
+    ):
+        yield
