@@ -14,12 +14,12 @@ import torch._dynamo
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capture.gradient_composites import composites_with_gradients
+from hostjit.capture.joint import partition
 
 __all__ = ["compile_with_backward"]
 
@@ -37,7 +37,7 @@ def compile_with_backward(
         fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
         bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options),
         inference_compiler=functools.partial(_compile_boxed, name, options),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     try:

@@ -25,8 +25,9 @@ from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.fake_inputs import fake_inputs
 from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.gradients import saved_tensor_hooks_set_aside
+from hostjit.capture.result_types import correct_result_types
 
-__all__ = ["CannotSplitError", "JointGraphs", "split", "tracing_context"]
+__all__ = ["CannotSplitError", "JointGraphs", "partition", "split", "tracing_context"]
 
 # The result is new memory, or looks like a view of something that nobody else sees.
 _NEW = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
@@ -97,6 +98,12 @@ def split(
     return JointGraphs(recorder.forward, recorder.backward, differentiable)
 
 
+def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
+    """AOTAutograd's partitioner, for graphs whose nodes have the types of their operators."""
+    correct_result_types(joint.graph)
+    return min_cut_rematerialization_partition(joint, inputs, **arguments)
+
+
 @contextlib.contextmanager
 def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Provide what AOTAutograd looks for around a graph."""
@@ -113,7 +120,7 @@ class _Recorder:
         self.metadata: Any = None
 
     def partition(self, joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
-        forward, backward = min_cut_rematerialization_partition(joint, inputs, **arguments)
+        forward, backward = partition(joint, inputs, **arguments)
         self.backward = backward
         return forward, backward
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the dtype of a result is another in a trace than in eager mode: corrected, or refused."""
+"""Where a result is another in a trace than in eager mode: corrected, or refused."""
 
 from __future__ import annotations
 
@@ -44,20 +44,46 @@ _TYPED_AS: dict[Any, dict[int, tuple[int, ...]]] = {
 }
 
 
+_BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
+
+
 def correct_result_types(graph: torch.fx.Graph) -> None:
-    """Give the nodes of a traced graph the dtypes that their operators return."""
+    """Give the nodes of a traced graph the dtypes and sizes that their operators return."""
     for node in graph.nodes:
         for result, arguments in _TYPED_AS.get(node.target, {}).items():
             given = [node.args[argument] for argument in arguments]
             model = next(x.meta["val"] for x in given if isinstance(x, torch.fx.Node))
-            values = list(node.meta["val"])
-            if values[result] is None:  # a gradient that a mask turned off
-                continue
-            values[result] = values[result].to(model.dtype)
-            node.meta["val"] = tuple(values)
-            for user in node.users:
-                if user.target is operator.getitem and user.args[1] == result:
-                    _give(user, values[result])
+            value = node.meta["val"][result]
+            if value is not None:  # else a gradient that a mask turned off
+                _replace_result(node, result, value.to(model.dtype))
+        if node.target in _BAGS and _keeps_no_places(node):
+            _replace_result(node, 1, node.meta["val"][1].new_empty(0))
+
+
+def _keeps_no_places(bags: torch.fx.Node) -> bool:
+    """Whether sums leave out which bag an index is in, which fake ones of bfloat16 do not know."""
+    names = [argument.name for argument in bags.target._schema.arguments]  # type: ignore[union-attr]
+    given = dict(zip(names, bags.args, strict=False)) | bags.kwargs
+    weight = given["weight"].meta["val"]
+    scale = given.get("per_sample_weights")
+    return bool(
+        weight.dtype is torch.bfloat16
+        and weight.device.type == "cpu"
+        and given.get("mode", 0) == 0
+        and given.get("padding_idx", -1) < 0
+        and weight.stride(1) == 1
+        and (scale is None or scale.meta["val"].stride(0) == 1)
+    )
+
+
+def _replace_result(node: torch.fx.Node, result: int, value: torch.Tensor) -> None:
+    """Make `value` what a result of an operator with several looks like."""
+    values = list(node.meta["val"])
+    values[result] = value
+    node.meta["val"] = tuple(values)
+    for user in node.users:
+        if user.target is operator.getitem and user.args[1] == result:
+            _give(user, value)
 
 
 def _give(node: torch.fx.Node, value: torch.Tensor) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training under autocast and with a GradScaler; random numbers in the forward pass."""
+"""Training under autocast, with a GradScaler and in half precision; random numbers in it."""
 
 from __future__ import annotations
 
@@ -100,3 +100,19 @@ def test_norms_of_half_precision_with_parameters_of_float32(
     call = (module.train(training), torch.randn(4, 3, 5, 5, dtype=dtype, requires_grad=True))
     check(lambda module, x: module(x), call, runtime=runtime, compile=hostjit.compile)
     check(lambda module, x: module(x), call, runtime=runtime)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("padding", [None, 1])
+def test_bags_of_half_precision(
+    mode: str, padding: int | None, dtype: torch.dtype, runtime: str
+) -> None:
+    indices = torch.tensor([[1, 2, 3], [4, 5, 6]])
+
+    def bags(weight: Tensor) -> Tensor:
+        return nn.functional.embedding_bag(indices, weight, mode=mode, padding_idx=padding)
+
+    call = (torch.randn(10, 4, dtype=dtype, requires_grad=True),)
+    check(bags, call, runtime=runtime, compile=hostjit.compile)
+    check(bags, call, runtime=runtime)
