@@ -62,8 +62,10 @@ def _copy(context: LoweringContext, source: _Box, target: _Box) -> None:
 
 def _turning_kernel(source: _Box, target: _Box) -> PointwiseKernel | None:
     """The copy as a kernel, which has tiles and threads, where the source lies across."""
-    type_ = source.value.type
-    assert isinstance(type_, _C.TensorType)
+    type_, result = source.value.type, target.value.type
+    assert isinstance(type_, _C.TensorType) and isinstance(result, _C.TensorType)
+    if type_.dtype != result.dtype:
+        return None
     # Of any type of this size: the bits are copied.
     dtype = _OF_SIZE.get(_C.torch_dtypes()[type_.dtype].itemsize)
     strides = tuple(

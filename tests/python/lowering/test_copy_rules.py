@@ -70,6 +70,19 @@ def test_other_types(dtype: torch.dtype) -> None:
     torch.testing.assert_close(hostjit.compile(together)(x, y), together(x, y))
 
 
+@pytest.mark.parametrize("side", [3, 4, 8, 33])
+def test_transposed_operands_are_converted(side: int) -> None:
+    def together(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scattered = torch.slice_scatter(y, x[:2], 0, 1, 3)
+        return torch.cat([x, y]), torch.cat([y, x], 1), torch.stack([x, y]), scattered
+
+    x = torch.randn(side, side).t()
+    y = torch.randn(side, side, dtype=torch.float64)
+    for left, right in ((x, y), (y.to(torch.int64).t(), x.contiguous()), (x.half(), y)):
+        expected = together(left, right)
+        torch.testing.assert_close(hostjit.compile(together)(left, right), expected)
+
+
 def test_sizes_that_do_not_fit_raise_what_eager_raises() -> None:
     def join(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.cat([x, y])
