@@ -90,8 +90,8 @@ def test_what_operators_allocate_does_not_page_fault_in_the_steady_state() -> No
         [sys.executable, "-c", CONVOLUTIONS], capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr
-    # The result and what oneDNN copies are 4 MB each: 1024 pages.
-    assert int(result.stdout) < 1024
+    # The result and what oneDNN copies are 4 MB each: 1024 pages. One of the ten calls may be late.
+    assert int(result.stdout) < 3 * 1024
 
 
 def test_the_limit(fast: hostjit._C.CompiledFunction) -> None:

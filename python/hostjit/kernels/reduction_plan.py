@@ -25,7 +25,7 @@ __all__ = ["Pass", "Plan", "make_plan"]
 _CHEAP = frozenset(
     (
         *("add", "sub", "mul", "neg", "abs", "maximum", "minimum"),
-        *("fmax", "fmin", "clamp", "square", "addcmul", "relu", "relu6"),
+        *("fmax", "fmin", "clamp", "square", "addcmul", "multiply_add", "relu", "relu6"),
         *("hardsigmoid", "hardswish", "threshold", "where", "eq", "ne", "lt"),
         *("le", "gt", "ge", "isnan", "isinf", "isfinite", "signbit"),
         *("sign", "floor", "ceil", "trunc", "round", "bitwise_and", "bitwise_or"),

@@ -32,16 +32,18 @@ def log_softmax(context: ReductionContext) -> int:
     return context.apply("sub", distance, context.apply("log", total))
 
 
-def _normalised(context: ReductionContext) -> tuple[int, int, int]:
-    """The elements at mean 0 and variance 1, the mean, and the inverse deviation."""
+def _statistics(context: ReductionContext) -> tuple[int, int, int]:
+    """The elements, their mean, and their inverse deviation."""
     x = context.first_operand()
     context.require(context.builder.dtype(x).is_float, "normalisation of integers")
     center, squares = moments(context, x)
-    variance = context.apply("div", squares, context.constant_like(x, context.count))
-    safe = context.apply("add", variance, context.constant_like(x, context.number("eps")))
-    inverse = context.apply("rsqrt", safe)
-    distance = context.apply("sub", x, center)
-    return context.apply("mul", distance, inverse), center, inverse
+    return x, center, _inverse_deviation(context, squares)
+
+
+def _inverse_deviation(context: ReductionContext, squares: int) -> int:
+    variance = context.apply("div", squares, context.constant_like(squares, context.count))
+    safe = context.apply("add", variance, context.constant_like(squares, context.number("eps")))
+    return context.apply("rsqrt", safe)
 
 
 def _affine(context: ReductionContext, value: int) -> int:
@@ -54,6 +56,24 @@ def _affine(context: ReductionContext, value: int) -> int:
     return value
 
 
+def _linear(context: ReductionContext, x: int, center: int, inverse: int) -> int:
+    """Normalise, scale and shift by one multiplication and one addition, as eager does per channel.
+
+    Elements near the mean have its rounding errors, and infinite weights give its NaNs.
+    """
+    dtype = context.builder.dtype(x)
+    weight, bias = context.optional("weight"), context.optional("bias")
+    scale = inverse
+    if weight is not None:
+        scale = context.apply("mul", scale, context.value(weight, dtype))
+    if bias is None:
+        shift = context.apply("neg", context.apply("mul", center, scale))
+    else:
+        away = context.apply("neg", center)
+        shift = context.apply("multiply_add", away, scale, context.value(bias, dtype))
+    return context.apply("multiply_add", x, scale, shift)
+
+
 def _over_last(node: Node) -> Rows:
     """Rows along the last dimensions, as many as `normalized_shape` has."""
     shape = points_shape(node)
@@ -63,8 +83,9 @@ def _over_last(node: Node) -> Rows:
 
 @reduces("aten.native_layer_norm.default", rows=_over_last, results=_NORM_RESULTS)
 def layer_norm(context: ReductionContext) -> tuple[int, int, int]:
-    normal, center, inverse = _normalised(context)
-    return _affine(context, normal), center, inverse
+    x, center, inverse = _statistics(context)
+    distance = context.apply("sub", x, center)
+    return _affine(context, context.apply("mul", distance, inverse)), center, inverse
 
 
 def _over_groups(node: Node) -> Rows:
@@ -81,8 +102,8 @@ def _over_groups(node: Node) -> Rows:
     "aten.native_group_norm.default", rows=_over_groups, results=_NORM_RESULTS, channelwise=True
 )
 def group_norm(context: ReductionContext) -> tuple[int, int, int]:
-    normal, center, inverse = _normalised(context)
-    return _affine(context, normal), center, inverse
+    x, center, inverse = _statistics(context)
+    return _linear(context, x, center, inverse), center, inverse
 
 
 def _over_channels(node: Node) -> Rows:
@@ -99,8 +120,12 @@ def _over_channels(node: Node) -> Rows:
 )
 def batch_norm_of_batch(context: ReductionContext) -> tuple[int, int, int]:
     context.require(context.argument("training") is True, "statistics that are not given")
-    normal, center, inverse = _normalised(context)
-    return _affine(context, normal), center, inverse
+    x = context.first_operand()
+    center, squares = moments(context, x)
+    dtype = context.builder.dtype(x)
+    inverse = _inverse_deviation(context, context.builder.cast(squares, DType.F64))
+    inverse = context.builder.cast(inverse, dtype)
+    return _linear(context, x, center, inverse), center, inverse
 
 
 @reduces(
@@ -116,5 +141,4 @@ def batch_norm(context: ReductionContext) -> int:
     center = context.value(context.operand("running_mean"), dtype)
     variance = context.value(context.operand("running_var"), dtype)
     safe = context.apply("add", variance, context.constant_like(x, context.number("eps")))
-    distance = context.apply("sub", x, center)
-    return _affine(context, context.apply("mul", distance, context.apply("rsqrt", safe)))
+    return _linear(context, x, center, context.apply("rsqrt", safe))

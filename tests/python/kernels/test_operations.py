@@ -73,6 +73,7 @@ PARAMETRIC: list[tuple[str, tuple[float, ...], Reference]] = [
     ("nan_to_num", (1.0, 2.0, 3.0), lambda x: x.nan_to_num(1.0, 2.0, 3.0)),
     ("lerp", (2.0, 0.25), lambda x: x.lerp(torch.full_like(x, 2.0), 0.25)),
     ("lerp", (2.0, 0.75), lambda x: x.lerp(torch.full_like(x, 2.0), 0.75)),
+    ("multiply_add", (2.0, 3.0), lambda x: x * 2 + 3),
     ("addcmul", (2.0, 3.0, 0.5), lambda x: x.addcmul(x * 0 + 2, x * 0 + 3, value=0.5)),
     ("addcdiv", (2.0, 3.0, 0.5), lambda x: x.addcdiv(x * 0 + 2, x * 0 + 3, value=0.5)),
 ]

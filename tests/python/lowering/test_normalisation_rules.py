@@ -92,6 +92,26 @@ def test_rows_of_infinities() -> None:
     check_compiled(lambda x: [x.softmax(1), x.log_softmax(1), x.softmax(0)], x)
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("shape", [(2, 8), (3, 4, 5), (2, 3, 4, 4)], ids=str)
+def test_channels_are_normalised_by_eagers_products(shape: tuple[int, ...], runtime: str) -> None:
+    def function(x: Tensor, mean: Tensor, variance: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+        return [
+            F.batch_norm(x, mean, variance, w, b),
+            F.batch_norm(x, mean, variance, w),
+        ]
+
+    channels = shape[1]
+    w, b, mean = (torch.randn(channels).mul(2).round() for _ in range(3))
+    w[0], b[0], w[1] = math.inf, 1.0, -math.inf
+    variance = torch.zeros(channels)
+    # Near the mean, where what is left are rounding errors, times 316.
+    x = (mean * 1.1).view(-1, *[1] * (len(shape) - 2)).expand(shape).contiguous()
+    check_compiled(function, x, mean, variance, w, b, runtime=runtime)
+    x[0, 0] = mean[0]
+    check_compiled(function, x, mean, variance, w, b, runtime=runtime)
+
+
 def test_attention_weights() -> None:
     def function(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])

@@ -187,6 +187,12 @@ def lerp(start: Value, end: Value, weight: Value) -> Value:
     return (weight.intrinsic("fabs") < 0.5).where(near_start, near_end)
 
 
+@operation("TTT>T", FLOATS)
+def multiply_add(x: Value, y: Value, z: Value) -> Value:
+    """Multiply and add, rounded once where the host has such an instruction."""
+    return x.intrinsic("fmuladd", y, z)
+
+
 @operation("TTTT>T", NUMBERS)
 def addcmul(x: Value, y: Value, z: Value, factor: Value) -> Value:
     return x + factor * y * z
