@@ -6,7 +6,7 @@
 # make help       list all targets
 #
 # PYTHON          the interpreter to start from; a torch that it can import is used, else one is installed
-# HOSTJIT_JOBS    compile jobs at a time
+# HOSTJIT_JOBS    compile jobs and test processes at a time
 # CMAKE_FLAGS     more flags for CMake, for example -DLLVM_DIR=/usr/lib/llvm-19/lib/cmake/llvm
 
 PYTHON ?= python3
@@ -44,7 +44,7 @@ test-cpp: $(VENV)/installed $(BUILD)/with-tests
 	@$(BUILD)/tests/cpp/hostjit_cpp_tests --gtest_brief=1
 
 test-python: all $(VENV)/dev
-	@$(python) -m pytest tests
+	@$(python) -m pytest -n $(HOSTJIT_JOBS) tests
 
 # Address and undefined-behaviour sanitizers, for the C++ tests.
 sanitize: $(SANITIZE)/configured
