@@ -28,15 +28,15 @@ struct CompiledFunction {
 
 // Attributes that the type has, and that are the function's all the same.
 struct ForwardedNames {
-  PyObject* class_ = PyUnicode_InternFromString("__class__");
+  PyObject* type = PyUnicode_InternFromString("__class__");
   PyObject* doc = PyUnicode_InternFromString("__doc__");
   PyObject* module = PyUnicode_InternFromString("__module__");
   PyObject* name = PyUnicode_InternFromString("__name__");
 };
 
 const ForwardedNames& forwarded_names() {
-  static const ForwardedNames names;
-  return names;
+  static const ForwardedNames kNames;
+  return kNames;
 }
 
 CompiledFunction* as_compiled(PyObject* object) {
@@ -182,7 +182,7 @@ PyObject* get_attribute(PyObject* object, PyObject* name) {
   const ForwardedNames& forwarded = forwarded_names();
   if (name == forwarded.name) return PyObject_GetAttr(self->owner, name);
   if (name == forwarded.doc || name == forwarded.module ||
-      (name == forwarded.class_ && self->is_module)) {
+      (name == forwarded.type && self->is_module)) {
     return PyObject_GetAttr(self->function, name);
   }
   PyObject* found = PyObject_GenericGetAttr(object, name);

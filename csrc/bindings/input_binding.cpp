@@ -107,8 +107,10 @@ int InputBinding::traverse(visitproc visit, void* arg) const {
 std::vector<InputBinding> input_bindings_from_python(PyObject* descriptions, size_t num_leaves) {
   const PyRef items = PyRef::steal(PySequence_Fast(descriptions, "bindings is no sequence"));
   HOSTJIT_CHECK(items, "specialization: bindings is no sequence");
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(items.get());
   std::vector<InputBinding> bindings;
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+  bindings.reserve(static_cast<size_t>(size));
+  for (Py_ssize_t i = 0; i < size; ++i) {
     bindings.emplace_back(PySequence_Fast_GET_ITEM(items.get(), i), num_leaves);
   }
   return bindings;

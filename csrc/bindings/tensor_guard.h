@@ -44,15 +44,20 @@ class TensorGuard {
     return requires_grad == requires_grad_ && meta->fw_grad_ == nullptr;
   }
 
+  static uint64_t difference_of(int64_t a, int64_t b) {
+    return static_cast<uint64_t>(a) ^ static_cast<uint64_t>(b);
+  }
+
   // A loop in place: for a few numbers, the call of memcmp costs more than it compares.
   [[gnu::always_inline]] bool extents_match(const c10::TensorImpl* impl) const {
     const at::IntArrayRef sizes = impl->sizes();
     if (sizes.size() != rank_) return false;
     const int64_t* strides = impl->strides().data();
     const int64_t* expected = extents_.data();
-    int64_t difference = 0;  // one branch for all: they hardly ever differ
+    uint64_t difference = 0;  // one branch for all: they hardly ever differ
     for (size_t i = 0; i < rank_; ++i) {
-      difference |= (sizes.data()[i] ^ expected[i]) | (strides[i] ^ expected[rank_ + i]);
+      difference |= difference_of(sizes.data()[i], expected[i]);
+      difference |= difference_of(strides[i], expected[rank_ + i]);
     }
     return difference == 0;
   }

@@ -75,7 +75,7 @@ class BlockCache {
   struct alignas(kAlignment) Header {
     Header* next;
     int64_t bytes;  // of the block
-    std::byte unused[kAlignment - sizeof(next) - sizeof(bytes) - sizeof(Tag)];
+    std::byte unused[kAlignment - sizeof(Header*) - sizeof(int64_t) - sizeof(Tag)];
     Tag tag;
   };
   struct SizeClass {

@@ -3,47 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import many_calls
 import pytest
 import torch
 from torch.nn import functional
 
 import hostjit
 
-
-@pytest.fixture(autouse=True)
-def inference() -> Any:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture(params=["jit", "evaluator"])
-def runtime(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def check(
-    function: Callable[..., Any],
-    calls: Iterable[tuple[Any, ...]],
-    programs: int = 2,
-    **options: Any,
-) -> hostjit.CompiledFunction:
-    """Compare calls with eager's; returns the compiled function, which has that many programs."""
-    compiled = hostjit.compile(function, **options)
-    for call in calls:
-        expected = function(*call)
-        found = compiled(*call)
-        torch.testing.assert_close(found, expected)
-        assert [t.stride() for t in _tensors(found)] == [t.stride() for t in _tensors(expected)]
-    assert len(compiled.specializations) == programs
-    return compiled
-
-
-def _tensors(result: Any) -> list[torch.Tensor]:
-    return [result] if isinstance(result, torch.Tensor) else list(result)
+check = functools.partial(many_calls.check, programs=2)
 
 
 def rows(compiled: hostjit.CompiledFunction) -> int:

@@ -3,42 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
+import many_calls
 import pytest
 import torch
 from torch.nn import functional
 
 import hostjit
 
-
-@pytest.fixture(autouse=True)
-def inference() -> Any:
-    torch.manual_seed(0)
-    with torch.no_grad():
-        yield
-
-
-@pytest.fixture(params=["jit", "evaluator"])
-def runtime(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def check(
-    function: Callable[..., Any],
-    calls: Iterable[tuple[Any, ...]],
-    programs: int = 1,
-    **options: Any,
-) -> hostjit.CompiledFunction:
-    """Compare calls with eager's; returns the compiled function, which has that many programs."""
-    options = {"dynamic": True} | options
-    compiled = hostjit.compile(function, **options)
-    for call in calls:
-        torch.testing.assert_close(compiled(*call), function(*call), msg=lambda text: text)
-    assert len(compiled.specializations) == programs
-    return compiled
+check = functools.partial(many_calls.check, programs=1, dynamic=True)
 
 
 SIZES = [(2, 3), (5, 7), (16, 16), (3, 40), (64, 2)]
@@ -260,7 +235,7 @@ class Block(torch.nn.Module):
 def test_a_transformer_block_at_many_sizes(dynamic: bool | None, programs: int) -> None:
     shapes = [(2 + 5 * n % 7, 2 + 11 * n % 29) for n in range(40)]
     calls = [(torch.randn(*shape, 32),) for shape in shapes]
-    check(Block(32, 4), calls, programs, dynamic=dynamic)
+    check(Block(32, 4), calls, programs=programs, dynamic=dynamic)
 
 
 def test_threads_with_sizes_of_their_own() -> None:
