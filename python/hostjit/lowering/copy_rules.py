@@ -14,7 +14,7 @@ from hostjit import _C
 from hostjit.capture.open_sizes import known
 from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
 from hostjit.kernels.point_space import point_space
-from hostjit.kernels.sizes import Size
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.launches import content_digest, launch
 from hostjit.lowering.pointwise import named_arguments
@@ -180,13 +180,17 @@ def lower_pad(context: LoweringContext, node: Node) -> bool:
     known = all(isinstance(number, int) for number in pad)
     if filling is None or not known or not _all_plain([source, node]):
         return False
+    kept = list(shape_of(source.meta["val"]))
+    for position, number in enumerate(pad):
+        kept[-1 - position // 2] = kept[-1 - position // 2] + min(number, 0)
+    if any(at_most(size, -1) for size in kept):
+        return False  # eager raises
     value = context.allocate(node)
     context.create("fill", {"value": filling, "out": value})
     origin, target = _source(context, source), _Box(value, result)
     for position in range(len(pad) // 2):
         dim = result.dim() - 1 - position
-        before, after = pad[2 * position], pad[2 * position + 1]
-        size = origin.sizes[dim] + min(before, 0) + min(after, 0)
+        before, size = pad[2 * position], kept[dim]
         origin.narrow(dim, max(-before, 0), size)
         target.narrow(dim, max(before, 0), size)
     _copy(context, origin, target)

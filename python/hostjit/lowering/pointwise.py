@@ -143,15 +143,23 @@ class PointwiseContext:
     ) -> list[int]:
         """The operands converted to the type that eager computes in.
 
-        Numbers are rounded to the promoted type, as most of eager's kernels do for the half
-        types; `exact_numbers` keeps them as they are, as products and quotients do.
+        They are rounded to the promoted type before, which shows for the half types;
+        `exact_numbers` keeps numbers and tensors without dims as they are, as eager's kernels of
+        products and quotients do.
         """
         compute, promoted = self._promotion(operands, kind)
         values = [self.value(operand, compute) for operand in operands]
-        if promoted.register is not compute or exact_numbers:
+        if promoted.register is not compute:
             return values
+
+        def is_rounded(operand: Operand) -> bool:
+            if not isinstance(operand, Node):
+                return exact_numbers
+            known = operand.meta["val"]
+            return dtype_of(operand) is promoted or (exact_numbers and known.dim() == 0)
+
         return [
-            value if isinstance(operand, Node) else self.builder.cast(value, promoted)
+            value if is_rounded(operand) else self.builder.cast(value, promoted)
             for operand, value in zip(operands, values, strict=True)
         ]
 

@@ -92,6 +92,13 @@ def test_sizes_that_do_not_fit_raise_what_eager_raises() -> None:
         hostjit.compile(join)(x, y)
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_padding_by_less_than_there_is_raises_what_eager_raises(size: int) -> None:
+    for pad in ((1, -1 - size), (-1 - size, 3), (-1, -size)):
+        with pytest.raises(RuntimeError, match="length must be non-negative"):
+            hostjit.compile(functional.pad, fallback=False)(torch.zeros(2, size), pad)
+
+
 def test_a_result_does_not_share_memory_with_its_source() -> None:
     def join(x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x])

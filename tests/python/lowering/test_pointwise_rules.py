@@ -13,6 +13,7 @@ from mcjit import CompiledKernel
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
+import hostjit
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.pointwise import creates, pointwise
 
@@ -163,3 +164,28 @@ def test_what_is_refused() -> None:
     ]
     for name, arguments, keywords in refused:
         assert check(name, arguments, keywords) is False, name
+
+
+_TWO_OPERANDS: list[Any] = [
+    *(torch.add, torch.sub, torch.mul, torch.div, torch.remainder, torch.maximum, torch.atan2),
+    *(torch.fmod, torch.lt, torch.copysign),
+    lambda x, y: torch.addcmul(x, x, y),
+    lambda x, y: torch.where(x > 0, x, y),
+]
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("other", [I64, I16, F32, F64], ids=str)
+def test_operands_are_rounded_to_half_types_first(dtype: torch.dtype, other: torch.dtype) -> None:
+    """Numbers of 12 bits: no half type has all of them. Floats without dims promote nothing."""
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        return [operation(x, y) for operation in _TWO_OPERANDS]
+
+    torch.manual_seed(0)
+    x = torch.randn(64).mul(300).to(dtype)
+    y = torch.randn(()) * 3000 if other.is_floating_point else torch.randint(-5000, 5000, (64,))
+    y = y.to(other)
+    torch.testing.assert_close(
+        hostjit.compile(function)(x, y), function(x, y), rtol=0, atol=0, equal_nan=True
+    )
