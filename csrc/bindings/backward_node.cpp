@@ -18,7 +18,6 @@
 namespace hostjit {
 namespace {
 
-using torch::autograd::Edge;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 using Kind = BackwardPlan::Kind;

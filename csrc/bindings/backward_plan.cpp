@@ -108,7 +108,7 @@ RowSizes BackwardPlan::sizes_of(const ProgramRow& forward) const {
   return sizes;
 }
 
-BackwardPlan::BackwardPlan(std::shared_ptr<CompiledProgram> forward,
+BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                            std::vector<bool> differentiable, const py::sequence& saved,
                            const py::sequence& inputs, const py::sequence& gradients,

@@ -31,11 +31,11 @@ struct BackwardPlan {
   // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
   // ("tangent", result), a constant tensor or None for a size. `gradients`, one per forward input:
   // an output of the backward program or None. `again`: see below, or None.
-  BackwardPlan(std::shared_ptr<CompiledProgram> forward, std::shared_ptr<CompiledProgram> backward,
-               int64_t num_results, std::vector<bool> differentiable,
-               const pybind11::sequence& saved, const pybind11::sequence& inputs,
-               const pybind11::sequence& gradients, const pybind11::object& again,
-               RuntimeChoice runtime);
+  BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
+               std::shared_ptr<CompiledProgram> backward, int64_t num_results,
+               std::vector<bool> differentiable, const pybind11::sequence& saved,
+               const pybind11::sequence& inputs, const pybind11::sequence& gradients,
+               const pybind11::object& again, RuntimeChoice runtime);
 
   // What the backward program's symbols are where the forward program ran by this row.
   RowSizes sizes_of(const ProgramRow& forward) const;
