@@ -9,6 +9,10 @@ from collections.abc import Iterable
 
 import torch
 from torch._dynamo import exc
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
@@ -18,6 +22,8 @@ _LIBRARY_FOLDERS = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
 )
+# What fake tensors raise in the trace of a backward pass, which Dynamo has no part in.
+_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 def is_library_file(filename: str) -> bool:
@@ -48,6 +54,9 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, "use a plain strided tensor"
+    if isinstance(error, _DATA_DEPENDENT):
+        # Dynamo has nothing to break the graph at.
+        return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
     user_error = getattr(exc, "UserError", ())
     data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
     if any(word in text.lower() for word in data_dependent):
@@ -62,6 +71,8 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
 
 def _first_lines(error: Exception) -> str:
     """The explanation, without Dynamo's hints, developer context and tracebacks."""
+    if isinstance(error, _DATA_DEPENDENT):
+        return f"of the gradients, what {error.func} returns depends on the values of a tensor"
     lines = []
     for line in str(error).splitlines():
         stripped = line.strip()

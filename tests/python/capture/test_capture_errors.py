@@ -98,6 +98,21 @@ def test_sizes_that_depend_on_values() -> None:
     assert refused(torch.nonzero, torch.randn(3)).failure is CaptureFailure.DATA_DEPENDENT
 
 
+def test_gradients_whose_sizes_depend_on_values() -> None:
+    """The gradient of what a mask writes has as many elements as the mask selects."""
+
+    def function(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.index_put(x, (mask,), values)
+
+    mask = torch.tensor([True, False, True])
+    with pytest.raises(CaptureError) as caught:
+        hostjit.compile(function, fallback=False)(
+            torch.randn(3), mask, torch.randn(2, requires_grad=True)
+        )
+    assert caught.value.failure is CaptureFailure.UNSUPPORTED_PROGRAM
+    assert "aten.nonzero.default returns depends on the values" in caught.value.what
+
+
 def test_graph_break() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
