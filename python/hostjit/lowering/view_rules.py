@@ -6,10 +6,11 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
+from hostjit import _C
 from hostjit.kernels.sizes import at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
-from hostjit.lowering.sizes import offset_of
+from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
 
 __all__: list[str] = []
 
@@ -60,6 +61,36 @@ def lower_parts(context: LoweringContext, node: Node) -> bool:
     source = node.args[0]
     assert isinstance(source, Node)
     context.views(node, source)
+    return True
+
+
+@lowers("aten._conj.default", "aten._neg_view.default")
+def lower_lazy_view(context: LoweringContext, node: Node) -> bool:
+    """Of expanded tensors, the conjugate or negative of what is expanded, expanded again.
+
+    The call's result is made plain memory by a copy, and nothing is copied to a tensor that has
+    one element in several places.
+    """
+    source, result = node.args[0], node.meta["val"]
+    assert isinstance(node.target, torch._ops.OpOverload)
+    shape, strides = shape_of(result), strides_of(result)
+    whole = [1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True)]
+    if whole == list(shape) or element_count(result) == 0:
+        return False
+    type_ = context.indices.type_of(result)
+    narrow = context.indices.type(type_.dtype, whole, strides, type_.device)
+    view = {"source": context.value(source), "offset": 0}
+    call = {
+        "target": node.target.name(),
+        "inputs": [context.create("view", view, [narrow])],
+        "mutated": [],
+        "arguments": [_C.Operand(0)],
+        "aliases": [0],
+        "absent": [],
+        "pure": True,
+    }
+    made = context.create("aten_call", call, [narrow])
+    context.bind(node, context.create("view", {"source": made, "offset": 0}, [type_]))
     return True
 
 
