@@ -76,6 +76,16 @@ def test_half_floats_are_rounded_once(dtype: torch.dtype) -> None:
         assert_close(fast(*operands), products(*operands))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_half_floats_are_rounded_before_a_bias_with_strides(dtype: torch.dtype) -> None:
+    dense, strided = torch.randn(5).to(dtype), torch.randn(10).to(dtype)[::2]
+    x, weight = torch.randn(2, 8, 4).to(dtype), torch.randn(5, 4).to(dtype)
+    for input_, bias in ((x, dense), (x, strided), (x.mT.contiguous().mT, dense), (x[0], strided)):
+        fast = hostjit.compile(functional.linear)
+        arguments = (input_, weight, bias)
+        assert_close(fast(*arguments), functional.linear(*arguments), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("columns", [3, 40])
 def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns: int) -> None:

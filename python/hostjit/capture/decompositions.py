@@ -38,6 +38,7 @@ _MAX_STEPS = 64
 _MAX_STEP_MULTIPLY_ADDS = 1 << 19
 
 _FLOATS = (torch.float32, torch.float64)
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 class Decompositions(TorchDispatchMode):
@@ -132,6 +133,15 @@ def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: T
 
 def _multiply_add(a: Tensor, b: Tensor | float, c: Tensor) -> Tensor:
     return a * b + c
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """The product, then the sum, where eager rounds the product to a half type in between."""
+    if bias is None or x.dtype not in _HALVES or x.dim() == 2:
+        return NotImplemented
+    if x.is_contiguous() and bias.is_contiguous():
+        return NotImplemented
+    return torch.nn.functional.linear(x, weight) + bias
 
 
 def _log_sigmoid(x: Tensor) -> Any:
@@ -268,7 +278,7 @@ def _resample(func: torch._ops.OpOverload) -> Callable[..., Any]:
     """Interpolation; PyTorch's decomposition rounds steps to half types that eager does not."""
 
     def resample(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.dtype in (torch.bfloat16, torch.float16):
+        if x.dtype in _HALVES:
             composite = torch._C.DispatchKey.CompositeImplicitAutograd
             return func._op_dk(composite, x, *args, **kwargs)
         return func.decompose(x, *args, **kwargs)
@@ -299,6 +309,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.convolution.default: convolution,
     aten.dropout.default: dropout,
     aten.linalg_vector_norm.default: _vector_norm,
+    aten.linear.default: _linear,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,

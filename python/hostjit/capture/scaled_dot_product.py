@@ -74,7 +74,7 @@ def _is_for_flash_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return (
         query.dim() == 4
         and query.shape[-1] == value.shape[-1]
-        and (query.shape[-1] == 1 or all(known(x.stride(-1) == 1) for x in (query, key, value)))
+        and all(known(x.stride(-1) == 1) for x in (query, key, value))
     )
 
 

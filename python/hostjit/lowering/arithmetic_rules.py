@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch.fx import Node
 
 from hostjit.kernels import DType
@@ -34,21 +35,21 @@ def divide(context: PointwiseContext) -> int:
 def add(context: PointwiseContext) -> int:
     """`self + alpha * other`."""
     x, y = context.promoted(_operands(context))
-    return context.apply("add", x, _scaled(context, y))
+    return _add_scaled(context, "add", x, y)
 
 
 @pointwise("aten.sub.Tensor", "aten.sub.Scalar")
 def subtract(context: PointwiseContext) -> int:
     """`self - alpha * other`."""
     x, y = _difference(context)
-    return context.apply("sub", x, _scaled(context, y))
+    return _add_scaled(context, "sub", x, y)
 
 
 @pointwise("aten.rsub.Tensor", "aten.rsub.Scalar")
 def subtract_from(context: PointwiseContext) -> int:
     """`other - alpha * self`."""
     x, y = _difference(context)
-    return context.apply("sub", y, _scaled(context, x))
+    return _add_scaled(context, "sub", y, x)
 
 
 def _difference(context: PointwiseContext) -> list[int]:
@@ -57,12 +58,18 @@ def _difference(context: PointwiseContext) -> list[int]:
     return context.promoted(_operands(context))
 
 
-def _scaled(context: PointwiseContext, value: int) -> int:
+def _add_scaled(context: PointwiseContext, operation: str, x: int, y: int) -> int:
+    """Add or subtract `alpha * y`; of floats rounded once, with an alpha of their type."""
     alpha = context.number("alpha")
     if alpha == 1:
-        return value
-    context.require(context.builder.dtype(value) is not DType.BOOL, "alpha of bool")
-    return context.apply("mul", value, context.constant_like(value, alpha))
+        return context.apply(operation, x, y)
+    dtype = context.builder.dtype(x)
+    context.require(dtype is not DType.BOOL, "alpha of bool")
+    if not dtype.is_float:
+        return context.apply(operation, x, context.apply("mul", y, context.constant_like(y, alpha)))
+    factor = torch.tensor(alpha, dtype=context.node.meta["val"].dtype).item()
+    factor = factor if operation == "add" else -factor
+    return context.apply("multiply_add", y, context.constant_like(y, factor), x)
 
 
 def _divide(context: PointwiseContext, operation: str) -> int:
@@ -131,8 +138,11 @@ _ROOTS: dict[float, str] = {**_HALF_ROOTS, 0.5: "sqrt", -0.5: "rsqrt"}
 
 
 def _integer_power(context: PointwiseContext, x: int, exponent: int) -> int:
+    """Square and multiply; of bfloat16, eager rounds each product."""
+    rounded = context.result_dtype() is DType.BF16
     result = context.constant_like(x, 1) if exponent == 0 else x
     for bit in bin(exponent)[3:]:
         result = context.apply("square", result)
+        result = context.builder.cast(result, DType.BF16) if rounded else result
         result = context.apply("mul", result, x) if bit == "1" else result
     return result

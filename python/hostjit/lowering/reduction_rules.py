@@ -221,12 +221,18 @@ def vector_norm(context: ReductionContext) -> int:
 @reduces("aten.logsumexp.default", rows=over_dims)
 def logsumexp(context: ReductionContext) -> int:
     context.require(context.arguments.get("dim") != [], "eager raises for no dims")
-    x = context.first_operand(context.result_dtypes()[0])
+    dtype = context.result_dtypes()[0]
+
+    def step(name: str, *operands: int) -> int:
+        """Eager computes by several operators: each rounds to a half type."""
+        return context.builder.cast(context.apply(name, *operands), dtype)
+
+    x = context.first_operand(dtype)
     largest = context.reduce("max", x)
     infinite = context.apply("isinf", largest)
     shift = context.apply("where", infinite, context.constant_like(x, 0), largest)
-    powers = context.apply("exp", context.apply("sub", x, shift))
-    return context.apply("add", context.apply("log", context.reduce("sum", powers)), shift)
+    total = context.reduce("sum", step("exp", step("sub", x, shift)))
+    return context.apply("add", step("log", context.builder.cast(total, dtype)), shift)
 
 
 @reduces("aten.mse_loss.default", rows=_everything)

@@ -189,3 +189,23 @@ def test_operands_are_rounded_to_half_types_first(dtype: torch.dtype, other: tor
     torch.testing.assert_close(
         hostjit.compile(function)(x, y), function(x, y), rtol=0, atol=0, equal_nan=True
     )
+
+
+@pytest.mark.parametrize("dtype", [F64, F32, F16, BF16], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, z: torch.add(x, y, alpha=0.3),
+        lambda x, y, z: torch.sub(x, y, alpha=0.3),
+        lambda x, y, z: torch.rsub(x, y, alpha=0.3),
+        lambda x, y, z: torch.lerp(x, y, 0.3),
+        lambda x, y, z: torch.lerp(x, y, 0.7),
+        lambda x, y, z: torch.addcmul(x, y, z, value=0.3),
+        lambda x, y, z: x**3,
+    ],
+    ids=["add", "sub", "rsub", "lerp", "lerp_to_end", "addcmul", "pow"],
+)
+def test_rounding_is_eagers(function: Any, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y, z = torch.randn(3, 512, generator=generator).to(dtype)
+    assert torch.equal(hostjit.compile(function)(x, y, z), function(x, y, z))

@@ -253,3 +253,9 @@ def test_losses() -> None:
         return [f.mse_loss(x, y), f.mse_loss(x, y, reduction="sum"), f.l1_loss(x, y)]
 
     check_compiled(function, torch.randn(6, 40), torch.randn(6, 40))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_logsumexp_rounds_each_step_to_half_types(dtype: torch.dtype) -> None:
+    x = (torch.randint(-24, 40, (2, 500)) / 8).to(dtype)
+    assert torch.equal(hostjit.compile(torch.logsumexp)(x, 0), torch.logsumexp(x, 0))

@@ -81,13 +81,15 @@ def unary(draw: Draw, program: Program) -> Statement:
     if draw(st.booleans()):
         function = draw(st.sampled_from(_EXACT_UNARY))
         x = program.pick(draw, inexact=function in _SMOOTH_UNARY)
+        if function == "torch.signbit":
+            x = _with_sign(program, x)
         arguments = ", 0.25, -2.0" if function == "F.threshold" else ""
         return Statement(_one_zero(function, f"{function}({x}{arguments})"), exact=True)
     function = draw(st.sampled_from(_ROUNDED_UNARY))
     if program.style in _UNSTEADY.get(function, ()):
         raise UnfitError
     x = program.pick(draw)
-    if function in _CANCELLING and program.values[x].dtype in (torch.float16, torch.bfloat16):
+    if function in _CANCELLING and _is_half(program, x):
         raise UnfitError
     arguments = ""
     if function == "F.gelu":
@@ -115,9 +117,21 @@ def binary(draw: Draw, program: Program) -> Statement:
     if other in _NUMBERS and draw(st.booleans()) and function == "torch.sub":
         return Statement(f"{other} - {x}", exact=True)
     if other in program.values and function in ("torch.add", "torch.sub") and draw(st.booleans()):
-        alpha = draw(st.sampled_from(("2", "-1", "0.5")))
+        # With strides, eager rounds the product to the half types before it adds.
+        alpha = "-1" if _is_half(program, x) else draw(st.sampled_from(("2", "-1", "0.5")))
         return Statement(f"{function}({x}, {other}, alpha={alpha})", exact=alpha != "0.5")
+    if function == "torch.copysign" and other in program.values:
+        other = _with_sign(program, other)
     return Statement(_one_zero(function, f"{function}({x}, {other})"), exact=True)
+
+
+def _is_half(program: Program, name: str) -> bool:
+    return program.values[name].dtype in (torch.float16, torch.bfloat16)
+
+
+def _with_sign(program: Program, name: str) -> str:
+    """A value that has a sign: eager's NaN of half types depend on how it computed them."""
+    return f"{name}.nan_to_num()" if _is_half(program, name) else name
 
 
 def _one_zero(function: str, expression: str) -> str:

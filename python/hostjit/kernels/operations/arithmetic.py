@@ -182,8 +182,8 @@ def rsqrt(x: Value) -> Value:
 def lerp(start: Value, end: Value, weight: Value) -> Value:
     """Interpolate from the nearer end, as eager does for accuracy."""
     difference = end - start
-    near_start = start + weight * difference
-    near_end = end - difference * (1.0 - weight)
+    near_start = multiply_add(weight, difference, start)
+    near_end = multiply_add(weight - 1.0, difference, end)
     return (weight.intrinsic("fabs") < 0.5).where(near_start, near_end)
 
 
@@ -195,7 +195,8 @@ def multiply_add(x: Value, y: Value, z: Value) -> Value:
 
 @operation("TTTT>T", NUMBERS)
 def addcmul(x: Value, y: Value, z: Value, factor: Value) -> Value:
-    return x + factor * y * z
+    product = factor * y
+    return multiply_add(product, z, x) if x.dtype.is_float else x + product * z
 
 
 @operation("TTTT>T", FLOATS)
