@@ -169,7 +169,7 @@ def test_rows_of_nan_where_the_flash_kernel_is_not_for_the_strides() -> None:
 
 def test_the_flash_kernel_is_not_for_a_stride_of_a_single_element() -> None:
     q, kv = torch.full((2, 1, 5, 1), math.nan), torch.zeros(2, 1, 1, 1)
-    for k in (kv, kv.as_strided(kv.shape, (2, 2, 2, 2))):
+    for k in (kv, kv.as_strided(kv.shape, (1, 2, 2, 2))):
         fast = hostjit.compile(functional.scaled_dot_product_attention)
         torch.testing.assert_close(
             fast(q, k, kv), functional.scaled_dot_product_attention(q, k, kv), equal_nan=True
