@@ -144,6 +144,13 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     return torch.nn.functional.linear(x, weight) + bias
 
 
+def _power(x: Tensor, exponent: Any) -> Any:
+    """The power of truth values by a truth value, which fake tensors take for integers."""
+    if x.dtype is not torch.bool or not isinstance(exponent, bool):
+        return NotImplemented
+    return x.clone() if exponent else torch.ones_like(x)
+
+
 def _log_sigmoid(x: Tensor) -> Any:
     """Both results are contiguous, whatever the operand is."""
     return NotImplemented if x.is_contiguous() else aten.log_sigmoid_forward(x.contiguous())
@@ -312,6 +319,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.linear.default: _linear,
     aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
+    aten.pow.Tensor_Scalar: _power,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
     aten.upsample_bicubic2d.vec: _resample(aten.upsample_bicubic2d.vec),
     aten.upsample_bilinear2d.vec: _resample(aten.upsample_bilinear2d.vec),

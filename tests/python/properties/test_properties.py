@@ -133,6 +133,13 @@ def test_operators_whose_fake_tensors_have_other_strides(name: str) -> None:
     torch.testing.assert_close(hostjit.compile(function)(), function())
 
 
+@pytest.mark.parametrize("exponent", [False, True])
+def test_powers_of_truth_values(exponent: bool) -> None:
+    x = torch.tensor([True, False])
+    found = hostjit.compile(lambda x: x**exponent)(x)
+    torch.testing.assert_close(found, x**exponent)
+
+
 @pytest.mark.xfail(reason="Dynamo turns the number into an integer", strict=True)
 def test_subtraction_refuses_a_truth_value() -> None:
     with pytest.raises(RuntimeError, match="bool"):
