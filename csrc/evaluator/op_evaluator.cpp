@@ -136,12 +136,15 @@ void OpEvaluator::evaluate(const Bmm& op) {
 }
 
 void OpEvaluator::evaluate(const Addmm& op) {
-  at::addmm_out(tensor(op.out), tensor(op.bias), tensor(op.lhs), tensor(op.rhs), op.beta, op.alpha);
+  at::Tensor out = tensor(op.out);
+  at::addmm_out(out, tensor(op.bias), tensor(op.lhs), tensor(op.rhs),
+                to_torch(op.beta, out.scalar_type()), to_torch(op.alpha, out.scalar_type()));
 }
 
 void OpEvaluator::evaluate(const Baddbmm& op) {
-  at::baddbmm_out(tensor(op.out), tensor(op.bias), tensor(op.lhs), tensor(op.rhs), op.beta,
-                  op.alpha);
+  at::Tensor out = tensor(op.out);
+  at::baddbmm_out(out, tensor(op.bias), tensor(op.lhs), tensor(op.rhs),
+                  to_torch(op.beta, out.scalar_type()), to_torch(op.alpha, out.scalar_type()));
 }
 
 void OpEvaluator::evaluate(const AtenCall& op) { aten_calls_.call(op, values_); }

@@ -33,14 +33,16 @@ class ArgumentVerifier {
 
   void check(const std::string& place, const Literal& literal, int depth) const {
     if (const auto* operand = std::get_if<Literal::Operand>(&literal.value)) {
-      verifier_.require(operand->index >= 0 && operand->index < num_operands_, place,
-                        concat("is ", to_string(literal)),
-                        concat("one of ", num_operands_, " operands"));
+      if (operand->index < 0 || operand->index >= num_operands_) {
+        verifier_.fail(place, concat("is ", to_string(literal)),
+                       concat("one of ", num_operands_, " operands"));
+      }
     } else if (const auto* symbol = std::get_if<Literal::Symbol>(&literal.value)) {
       check_symbol(place, *symbol);
     } else if (const auto* list = std::get_if<Literal::List>(&literal.value)) {
-      verifier_.require(depth < kMostNesting, place, "is nested too deeply",
-                        concat("at most ", kMostNesting, " levels"));
+      if (depth >= kMostNesting) {
+        verifier_.fail(place, "is nested too deeply", concat("at most ", kMostNesting, " levels"));
+      }
       for (size_t i = 0; i < list->size(); ++i) {
         check(concat(place, "[", i, "]"), (*list)[i], depth + 1);
       }
@@ -52,16 +54,18 @@ class ArgumentVerifier {
     constexpr auto kKinds =
         std::to_array<std::string_view>({"dtype", "device", "layout", "memory_format"});
     const std::string found = concat("is ", symbol.kind, "(", symbol.word, ")");
-    verifier_.require(std::ranges::find(kKinds, symbol.kind) != kKinds.end(), place, found,
-                      "dtype, device, layout or memory_format");
+    if (std::ranges::find(kKinds, symbol.kind) == kKinds.end()) {
+      verifier_.fail(place, found, "dtype, device, layout or memory_format");
+    }
     try {
       if (symbol.kind == "dtype") dtype_from_string(symbol.word);
       if (symbol.kind == "device") device_from_string(symbol.word);
     } catch (const Error& error) {
-      verifier_.require(false, place, found, concat("a known word: ", error.what()));
+      verifier_.fail(place, found, concat("a known word: ", error.what()));
     }
-    verifier_.require(symbol.kind == "device" || is_identifier(symbol.word), place, found,
-                      "a word");
+    if (symbol.kind != "device" && !is_identifier(symbol.word)) {
+      verifier_.fail(place, found, "a word");
+    }
   }
 
   const OpVerifier& verifier_;
@@ -71,13 +75,15 @@ class ArgumentVerifier {
 }  // namespace
 
 void AtenCall::verify(const OpVerifier& verifier) const {
-  verifier.require(is_schema_name(target), "target", concat("is ", quoted(target)),
-                   "the form ns::name or ns::name.overload");
+  if (!is_schema_name(target)) {
+    verifier.fail("target", concat("is ", quoted(target)),
+                  "the form ns::name or ns::name.overload");
+  }
   const auto num_inputs = static_cast<int64_t>(inputs.size());
   const auto num_operands = num_inputs + static_cast<int64_t>(mutated.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i]->is_tensor()) continue;
-    verifier.require_scalar(concat("inputs[", i, "]"), inputs[i], {"index", "f64", "bool"});
+    verifier.require_scalar({"inputs", i}, inputs[i], {"index", "f64", "bool"});
   }
   for (size_t i = 0; i < mutated.size(); ++i) {
     verifier.require_tensor(concat("mutated[", i, "]"), mutated[i]);
@@ -89,16 +95,18 @@ void AtenCall::verify(const OpVerifier& verifier) const {
   for (size_t i = 0; i < aliases.size(); ++i) {
     const int64_t operand = aliases[i];
     const bool in_range = operand >= 0 && operand < num_operands;
-    verifier.require(in_range && (operand >= num_inputs || inputs[operand]->is_tensor()),
-                     concat("aliases[", i, "]"), concat("is ", operand),
-                     concat("a tensor among ", num_operands, " operands"));
+    if (!in_range || (operand < num_inputs && !inputs[operand]->is_tensor())) {
+      verifier.fail({"aliases", i}, concat("is ", operand),
+                    concat("a tensor among ", num_operands, " operands"));
+    }
   }
   const auto num_returned = static_cast<int64_t>(results.size() + absent.size());
   for (size_t i = 0; i < absent.size(); ++i) {
     const int64_t least = i == 0 ? 0 : absent[i - 1] + 1;
-    verifier.require(absent[i] >= least && absent[i] < num_returned, concat("absent[", i, "]"),
-                     concat("is ", absent[i]),
-                     concat("a position from ", least, " on, below ", num_returned));
+    if (absent[i] < least || absent[i] >= num_returned) {
+      verifier.fail({"absent", i}, concat("is ", absent[i]),
+                    concat("a position from ", least, " on, below ", num_returned));
+    }
   }
   for (size_t i = 0; i < results.size(); ++i) {
     verifier.require_tensor(concat("results[", i, "]"), results[i]);

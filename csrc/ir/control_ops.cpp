@@ -20,7 +20,7 @@ void For::verify(const OpVerifier& verifier) const {
   verifier.require_scalar("begin", begin, {"index"});
   verifier.require_scalar("end", end, {"index"});
   verifier.require_scalar("index", index, {"index"});
-  verifier.require(step > 0, "step", concat("is ", step), "more than 0");
+  if (step <= 0) verifier.fail("step", concat("is ", step), "more than 0");
 }
 
 uint64_t For::num_iterations(int64_t first, int64_t last) const {

@@ -12,43 +12,45 @@ void require_extent(const OpVerifier& verifier, std::string_view name,
                     const std::vector<Dim>& extent, int64_t least) {
   const bool fits = std::ranges::all_of(
       extent, [&](const Dim& size) { return !size.is_constant() || size.value >= least; });
-  verifier.require(extent.empty() || (extent.size() == 3 && fits), name,
-                   concat("is ", to_string(extent)),
-                   least > 0 ? "[] or three positive sizes" : "[] or three sizes");
+  if (extent.empty() || (extent.size() == 3 && fits)) return;
+  verifier.fail(name, concat("is ", to_string(extent)),
+                least > 0 ? "[] or three positive sizes" : "[] or three sizes");
 }
 
 void require_items(const OpVerifier& verifier, std::string_view name,
                    const std::vector<Dim>& extent) {
-  verifier.require(extent.empty() || (extent[1] == Dim(1) && extent[2] == Dim(1)), name,
-                   concat("is ", to_string(extent)), "[] or [items, 1, 1] on the CPU");
+  if (extent.empty() || (extent[1] == Dim(1) && extent[2] == Dim(1))) return;
+  verifier.fail(name, concat("is ", to_string(extent)), "[] or [items, 1, 1] on the CPU");
 }
 
 void require_pairs(const OpVerifier& verifier, const LaunchKernel& op) {
-  const auto require = [&](bool condition, const std::string& expected) {
-    if (!condition) verifier.fail("in_place", concat("is ", to_string(op.in_place)), expected);
+  const auto fail = [&](const std::string& expected) {
+    verifier.fail("in_place", concat("is ", to_string(op.in_place)), expected);
   };
-  require(op.in_place.size() % 2 == 0, "pairs of an input and an output");
+  if (op.in_place.size() % 2 != 0) fail("pairs of an input and an output");
   for (size_t i = 0; i < op.in_place.size(); i += 2) {
     const int64_t input = op.in_place[i];
     const int64_t output = op.in_place[i + 1];
-    require(0 <= input && input < static_cast<int64_t>(op.inputs.size()) && 0 <= output &&
-                output < static_cast<int64_t>(op.outputs.size()),
-            concat("positions among ", op.inputs.size(), " inputs and ", op.outputs.size(),
-                   " outputs"));
+    if (input < 0 || input >= static_cast<int64_t>(op.inputs.size()) || output < 0 ||
+        output >= static_cast<int64_t>(op.outputs.size())) {
+      fail(concat("positions among ", op.inputs.size(), " inputs and ", op.outputs.size(),
+                  " outputs"));
+    }
     const TensorType& read = op.inputs[input]->tensor_type();
     const TensorType& written = op.outputs[output]->tensor_type();
-    require(size_in_bytes(read.dtype) == size_in_bytes(written.dtype),
-            concat("elements of one size, inputs[", input, "] has ", read.dtype, ", outputs[",
-                   output, "] ", written.dtype));
+    if (size_in_bytes(read.dtype) != size_in_bytes(written.dtype)) {
+      fail(concat("elements of one size, inputs[", input, "] has ", read.dtype, ", outputs[",
+                  output, "] ", written.dtype));
+    }
   }
 }
 
 void require_errors(const OpVerifier& verifier, const std::vector<std::string>& errors) {
   for (size_t i = 0; i < errors.size(); ++i) {
     const std::string& error = errors[i];
-    verifier.require(error.starts_with("IndexError: ") || error.starts_with("RuntimeError: "),
-                     concat("errors[", i, "]"), concat("is ", quoted(error)),
-                     "\"IndexError: ...\" or \"RuntimeError: ...\"");
+    if (error.starts_with("IndexError: ") || error.starts_with("RuntimeError: ")) continue;
+    verifier.fail({"errors", i}, concat("is ", quoted(error)),
+                  "\"IndexError: ...\" or \"RuntimeError: ...\"");
   }
 }
 
@@ -60,7 +62,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   const auto require_operands = [&](std::string_view name, const std::vector<Value*>& values,
                                     bool written) {
     for (size_t i = 0; i < values.size(); ++i) {
-      const std::string element = concat(name, "[", i, "]");
+      const OperandName element(name, i);
       const TensorType& type = verifier.require_tensor(element, values[i]);
       if (!device) device = &type.device;
       verifier.require_device(element, values[i], *device);
@@ -71,26 +73,30 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   require_operands("in_out", in_out, /*written=*/true);
   require_operands("outputs", outputs, /*written=*/true);
   for (size_t i = 0; i < scalars.size(); ++i) {
-    verifier.require_scalar(concat("scalars[", i, "]"), scalars[i], {"index", "f64"});
+    verifier.require_scalar({"scalars", i}, scalars[i], {"index", "f64"});
   }
   require_pairs(verifier, *this);
   require_extent(verifier, "grid", grid, /*least=*/0);
   require_extent(verifier, "block", block, /*least=*/1);
-  verifier.require(shared_memory >= 0, "shared_memory", concat("is ", shared_memory),
-                   "0 or more bytes");
+  if (shared_memory < 0) {
+    verifier.fail("shared_memory", concat("is ", shared_memory), "0 or more bytes");
+  }
   require_errors(verifier, errors);
   if (stream) verifier.require_scalar("stream", stream, {"stream"});
   if (device && device->type == DeviceType::kCPU) {
     require_items(verifier, "grid", grid);
     require_items(verifier, "block", block);
-    verifier.require(block.empty() || !grid.empty(), "block", concat("is ", to_string(block)),
-                     "[] without a grid on the CPU");
-    verifier.require(shared_memory == 0, "shared_memory", concat("is ", shared_memory),
-                     "0 on the CPU");
+    if (!block.empty() && grid.empty()) {
+      verifier.fail("block", concat("is ", to_string(block)), "[] without a grid on the CPU");
+    }
+    if (shared_memory != 0) {
+      verifier.fail("shared_memory", concat("is ", shared_memory), "0 on the CPU");
+    }
     verifier.require(!stream, "stream", "is given", "none on the CPU");
   } else if (device) {
-    verifier.require(errors.empty(), "errors", concat("is ", attribute_to_string(errors)),
-                     "[] off the CPU");
+    if (!errors.empty()) {
+      verifier.fail("errors", concat("is ", attribute_to_string(errors)), "[] off the CPU");
+    }
   }
 }
 

@@ -55,22 +55,24 @@ void Copy::verify(const OpVerifier& verifier) const {
 
 void Fill::verify(const OpVerifier& verifier) const {
   const std::string expected = expected_element(value, verifier.require_tensor("out", out).dtype);
-  verifier.require(expected.empty(), "value", concat("is ", to_string(value)), expected);
+  if (!expected.empty()) verifier.fail("value", concat("is ", to_string(value)), expected);
   verifier.require_no_internal_overlap("out", out);
 }
 
 void Constant::verify(const OpVerifier& verifier) const {
   const TensorType& type = verifier.require_tensor("result", result);
-  verifier.require(type.is_static() && type.is_contiguous(), "result",
-                   concat("has type ", to_string(result->type())), "a static contiguous type");
-  verifier.require(static_cast<int64_t>(values.size()) == type.num_elements(), "values",
-                   concat("has length ", values.size()),
-                   concat(type.num_elements(), ", one per element of ", to_string(type.dims)));
+  if (!type.is_static() || !type.is_contiguous()) {
+    verifier.fail("result", concat("has type ", to_string(result->type())),
+                  "a static contiguous type");
+  }
+  if (static_cast<int64_t>(values.size()) != type.num_elements()) {
+    verifier.fail("values", concat("has length ", values.size()),
+                  concat(type.num_elements(), ", one per element of ", to_string(type.dims)));
+  }
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string expected = expected_element(values[i], type.dtype);
     if (expected.empty()) continue;
-    verifier.require(false, concat("values[", i, "]"), concat("is ", to_string(values[i])),
-                     expected);
+    verifier.fail({"values", i}, concat("is ", to_string(values[i])), expected);
   }
 }
 

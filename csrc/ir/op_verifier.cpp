@@ -12,29 +12,41 @@ bool may_be_equal(const Dim& a, const Dim& b) {
 }
 
 bool certainly_overlaps(const TensorType& type) {
-  if (!type.is_static() || type.num_elements() < 2) return false;
-  const std::vector<int64_t> sizes = type.sizes();
-  const std::vector<int64_t> strides = type.static_strides();
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1 && strides[i] == 0) return true;
+  if (!type.is_static()) return false;
+  int64_t num_elements = 1;
+  int64_t num_places = 1;
+  bool repeats = false;
+  for (size_t i = 0; i < type.dims.size(); ++i) {
+    const int64_t size = type.dims[i].value;
+    const int64_t stride = type.strides[i].value;
+    if (size == 0) return false;
+    num_elements *= size;
+    num_places += (size - 1) * stride;
+    repeats |= size > 1 && stride == 0;
   }
-  return type.num_elements() > type.extent_in_bytes() / size_in_bytes(type.dtype);
+  return repeats || num_elements > num_places;
 }
 
 }  // namespace
 
-void OpVerifier::fail(std::string_view operand, const std::string& found,
+std::ostream& operator<<(std::ostream& out, const OperandName& name) {
+  out << name.name_;
+  if (name.index_) out << '[' << *name.index_ << ']';
+  return out;
+}
+
+void OpVerifier::fail(OperandName operand, const std::string& found,
                       const std::string& expected) const {
   throw_error(concat(op_name_, label_, ": '", operand, "' ", found, ", expected ", expected));
 }
 
-const TensorType& OpVerifier::require_tensor(std::string_view operand, const Value* value) const {
+const TensorType& OpVerifier::require_tensor(OperandName operand, const Value* value) const {
   const auto* type = std::get_if<TensorType>(&value->type());
   if (type) return *type;
   fail(operand, concat("has type ", to_string(value->type())), "a tensor");
 }
 
-void OpVerifier::require_scalar(std::string_view operand, const Value* value,
+void OpVerifier::require_scalar(OperandName operand, const Value* value,
                                 std::initializer_list<std::string_view> types) const {
   const std::string found = to_string(value->type());
   if (std::ranges::find(types, found) != types.end()) return;
@@ -45,31 +57,31 @@ void OpVerifier::require_scalar(std::string_view operand, const Value* value,
   fail(operand, concat("has type ", found), expected);
 }
 
-void OpVerifier::require_rank(std::string_view operand, const Value* value, int64_t rank) const {
+void OpVerifier::require_rank(OperandName operand, const Value* value, int64_t rank) const {
   const int64_t found = require_tensor(operand, value).rank();
   if (found != rank) fail(operand, concat("has rank ", found), std::to_string(rank));
 }
 
-void OpVerifier::require_dtype(std::string_view operand, const Value* value, DType dtype) const {
+void OpVerifier::require_dtype(OperandName operand, const Value* value, DType dtype) const {
   const DType found = require_tensor(operand, value).dtype;
   if (found != dtype) {
     fail(operand, concat("has dtype ", found), std::string(to_string(dtype)));
   }
 }
 
-void OpVerifier::require_device(std::string_view operand, const Value* value, Device device) const {
+void OpVerifier::require_device(OperandName operand, const Value* value, Device device) const {
   const Device found = require_tensor(operand, value).device;
   if (found != device) fail(operand, concat("is on ", to_string(found)), to_string(device));
 }
 
-void OpVerifier::require_sizes(std::string_view operand, const Value* value,
+void OpVerifier::require_sizes(OperandName operand, const Value* value,
                                const std::vector<Dim>& sizes) const {
   const std::vector<Dim>& found = require_tensor(operand, value).dims;
   if (std::ranges::equal(found, sizes, may_be_equal)) return;
   fail(operand, concat("has sizes ", to_string(found)), to_string(sizes));
 }
 
-void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* value,
+void OpVerifier::require_broadcasts_to(OperandName operand, const Value* value,
                                        const std::vector<Dim>& sizes) const {
   const std::vector<Dim>& found = require_tensor(operand, value).dims;
   bool fits = found.size() <= sizes.size();
@@ -82,7 +94,7 @@ void OpVerifier::require_broadcasts_to(std::string_view operand, const Value* va
        concat("sizes that broadcast to ", to_string(sizes)));
 }
 
-void OpVerifier::require_no_internal_overlap(std::string_view operand, const Value* value) const {
+void OpVerifier::require_no_internal_overlap(OperandName operand, const Value* value) const {
   const TensorType& type = require_tensor(operand, value);
   if (!certainly_overlaps(type)) return;
   fail(operand,

@@ -83,8 +83,10 @@ void View::verify(const OpVerifier& verifier) const {
 
 void Size::verify(const OpVerifier& verifier) const {
   const TensorType& type = verifier.require_tensor("source", source);
-  verifier.require(dim >= 0 && dim < type.rank(), "dim", concat("is ", dim),
-                   concat("a dim of 'source', which has rank ", type.rank()));
+  if (dim < 0 || dim >= type.rank()) {
+    verifier.fail("dim", concat("is ", dim),
+                  concat("a dim of 'source', which has rank ", type.rank()));
+  }
   verifier.require_scalar("result", result, {"index"});
 }
 

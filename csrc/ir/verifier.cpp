@@ -26,12 +26,12 @@ struct ResultChecker {
   void optional_operand(std::string_view, const Value*, Access) {}
   void operands(std::string_view, const std::vector<Value*>&, Access) {}
   void attribute(std::string_view, const auto&, const auto&) {}
-  void result(std::string_view name, const Value* value, ResultKind kind) {
+  void result(OperandName name, const Value* value, ResultKind kind) {
     verifier.require(value != nullptr, name, "is missing", "a result");
     if (kind != ResultKind::kScalar) verifier.require_tensor(name, value).check();
   }
   void results(std::string_view name, const std::vector<Value*>& values, ResultKind kind) {
-    for (size_t i = 0; i < values.size(); ++i) result(concat(name, "[", i, "]"), values[i], kind);
+    for (size_t i = 0; i < values.size(); ++i) result({name, i}, values[i], kind);
   }
   void region(std::string_view, const NestedRegion&) {}
 };
@@ -159,9 +159,10 @@ class ProgramVerifier {
                     ", expected the name of an index value that depends on inputs only");
     });
     if (const auto* launch = op.get_if<LaunchKernel>()) {
-      verifier.require(program_.kernels().contains(launch->kernel), "kernel",
-                       concat("is @", launch->kernel, ", which does not exist"),
-                       "a kernel of the program");
+      if (!program_.kernels().contains(launch->kernel)) {
+        verifier.fail("kernel", concat("is @", launch->kernel, ", which does not exist"),
+                      "a kernel of the program");
+      }
     }
     open_ranges_ += op.is<RangePush>();
     open_ranges_ -= op.is<RangePop>();

@@ -15,6 +15,7 @@
 #include "runtime/extern_status.h"
 #include "runtime/externs.h"
 #include "runtime/tensor_header.h"
+#include "runtime/torch_types.h"
 
 namespace hostjit {
 namespace {
@@ -39,13 +40,6 @@ void multiply_add(at::Tensor& out, const at::Tensor& bias, const at::Tensor& lhs
   } else {
     at::addmm_out(out, bias, lhs, rhs, beta, alpha);
   }
-}
-
-// Integer tensors take integer factors.
-at::Scalar factor(double value, const at::Tensor& out) {
-  return at::isIntegralType(out.scalar_type(), /*includeBool=*/true)
-             ? at::Scalar(static_cast<int64_t>(value))
-             : at::Scalar(value);
 }
 
 // `source` as a matrix of `columns` columns: an alias, or nothing when its strides allow none.
@@ -157,8 +151,8 @@ int32_t hostjit_addmm(Frame* frame, void* bias, void* lhs, void* rhs, double bet
                       void* out) noexcept {
   return status_of(frame, [&] {
     at::Tensor& result = *static_cast<at::Tensor*>(out);
-    multiply_add(result, tensor(bias), tensor(lhs), tensor(rhs), factor(beta, result),
-                 factor(alpha, result));
+    multiply_add(result, tensor(bias), tensor(lhs), tensor(rhs),
+                 to_torch(beta, result.scalar_type()), to_torch(alpha, result.scalar_type()));
     bump_version(result);
   });
 }
@@ -167,8 +161,8 @@ int32_t hostjit_baddbmm(Frame* frame, void* bias, void* lhs, void* rhs, double b
                         void* out) noexcept {
   return status_of(frame, [&] {
     at::Tensor& result = *static_cast<at::Tensor*>(out);
-    const at::Scalar of_bias = factor(beta, result);
-    const at::Scalar of_product = factor(alpha, result);
+    const at::Scalar of_bias = to_torch(beta, result.scalar_type());
+    const at::Scalar of_product = to_torch(alpha, result.scalar_type());
     if (result.is_cpu()) {
       at::cpu::baddbmm_out(result, tensor(bias), tensor(lhs), tensor(rhs), of_bias, of_product);
     } else {

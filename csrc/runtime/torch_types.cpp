@@ -59,6 +59,11 @@ ScalarType to_torch(DType dtype) { return scalar_type(dtype); }
 
 c10::Device to_torch(Device device) { return {device_type(device.type), device.index}; }
 
+c10::Scalar to_torch(double number, c10::ScalarType dtype) {
+  if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return number;
+  return static_cast<int64_t>(number);
+}
+
 std::optional<DType> dtype_from_torch(ScalarType dtype) {
   for (const DType candidate : kDTypes) {
     if (scalar_type(candidate) == dtype) return candidate;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/core/Scalar.h>
 #include <c10/core/ScalarType.h>
 
 #include <optional>
@@ -13,6 +14,9 @@ namespace hostjit {
 
 c10::ScalarType to_torch(DType dtype);
 c10::Device to_torch(Device device);
+
+// What operators on tensors of a type take for a number: of integers, an integer.
+c10::Scalar to_torch(double number, c10::ScalarType dtype);
 
 // Nothing for a type that Host IR has no name for (quantised, bits, sub-byte).
 std::optional<DType> dtype_from_torch(c10::ScalarType dtype);

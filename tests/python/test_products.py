@@ -210,3 +210,12 @@ def test_sums_with_batches_of_products(dtype: torch.dtype, runtime: str) -> None
             found = fast(*operands)
         assert "aten_call" not in str(fast.host_ir())
         assert_close(found, f(*operands), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_sums_of_integers_with_products_of_nothing(runtime: str) -> None:
+    bias, lhs, rhs = torch.tensor([5]), torch.ones(2, 0).long(), torch.ones(0, 1).long()
+    fast = hostjit.compile(torch.addmm, runtime=runtime)
+    assert_close(fast(bias, lhs, rhs), torch.addmm(bias, lhs, rhs))
+    fast = hostjit.compile(torch.baddbmm, runtime=runtime)
+    assert_close(fast(bias, lhs[None], rhs[None]), torch.baddbmm(bias, lhs[None], rhs[None]))
