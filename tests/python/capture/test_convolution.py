@@ -148,15 +148,6 @@ def test_very_large_convolutions_in_parts(name: str) -> None:
     assert (fast.host_ir().count("aten::convolution") > 1) == (name != "one channel")
 
 
-def test_large_convolutions_are_left_to_the_library() -> None:
-    torch.manual_seed(0)
-    model, x = nn.Conv2d(64, 72, 3, padding=1).eval(), torch.randn(9, 64, 16, 16)
-    fast = hostjit.compile(model)
-    with torch.no_grad():
-        torch.testing.assert_close(fast(x), model(x), check_stride=True)
-    assert "aten::convolution" in fast.host_ir() and "clone" not in fast.host_ir()
-
-
 def test_a_window_larger_than_the_input_raises_what_eager_raises() -> None:
     model = nn.Conv1d(1, 1, 5).eval()
     with torch.no_grad(), pytest.raises(RuntimeError, match="Kernel size can't be greater"):
