@@ -30,6 +30,8 @@ class Dependencies:
         self._views = views
         self._extra: dict[Node, list[Node]] = {}
         self._known: dict[tuple[Node, bool], list[Node]] = {}
+        # For each position, the first one of the groups that have members before it and not.
+        self._first_around = list(range(len(self.position)))
         barrier: Node | None = None
         effect: Node | None = None
         since_barrier: list[Node] = []
@@ -61,6 +63,13 @@ class Dependencies:
             return extra
         return [*(self._views.root(operand) for operand in node.all_input_nodes), *extra]
 
+    def note_group(self, members: Members) -> None:
+        """Say that `members` are one item now; more may follow, in later calls."""
+        positions = [self.position[node] for node in members]
+        first = min(positions)
+        for position in range(first, max(positions) + 1):
+            self._first_around[position] = min(self._first_around[position], first)
+
     def would_cycle(
         self, combined: Iterable[Node], members_of: Callable[[Node], Members | None]
     ) -> bool:
@@ -69,12 +78,16 @@ class Dependencies:
         `members_of` gives the members of the group that a node is in, None for a lone node.
         """
         target = set(combined)
+        # Only groups around a position lead from before it to behind it.
+        first = min(self.position[node] for node in target)
+        while self._first_around[first] < first:
+            first = self._first_around[first]
         seen: set[Node] = set()
         pending = [
             earlier
             for node in target
             for earlier in self.of(node, fused=True)
-            if earlier not in target
+            if earlier not in target and self.position[earlier] >= first
         ]
         while pending:
             node = pending.pop()
@@ -86,7 +99,7 @@ class Dependencies:
                 for earlier in self.of(member, fused=members is not None):
                     if earlier in target:
                         return True
-                    if earlier not in seen:
+                    if earlier not in seen and self.position[earlier] >= first:
                         pending.append(earlier)
         return False
 

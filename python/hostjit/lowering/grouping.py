@@ -157,6 +157,7 @@ class _Grouping:
     def _add(self, node: Node, group: _Group) -> None:
         group.members.append(node)
         self.group_of[node] = group
+        self.dependencies.note_group(group.members)
         if is_reduction(node):
             group.reduction = node
         if node in self.creators:
@@ -208,6 +209,7 @@ class _Grouping:
         if self._would_cycle(members):
             return
         group.members = sorted(members, key=self.dependencies.position.__getitem__)
+        self.dependencies.note_group(members)
         group.space = space
         group.reduction = reduction
         for member in other.members:
