@@ -86,7 +86,7 @@ void AtenCall::verify(const OpVerifier& verifier) const {
     verifier.require_scalar({"inputs", i}, inputs[i], {"index", "f64", "bool"});
   }
   for (size_t i = 0; i < mutated.size(); ++i) {
-    verifier.require_tensor(concat("mutated[", i, "]"), mutated[i]);
+    verifier.require_tensor({"mutated", i}, mutated[i]);
   }
   const ArgumentVerifier argument_verifier(verifier, num_operands);
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -109,7 +109,7 @@ void AtenCall::verify(const OpVerifier& verifier) const {
     }
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    verifier.require_tensor(concat("results[", i, "]"), results[i]);
+    verifier.require_tensor({"results", i}, results[i]);
   }
 }
 

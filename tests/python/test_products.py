@@ -80,7 +80,10 @@ def test_half_floats_are_rounded_once(dtype: torch.dtype) -> None:
 def test_half_floats_are_rounded_before_a_bias_with_strides(dtype: torch.dtype) -> None:
     dense, strided = torch.randn(5).to(dtype), torch.randn(10).to(dtype)[::2]
     x, weight = torch.randn(2, 8, 4).to(dtype), torch.randn(5, 4).to(dtype)
-    for input_, bias in ((x, dense), (x, strided), (x.mT.contiguous().mT, dense), (x[0], strided)):
+    rows, number = torch.randn(8, 5).to(dtype), torch.randn(()).to(dtype)
+    transposed = x.mT.contiguous().mT
+    cases = [(x, dense), (x, strided), (transposed, dense), (x[0], strided)]
+    for input_, bias in (*cases, (x, rows), (x, number)):
         fast = hostjit.compile(functional.linear)
         arguments = (input_, weight, bias)
         assert_close(fast(*arguments), functional.linear(*arguments), rtol=0, atol=0)

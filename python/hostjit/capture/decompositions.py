@@ -139,7 +139,8 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     """The product, then the sum, where eager rounds the product to a half type in between."""
     if bias is None or x.dtype not in _HALVES or x.dim() == 2:
         return NotImplemented
-    if x.is_contiguous() and bias.is_contiguous():
+    is_row = bias.dim() > 0 and known(bias.numel() == bias.shape[-1])
+    if x.is_contiguous() and bias.is_contiguous() and is_row:
         return NotImplemented
     return torch.nn.functional.linear(x, weight) + bias
 
