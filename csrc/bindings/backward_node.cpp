@@ -40,7 +40,7 @@ std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime, Pro
                             const std::vector<at::Tensor>& inputs) {
   const TakenFrame frame(row.state());
   ProgramArguments arguments(program.program(), frame.get());
-  for (const at::Tensor& input : inputs) arguments.add_tensor(input);
+  for (size_t i = 0; i < inputs.size(); ++i) arguments.set_tensor(i, inputs[i]);
   c10::SmallVector<void*, 16> raw(program.program().outputs().size(), nullptr);
   if (program.main(runtime, row)(/*cache_id=*/0, arguments.inputs(), raw.data()) != 0) {
     ProgramState::rethrow(frame.get());

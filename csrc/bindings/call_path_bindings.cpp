@@ -135,13 +135,13 @@ Program program_of_row(const CompiledProgram& program, const RowSizes& sizes) {
   return program.rows() ? program.rows()->program_of(sizes) : program.program().clone();
 }
 
-void add_input(ProgramCall& call, const Value& input, const py::handle& argument) {
+void set_input(ProgramCall& call, size_t i, const Value& input, const py::handle& argument) {
   if (input.is_tensor()) {
-    call.add_tensor(THPVariable_Unpack(argument.ptr()));
+    call.set_tensor(i, THPVariable_Unpack(argument.ptr()));
   } else if (std::holds_alternative<F64Type>(input.type())) {
-    call.add_f64(argument.cast<double>());
+    call.set_f64(i, argument.cast<double>());
   } else {
-    call.add_index(argument.cast<int64_t>());
+    call.set_index(i, argument.cast<int64_t>());
   }
 }
 
@@ -152,7 +152,7 @@ py::object run_program(CompiledProgram& program, const py::sequence& arguments,
   ProgramRow& row = checked_row(program, arguments);
   const RuntimeChoice choice = runtime_from_python(runtime);
   ProgramCall call(program, row);
-  for (size_t i = 0; i < inputs.size(); ++i) add_input(call, *inputs[i], arguments[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) set_input(call, i, *inputs[i], arguments[i]);
   if (!call.run(program.main(choice, row))) {
     throw py::error_already_set();
   }

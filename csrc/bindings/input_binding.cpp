@@ -71,6 +71,13 @@ bool InputBinding::read_number() {
   return true;
 }
 
+bool InputBinding::look_again() {
+  const at::Tensor& tensor = THPVariable_Unpack(object_.get());
+  if (!guard_->matches(tensor)) return false;
+  snapshot_.take(tensor);
+  return true;
+}
+
 bool InputBinding::other_holds() {
   switch (kind_) {
     case Kind::kLeaf:  // part of the arguments

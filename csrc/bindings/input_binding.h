@@ -10,6 +10,7 @@
 #include "bindings/argument_spec.h"
 #include "bindings/py_ref.h"
 #include "bindings/tensor_guard.h"
+#include "bindings/tensor_snapshot.h"
 
 namespace hostjit {
 
@@ -27,7 +28,7 @@ class InputBinding {
   // The input is what the program was compiled for. Reads a number: tensor() is that from now on.
   bool holds() {
     if (kind_ == Kind::kTensor) [[likely]]
-      return guard_->matches(THPVariable_Unpack(object_.get()));
+      return snapshot_.is_current() || look_again();
     return kind_ == Kind::kLeaf || other_holds();
   }
   const at::Tensor& tensor(const Leaves& leaves) const {
@@ -36,6 +37,9 @@ class InputBinding {
       return THPVariable_Unpack(object_.get());
     return other_tensor();
   }
+  // How the program takes a tensor held by reference of which holds() knows that it is as before;
+  // null for others.
+  const TensorArg* known_argument() const { return snapshot_.argument(); }
   // Whether it is an open number: then tensor() is undefined.
   bool is_scalar() const { return kind_ == Kind::kScalar; }
   int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
@@ -43,7 +47,9 @@ class InputBinding {
   Py_ssize_t leaf() const { return leaf_; }
   // Leaves the sizes to others; a tensor held by reference still is what it was otherwise.
   void free_sizes() {
-    if (kind_ == Kind::kTensor) kind_ = Kind::kTensorOfAnySize;
+    if (kind_ != Kind::kTensor) return;
+    kind_ = Kind::kTensorOfAnySize;
+    snapshot_ = {};
   }
   // Held by reference, or its gradient is.
   bool needs_gradient() const;
@@ -53,13 +59,15 @@ class InputBinding {
 
  private:
   enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber, kScalar };
+  bool look_again();
   bool other_holds();
   const at::Tensor& other_tensor() const;
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;
   Py_ssize_t leaf_ = -1;
-  PyRef object_;  // the tensor, or the dict
+  PyRef object_;             // the tensor, or the dict
+  TensorSnapshot snapshot_;  // kTensor
   std::optional<TensorGuard> guard_;
   PyRef key_;
   Py_ssize_t position_ = -1;  // -1: the value itself

@@ -27,23 +27,31 @@ class ProgramArguments {
   ProgramArguments(const ProgramArguments&) = delete;
   ProgramArguments& operator=(const ProgramArguments&) = delete;
 
-  // The next input. `tensor` outlives the call. Throws Error when its storage was emptied: eager
-  // reads through the null pointer.
-  [[gnu::always_inline]] void add_tensor(const at::Tensor& tensor) {
+  // Input i. `tensor` outlives the call. Throws Error when its storage was emptied: eager reads
+  // through the null pointer.
+  [[gnu::always_inline]] void set_tensor(size_t i, const at::Tensor& tensor) {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     const void* data = first_element(impl);
     if (data == nullptr) [[unlikely]]
-      check_is_empty(*impl);
+      check_is_empty(i, *impl);
     // Field by field: a struct on the stack would be copied by loads wider than its stores.
-    TensorArg& argument = tensors_.data()[num_added_];
+    TensorArg& argument = tensors_.data()[i];
     argument.data = const_cast<void*>(data);
     argument.sizes = impl->sizes().data();
     argument.strides = impl->strides().data();
     argument.tensor = const_cast<at::Tensor*>(&tensor);
-    inputs_.data()[++num_added_] = &argument;
+    inputs_.data()[i + 1] = &argument;
   }
-  void add_index(int64_t value);
-  void add_f64(double value) { add_index(std::bit_cast<int64_t>(value)); }
+  // As set_tensor() of the tensor that `argument` was made for.
+  [[gnu::always_inline]] void set_argument(size_t i, const TensorArg& argument) {
+    tensors_.data()[i] = argument;
+    inputs_.data()[i + 1] = &tensors_.data()[i];
+  }
+  void set_index(size_t i, int64_t value) {
+    scalars_.data()[i] = value;
+    inputs_.data()[i + 1] = &scalars_.data()[i];
+  }
+  void set_f64(size_t i, double value) { set_index(i, std::bit_cast<int64_t>(value)); }
 
   void* const* inputs() const { return inputs_.data() + 1; }
 
@@ -58,13 +66,12 @@ class ProgramArguments {
     if (offset == 0 || base == nullptr) return base;
     return base + offset * static_cast<int64_t>(impl->itemsize());
   }
-  void check_is_empty(const c10::TensorImpl& impl) const;
+  void check_is_empty(size_t i, const c10::TensorImpl& impl) const;
 
   const Program& program_;
   c10::SmallVector<TensorArg, 16> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
   c10::SmallVector<void*, 17> inputs_;     // the frame, then one pointer per input
-  size_t num_added_ = 0;                   // inputs so far
 };
 
 // The tensor whose owned reference main left in an output.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/compiled_program.h"
+#include "bindings/input_binding.h"
 #include "bindings/program_arguments.h"
 #include "runtime/kept_tensors.h"
 
@@ -30,12 +31,18 @@ class ProgramCall {
   ProgramCall(const ProgramCall&) = delete;
   ProgramCall& operator=(const ProgramCall&) = delete;
 
-  // The next input. `tensor` outlives the call.
-  [[gnu::always_inline]] void add_tensor(const at::Tensor& tensor) {
-    arguments_.add_tensor(tensor);
+  // Input i. Tensors outlive the call.
+  [[gnu::always_inline]] void set_tensor(size_t i, const InputBinding& binding,
+                                         const Leaves& leaves) {
+    if (const TensorArg* known = binding.known_argument()) {
+      arguments_.set_argument(i, *known);
+    } else {
+      arguments_.set_tensor(i, binding.tensor(leaves));
+    }
   }
-  void add_index(int64_t value) { arguments_.add_index(value); }
-  void add_f64(double value) { arguments_.add_f64(value); }
+  void set_tensor(size_t i, const at::Tensor& tensor) { arguments_.set_tensor(i, tensor); }
+  void set_index(size_t i, int64_t value) { arguments_.set_index(i, value); }
+  void set_f64(size_t i, double value) { arguments_.set_f64(i, value); }
 
   // Lets the call write its outputs into the tensors kept, and keep those that it makes. `kept`
   // outlives this object's last run.

@@ -309,7 +309,9 @@ PyObject* Specialization::run_program(const Leaves& leaves) {
   ProgramCall call(*program_, *leaves.row);
   bool ok;
   if (only_runs_) [[likely]] {
-    for (const InputBinding& binding : bindings_) call.add_tensor(binding.tensor(leaves));
+    const InputBinding* bindings = bindings_.data();
+    const size_t count = bindings_.size();
+    for (size_t i = 0; i < count; ++i) call.set_tensor(i, bindings[i], leaves);
     ok = call.run(main);
   } else {
     ok = run_with_care(call, main, leaves);
@@ -319,11 +321,11 @@ PyObject* Specialization::run_program(const Leaves& leaves) {
 }
 
 bool Specialization::run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves) {
-  for (const InputBinding& binding : bindings_) {
-    if (binding.is_scalar()) {
-      call.add_index(binding.scalar(leaves));
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    if (bindings_[i].is_scalar()) {
+      call.set_index(i, bindings_[i].scalar(leaves));
     } else {
-      call.add_tensor(binding.tensor(leaves));
+      call.set_tensor(i, bindings_[i], leaves);
     }
   }
   return backward_ ? run_for_training(call, main, leaves) : run_for_inference(call, main, leaves);

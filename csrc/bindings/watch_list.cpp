@@ -69,12 +69,19 @@ PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr :
 
 }  // namespace
 
-bool WatchList::Dict::holds(std::vector<Word>& words) const {
+bool WatchList::Dict::holds() {
   if (owner && !is_dict_of(owner.get(), dict.get())) return false;
   const uint64_t* current = version_of(dict.get());
-  if (current != nullptr && *current == words[version].expected) return true;
+  if (current != nullptr && *current == version) return true;
   if (!keys || !has_items(dict.get(), keys.get(), expected.get(), missing.get())) return false;
-  if (current != nullptr) words[version].expected = *current;
+  if (current != nullptr) version = *current;
+  return true;
+}
+
+bool WatchList::dicts_hold() {
+  if (!std::ranges::all_of(dicts_, [](Dict& entry) { return entry.holds(); })) return false;
+  sum_of_versions_ = 0;
+  for (const Dict& entry : dicts_) sum_of_versions_ += entry.version >> kVersionShift;
   return true;
 }
 
@@ -90,10 +97,13 @@ void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
 
 // `unchanged`: what is watched holds now; otherwise the first look decides.
 void WatchList::add_dict_entry(Dict entry, bool unchanged) {
-  const uint64_t* version = version_of(entry.dict.get());
-  entry.version = words_.size();
-  // No dict has version 0.
-  words_.push_back(version != nullptr ? Word{version, unchanged ? *version : 0} : kNever);
+  if (const uint64_t* version = version_of(entry.dict.get())) {
+    versions_.push_back(version);
+    if (unchanged) entry.version = *version;  // otherwise 0, which no dict has
+    sum_of_versions_ += entry.version >> kVersionShift;
+  } else {
+    words_.push_back(kNever);
+  }
 #if PY_VERSION_HEX < 0x030D0000
   if (entry.owner) {
     // The place of an object's dict does not move while the object lives.
@@ -131,11 +141,13 @@ void WatchList::add_cell(PyObject* cell, PyObject* expected) {
 
 void WatchList::add_list(PyObject* list, PyObject* items) {
   HOSTJIT_ICHECK(PyList_Check(list) && PyTuple_Check(items), "a list watch needs a list");
+  has_others_ = true;
   lists_.push_back({PyRef::share(list), PyRef::share(items)});
 }
 
 void WatchList::add_set(PyObject* set, PyObject* items) {
   HOSTJIT_ICHECK(PyAnySet_Check(set) && PyTuple_Check(items), "a set watch needs a set");
+  has_others_ = true;
   sets_.push_back({PyRef::share(set), PyRef::share(items)});
 }
 
@@ -172,17 +184,27 @@ void WatchList::add_function(PyObject* function, PyObject* code, PyObject* defau
 
 void WatchList::add_tensor(PyObject* tensor) {
   HOSTJIT_ICHECK(THPVariable_Check(tensor), "a watched tensor is a ", Py_TYPE(tensor)->tp_name);
+  has_others_ = true;
   tensors_.push_back({PyRef::share(tensor), TensorGuard(THPVariable_Unpack(tensor))});
 }
 
 void WatchList::add_no_gradient(PyObject* tensor) {
   HOSTJIT_ICHECK(THPVariable_Check(tensor), "no_gradient is of a ", Py_TYPE(tensor)->tp_name,
                  ", expected a tensor");
+  has_others_ = true;
   without_gradient_.push_back(PyRef::share(tensor));
 }
 
-bool WatchList::collections_hold() const {
-  return std::ranges::all_of(
+bool WatchList::others_hold() const {
+  return std::ranges::all_of(tensors_,
+                             [](const Tensor& entry) {
+                               return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
+                             }) &&
+         std::ranges::none_of(without_gradient_,
+                              [](const PyRef& tensor) {
+                                return THPVariable_Unpack(tensor.get()).grad().defined();
+                              }) &&
+         std::ranges::all_of(
              lists_,
              [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&
          std::ranges::all_of(sets_, [](const Pair& entry) {
@@ -191,7 +213,7 @@ bool WatchList::collections_hold() const {
 }
 
 bool WatchList::holds_on_a_closer_look() {
-  return std::ranges::all_of(dicts_, [this](const Dict& entry) { return entry.holds(words_); }) &&
+  return dicts_hold() &&
          std::ranges::all_of(half_words_,
                              [](const HalfWord& word) { return *word.address == word.expected; }) &&
          std::ranges::all_of(object_types_,
@@ -211,11 +233,7 @@ bool WatchList::holds_on_a_closer_look() {
                       null_for_none(function->func_defaults) == entry.defaults.get() &&
                       null_for_none(function->func_kwdefaults) == entry.kwdefaults.get();
              }) &&
-         std::ranges::all_of(tensors_,
-                             [](const Tensor& entry) {
-                               return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
-                             }) &&
-         gradients_are_absent() && collections_hold();
+         others_hold();
 }
 
 int WatchList::traverse(visitproc visit, void* arg) const {

@@ -45,16 +45,16 @@ class WatchList {
 
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
-    uint64_t difference = 0;  // no branch per word: the loads overlap
+    uint64_t versions = 0;
+#pragma GCC unroll 8
+    for (const uint64_t* version : versions_) versions += *version >> kVersionShift;
+    uint64_t difference = versions ^ sum_of_versions_;  // no branch per word: the loads overlap
 #pragma GCC unroll 8
     for (const Word& word : words_) difference |= *word.address ^ word.expected;
     for (const HalfWord& word : half_words_) difference |= *word.address ^ word.expected;
     if (difference != 0) [[unlikely]]
       return holds_on_a_closer_look();
-    for (const Tensor& entry : tensors_) {
-      if (!entry.guard.matches(THPVariable_Unpack(entry.tensor.get()))) return false;
-    }
-    return gradients_are_absent() && ((lists_.empty() && sets_.empty()) || collections_hold());
+    return !has_others_ || others_hold();
   }
 
   // For the garbage collector: calls `visit` for every reference held.
@@ -77,8 +77,8 @@ class WatchList {
     PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
-    size_t version;  // index into words_
-    bool holds(std::vector<Word>& words) const;
+    uint64_t version;  // when it last held
+    bool holds();
   };
   struct Pair {
     PyRef object;
@@ -95,18 +95,21 @@ class WatchList {
     TensorGuard guard;
   };
 
+  // CPython 3.12 and 3.13 keep other things in the lowest bits of a version.
+  static constexpr int kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0 : 12;
+
   static const Word kNever;
   void watch_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   bool holds_on_a_closer_look();
-  bool collections_hold() const;
-  bool gradients_are_absent() const {
-    for (const PyRef& tensor : without_gradient_) {
-      if (THPVariable_Unpack(tensor.get()).grad().defined()) return false;
-    }
-    return true;
-  }
+  bool dicts_hold();
+  // Tensors, gradients, lists and sets.
+  bool others_hold() const;
 
+  // Where dicts keep their versions. A change makes a version greater than any before: while the
+  // sum is the same, all of them are.
+  std::vector<const uint64_t*> versions_;
+  uint64_t sum_of_versions_ = 0;
   std::vector<Word> words_;
   std::vector<HalfWord> half_words_;
   std::vector<Dict> dicts_;
@@ -118,6 +121,7 @@ class WatchList {
   std::vector<Function> functions_;
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;
+  bool has_others_ = false;
 };
 
 // Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
