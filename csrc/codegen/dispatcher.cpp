@@ -35,6 +35,7 @@ void Dispatcher::emit_main(const std::string& symbol) {
   begin_function(symbol);
   emit_init_scalars();
   node_ = static_cast<int64_t>(program_.init().size());
+  if (node_times_ == nullptr) fuse_epilogues();
   emit_body();
   emit_outputs();
   note_time(program_.body().size() + 2);

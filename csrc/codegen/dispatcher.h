@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -139,6 +140,14 @@ class Dispatcher {
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
   void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);
   void mark_kernel_operands();
+  // A product and the launch that goes on with it, as one function: that of the product, whose
+  // parameters are followed by those of the launch.
+  struct Fused {
+    Product product;
+    llvm::Function* function = nullptr;
+  };
+  void fuse_epilogues();
+  void emit_fused(const Fused& fused, std::vector<llvm::Value*> operands);
   // Where a kernel says that it failed, and the way out when it did.
   llvm::Value* make_failure_record();
   void check_failure_record(const LaunchKernel& op, llvm::Value* record);
@@ -194,7 +203,9 @@ class Dispatcher {
   std::unordered_map<int64_t, llvm::Value*> slot_data_;
   std::unordered_map<const Value*, llvm::Value*> scalars_;
   std::map<int64_t, const Value*> live_slots_;  // with the root of each
-  std::vector<llvm::Value*> open_ranges_;       // whether each range was opened
+  std::unordered_map<const LaunchKernel*, Fused> fused_;
+  std::unordered_set<const Value*> made_later_;  // results of these products
+  std::vector<llvm::Value*> open_ranges_;        // whether each range was opened
 };
 
 }  // namespace hostjit

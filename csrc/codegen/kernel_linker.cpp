@@ -3,6 +3,8 @@
 
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/AsmParser/Parser.h>
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Instructions.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Linker/Linker.h>
@@ -12,6 +14,7 @@
 #include <llvm/Transforms/Utils/Cloning.h>
 
 #include <memory>
+#include <optional>
 
 #include "codegen/vector_math.h"
 
@@ -114,6 +117,60 @@ void check_signature(const LaunchKernel& launch, const llvm::Function& function)
   }
 }
 
+// Of a kernel that is `do { ... } while (++counter != count)` and nothing else.
+struct ElementLoop {
+  llvm::PHINode* counter = nullptr;
+  llvm::ICmpInst* exit = nullptr;
+};
+
+// Whether all that is done with a pointer is to read or write its element `counter`.
+bool is_used_at(const llvm::Argument& pointer, const llvm::PHINode* counter) {
+  return llvm::all_of(pointer.users(), [&](const llvm::User* user) {
+    const auto* address = llvm::dyn_cast<llvm::GetElementPtrInst>(user);
+    if (!address || address->getNumIndices() != 1 || address->getOperand(1) != counter)
+      return false;
+    return llvm::all_of(address->users(), [&](const llvm::User* access) {
+      if (llvm::isa<llvm::LoadInst>(access)) {
+        return access->getType() == address->getSourceElementType();
+      }
+      const auto* store = llvm::dyn_cast<llvm::StoreInst>(access);
+      return store && store->getPointerOperand() == address &&
+             store->getValueOperand()->getType() == address->getSourceElementType();
+    });
+  });
+}
+
+std::optional<ElementLoop> find_element_loop(llvm::Function& kernel, unsigned operand,
+                                             int64_t count) {
+  if (kernel.size() != 3) return std::nullopt;
+  llvm::BasicBlock& entry = kernel.getEntryBlock();
+  llvm::BasicBlock* body = entry.getSingleSuccessor();
+  if (!body || entry.size() != 1 || body == &entry) return std::nullopt;
+  const llvm::Instruction* branch = body->getTerminator();
+  if (branch->getNumSuccessors() != 2 || branch->getSuccessor(1) != body ||
+      branch->getSuccessor(0)->size() != 1) {
+    return std::nullopt;
+  }
+  auto* exit = llvm::dyn_cast<llvm::ICmpInst>(branch->getOperand(0));
+  auto* counter = llvm::dyn_cast<llvm::PHINode>(&body->front());
+  if (!exit || !counter || llvm::range_size(body->phis()) != 1 ||
+      exit->getPredicate() != llvm::ICmpInst::ICMP_EQ) {
+    return std::nullopt;
+  }
+  const auto is_number = [](const llvm::Value* value, int64_t number) {
+    const auto* constant = llvm::dyn_cast<llvm::ConstantInt>(value);
+    return constant && constant->getBitWidth() == 64 && constant->getSExtValue() == number;
+  };
+  const auto* next = llvm::dyn_cast<llvm::BinaryOperator>(exit->getOperand(0));
+  const bool counts = next && next->getOpcode() == llvm::Instruction::Add &&
+                      next->getOperand(0) == counter && is_number(next->getOperand(1), 1) &&
+                      counter->getIncomingValueForBlock(body) == next &&
+                      is_number(counter->getIncomingValueForBlock(&entry), 0) &&
+                      is_number(exit->getOperand(1), count) && exit->hasOneUse();
+  if (!counts || !is_used_at(*kernel.getArg(operand), counter)) return std::nullopt;
+  return ElementLoop{counter, exit};
+}
+
 }  // namespace
 
 bool is_kernel(const llvm::Function& function) { return function.hasFnAttribute(kKernelAttribute); }
@@ -146,7 +203,7 @@ llvm::Function* KernelLinker::get_in_place(
     llvm::Function* kernel, const std::vector<std::pair<unsigned, unsigned>>& pairs) {
   std::string symbol = kernel->getName().str() + ".in_place";
   for (const auto& [output, input] : pairs) symbol += concat(".", output, ".", input);
-  llvm::Function*& function = in_place_[symbol];
+  llvm::Function*& function = forms_[symbol];
   if (function) return function;
   llvm::ValueToValueMapTy values;
   function = llvm::CloneFunction(kernel, values);
@@ -161,7 +218,38 @@ llvm::Function* KernelLinker::get_in_place(
   return function;
 }
 
+llvm::Function* KernelLinker::get_range(llvm::Function* kernel, unsigned operand, int64_t count) {
+  if (!find_element_loop(*kernel, operand, count)) return nullptr;
+  const std::string symbol = concat(kernel->getName().str(), ".range.", operand);
+  llvm::Function*& function = forms_[symbol];
+  if (function) return function;
+
+  llvm::Type* index = llvm::Type::getInt64Ty(module_.getContext());
+  std::vector<llvm::Type*> parameters = kernel->getFunctionType()->params();
+  parameters.insert(parameters.end(), 2, index);
+  function = llvm::Function::Create(
+      llvm::FunctionType::get(kernel->getReturnType(), parameters, /*isVarArg=*/false),
+      llvm::GlobalValue::InternalLinkage, symbol, module_);
+  llvm::ValueToValueMapTy values;
+  for (llvm::Argument& argument : kernel->args()) {
+    values[&argument] = function->getArg(argument.getArgNo());
+  }
+  llvm::SmallVector<llvm::ReturnInst*, 1> returns;
+  llvm::CloneFunctionInto(function, kernel, values, llvm::CloneFunctionChangeType::LocalChangesOnly,
+                          returns);
+  const std::optional<ElementLoop> loop = find_element_loop(*function, operand, count);
+  loop->counter->setIncomingValueForBlock(&function->getEntryBlock(),
+                                          function->getArg(parameters.size() - 2));
+  loop->exit->setOperand(1, function->getArg(parameters.size() - 1));
+  return function;
+}
+
 void KernelLinker::drop_unused() {
+  for (auto& [symbol, form] : forms_) {
+    if (!form || !form->use_empty()) continue;
+    form->eraseFromParent();
+    form = nullptr;
+  }
   for (auto& [content, kernel] : by_content_) {
     if (!kernel || !kernel->use_empty()) continue;
     kernel->eraseFromParent();

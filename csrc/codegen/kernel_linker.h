@@ -35,6 +35,11 @@ class KernelLinker {
   llvm::Function* get_in_place(llvm::Function* kernel,
                                const std::vector<std::pair<unsigned, unsigned>>& pairs);
 
+  // The form of a kernel that does elements [begin, end) of [0, count), its last two parameters;
+  // begin < end. null unless the kernel is one loop that reads and writes parameter `operand`, of
+  // which nothing else is said, only where its counter is.
+  llvm::Function* get_range(llvm::Function* kernel, unsigned operand, int64_t count);
+
   // Removes the kernels that no code calls.
   void drop_unused();
 
@@ -45,7 +50,7 @@ class KernelLinker {
   llvm::Module& module_;
   std::map<std::string, llvm::Function*> functions_;  // by name
   std::map<std::string, llvm::Function*> by_content_;
-  std::map<std::string, llvm::Function*> in_place_;  // by symbol
+  std::map<std::string, llvm::Function*> forms_;  // in place and of ranges, by symbol
 };
 
 }  // namespace hostjit

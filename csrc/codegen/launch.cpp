@@ -4,8 +4,40 @@
 #include <algorithm>
 
 #include "codegen/dispatcher.h"
+#include "codegen/epilogues.h"
+#include "codegen/product_means.h"
+#include "ir/visitor.h"
 
 namespace hostjit {
+
+void Dispatcher::fuse_epilogues() {
+  for (const Epilogue& found : find_epilogues(program_, storage_)) {
+    const LaunchKernel& launch = *found.launch;
+    std::optional<Product> product;
+    visit_op(*found.product, [&](const auto& op) {
+      if constexpr (requires { describe(op); }) product = describe(op);
+    });
+    if (!product || means_of(*product, storage_) != ProductMeans::kGenerated) continue;
+    const unsigned output = static_cast<unsigned>(launch.inputs.size());
+    llvm::Function* kernel = kernels_.get_in_place(kernels_.get(launch), {{output, found.operand}});
+    llvm::Function* epilogue = kernels_.get_range(kernel, found.operand, product->n);
+    llvm::Function* function =
+        epilogue ? products_.get(*product, {epilogue, found.operand}) : nullptr;
+    if (!function) continue;
+    made_later_.insert(product->out.value);
+    fused_[found.launch] = {*product, function};
+  }
+}
+
+// The product, and the launch right behind each part of it.
+void Dispatcher::emit_fused(const Fused& fused, std::vector<llvm::Value*> operands) {
+  const Product& product = fused.product;
+  std::vector<llvm::Value*> arguments = {
+      data(product.lhs.value), data(product.rhs.value), data(product.out.value),
+      product.addend ? data(product.addend->value) : llvm::Constant::getNullValue(pointer_)};
+  arguments.insert(arguments.end(), operands.begin(), operands.end());
+  builder_.CreateCall(fused.function, arguments);
+}
 
 void Dispatcher::emit(const LaunchKernel& op) {
   std::vector<llvm::Value*> arguments;
@@ -20,6 +52,8 @@ void Dispatcher::emit(const LaunchKernel& op) {
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
   for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
+  const auto fused = fused_.find(&op);
+  if (fused != fused_.end()) return emit_fused(fused->second, arguments);
   llvm::Value* failure = op.errors.empty() ? nullptr : make_failure_record();
   if (failure) arguments.push_back(failure);
   llvm::Function* kernel = kernels_.get(op);

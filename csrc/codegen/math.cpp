@@ -51,6 +51,7 @@ void Dispatcher::emit(const Addmm& op) { emit_sum(op, Extern::hostjit_addmm); }
 void Dispatcher::emit(const Baddbmm& op) { emit_sum(op, Extern::hostjit_baddbmm); }
 
 void Dispatcher::emit_product(const Product& product, const std::function<void()>& aten) {
+  if (made_later_.contains(product.out.value)) return;
   if (product.batch == 0 || product.m == 0 || product.n == 0) return;
   ProductMeans means = means_of(product, storage_);
   if (means == ProductMeans::kFastest) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/loop_nest.h"
 #include "codegen/vector_transpose.h"
 
 namespace hostjit {
@@ -27,6 +28,25 @@ void ProductDots::emit() {
       emit_tile(row, num_rows, column, num_columns, width);
     });
   });
+}
+
+void ProductDots::emit_row(const Epilogue& epilogue) {
+  llvm::Value* row = builder_.getInt64(0);
+  const auto finish_before = [&](llvm::Value* column) {
+    epilogue(builder_.CreateNUWSub(column, builder_.getInt64(lanes_)), column);
+  };
+  for_blocks(product_.n, lanes_, [&](llvm::Value* column, int64_t num_columns) {
+    emit_tile(row, 1, column, num_columns, lanes_);
+    if (const auto* first = llvm::dyn_cast<llvm::ConstantInt>(column)) {
+      if (!first->isZero()) finish_before(column);
+      return;
+    }
+    emit_if_else(
+        builder_, builder_.CreateICmpNE(column, builder_.getInt64(0)),
+        [&] { finish_before(column); }, [] {});
+  });
+  const int64_t last = (product_.n - 1) % lanes_ + 1;
+  epilogue(builder_.getInt64(product_.n - last), builder_.getInt64(product_.n));
 }
 
 void ProductDots::emit_tile(llvm::Value* row, int64_t num_rows, llvm::Value* column,

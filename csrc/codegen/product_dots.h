@@ -12,6 +12,10 @@ class ProductDots : public ProductEmitter {
  public:
   using ProductEmitter::ProductEmitter;
   void emit();
+  // Of one row: `epilogue(begin, end)` emits what is to be done with these columns of out when they
+  // are there. It comes a tile behind, where its arithmetic fills the time that loads take.
+  using Epilogue = std::function<void(llvm::Value* begin, llvm::Value* end)>;
+  void emit_row(const Epilogue& epilogue);
 
  private:
   void emit_tile(llvm::Value* row, int64_t num_rows, llvm::Value* column, int64_t num_columns,

@@ -3,6 +3,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Module.h>
+#include <llvm/Transforms/Utils/Cloning.h>
 
 #include "codegen/flush_denormals.h"
 #include "codegen/kernel_linker.h"
@@ -67,6 +68,50 @@ llvm::Function* ProductKernels::get(const Product& elements) {
   // Inlined, it could flush what other arithmetic of main computes.
   if (!product.flushes_denormals) mark_kernel(*function);
   return function;
+}
+
+llvm::Function* ProductKernels::get(const Product& elements, const ProductEpilogue& epilogue) {
+  const Product product = in_factors(elements);
+  const std::optional<ProductPlan> plan = plan_product(product, vector_bits_);
+  const bool is_row = product.batch == 1 && product.m == 1 && product.out.column_stride == 1 &&
+                      product.n >= 2 * lanes_of_sums(product, vector_bits_);
+  if (!plan || plan->form != ProductForm::kDots || !is_row || product.flushes_denormals ||
+      divide_product(product, *plan, vector_bits_)) {
+    return nullptr;
+  }
+  const std::string key = concat(key_of(product, *plan), ".", epilogue.function->getName().str());
+  llvm::Function*& function = functions_[key];
+  if (function) return function;
+  std::vector<llvm::Type*> parameters(4, llvm::PointerType::getUnqual(module_.getContext()));
+  const auto arguments = epilogue.function->getFunctionType()->params().drop_back(2);
+  parameters.insert(parameters.end(), arguments.begin(), arguments.end());
+  function = make_function(module_, key, parameters);
+  function->addParamAttr(2, llvm::Attribute::NoAlias);
+  emit_with_epilogue(*function, product, epilogue);
+  mark_kernel(*function);
+  return function;
+}
+
+void ProductKernels::emit_with_epilogue(llvm::Function& function, const Product& product,
+                                        const ProductEpilogue& epilogue) const {
+  llvm::IRBuilder<> builder(llvm::BasicBlock::Create(module_.getContext(), "entry", &function));
+  std::vector<llvm::Value*> arguments;
+  for (unsigned i = 4; i < function.arg_size(); ++i) arguments.push_back(function.getArg(i));
+  arguments[epilogue.operand] = function.getArg(2);
+  arguments.resize(arguments.size() + 2);
+  std::vector<llvm::CallInst*> calls;
+  ProductDots(builder, function, product, vector_bits_)
+      .emit_row([&](llvm::Value* begin, llvm::Value* end) {
+        *std::prev(arguments.end(), 2) = begin;
+        arguments.back() = end;
+        calls.push_back(builder.CreateCall(epilogue.function, arguments));
+      });
+  builder.CreateRetVoid();
+  for (llvm::CallInst* call : calls) {
+    llvm::InlineFunctionInfo info;
+    const bool is_inlined = llvm::InlineFunction(*call, info).isSuccess();
+    HOSTJIT_ICHECK(is_inlined, "an epilogue can't be inlined");
+  }
 }
 
 std::optional<ProductKernels::Shared> ProductKernels::get_shared(const Product& elements) {

@@ -15,6 +15,13 @@ class Module;
 
 namespace hostjit {
 
+// What is done to the elements of out right after they were computed: `function(arguments..., i64
+// begin, i64 end)`, of which argument `operand` is out.
+struct ProductEpilogue {
+  llvm::Function* function = nullptr;
+  unsigned operand = 0;
+};
+
 // Generated code for products, in the form that plan_product chooses.
 // One function per shape, `void(ptr lhs, ptr rhs, ptr out, ptr addend)`, of one matrix of the
 // batch; that of a whole product counts as a kernel (is_kernel) and inlines where that pays. It has
@@ -30,6 +37,11 @@ class ProductKernels {
 
   // nullptr for products that are not walkable.
   llvm::Function* get(const Product& elements);
+
+  // With an epilogue, a tile behind: `void(ptr lhs, ptr rhs, ptr out, ptr addend, arguments...)`.
+  // nullptr for products that it is no use for: of one row, by dots and of several tiles are those
+  // that wait for memory meanwhile.
+  llvm::Function* get(const Product& elements, const ProductEpilogue& epilogue);
 
   // Blocks [begin, end) of the whole batch: `void(ptr lhs, ptr rhs, ptr out, ptr addend, i64 begin,
   // i64 end)`; begin < end. nullopt for a product that one thread does fastest, and where get gives
@@ -57,6 +69,8 @@ class ProductKernels {
  private:
   Product in_factors(const Product& product) const;
   llvm::Function* get(const Product& product, const ProductPlan& plan);
+  void emit_with_epilogue(llvm::Function& function, const Product& product,
+                          const ProductEpilogue& epilogue) const;
   void emit_row_tiles(llvm::Function& function, const Product& product, llvm::Function* kernel,
                       int64_t tile);
   void emit_form(llvm::IRBuilder<>& builder, llvm::Function& function, const Product& product,

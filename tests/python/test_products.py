@@ -2,11 +2,12 @@
 """Matrix products of many shapes and layouts against eager; one function computes many of them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing import assert_close
 
@@ -222,3 +223,78 @@ def test_sums_of_integers_with_products_of_nothing(runtime: str) -> None:
     assert_close(fast(bias, lhs, rhs), torch.addmm(bias, lhs, rhs))
     fast = hostjit.compile(torch.baddbmm, runtime=runtime)
     assert_close(fast(bias, lhs[None], rhs[None]), torch.baddbmm(bias, lhs[None], rhs[None]))
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "relu": lambda h, y: torch.relu(h),
+    "gelu": lambda h, y: functional.gelu(h),
+    "tanh_of_sum": lambda h, y: torch.tanh(h + y),
+    "gate": lambda h, y: torch.sigmoid(h) * y,
+    "by_one_number": lambda h, y: torch.exp(-h * h) + y[..., :1],
+    "comparison": lambda h, y: torch.where(h > y, h, y),
+}
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str
+)
+@pytest.mark.parametrize("columns", [33, 128, 257])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_behind_a_row(name: str, columns: int, dtype: torch.dtype) -> None:
+    activation = ACTIVATIONS[name]
+    first = nn.Linear(48, columns, dtype=dtype)
+    second = nn.Linear(columns, 5, dtype=dtype)
+    y = torch.randn(1, columns, dtype=dtype)
+
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        result: Tensor = second(activation(first(x), y))
+        return result
+
+    fast = hostjit.compile(model)
+    with torch.no_grad():
+        for x in (torch.randn(1, 48, dtype=dtype), torch.full((1, 48), torch.nan).to(dtype)):
+            expected = model(x, y)
+            assert_close(fast(x, y), expected, equal_nan=True)
+            with hostjit.runtime("evaluator"):
+                assert_close(fast(x, y), expected, equal_nan=True)
+    if dtype == torch.float32:
+        assert ".range." in fast.llvm_ir(optimized=False)
+
+
+KEPT_APART: dict[str, Callable[[Tensor], Any]] = {
+    "read_again": lambda h: (torch.tanh(h), h),
+    "read_elsewhere": lambda h: torch.tanh(h) * h.flip(-1),
+    "reduced": lambda h: torch.softmax(h, -1),
+    "other_place": lambda h: torch.tanh(h).roll(1, -1),
+    "no_tiles": lambda h: torch.tanh(h[..., :8]),
+    "integers": lambda h: (h * 100).to(torch.int32),
+    "wider": lambda h: torch.tanh(h.double()),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_APART)
+def test_what_goes_on_with_a_row_otherwise(name: str) -> None:
+    layer = nn.Linear(32, 64)
+
+    def model(x: Tensor) -> Any:
+        return KEPT_APART[name](layer(x)), layer(x + 1)
+
+    fast = hostjit.compile(model)
+    x = torch.randn(1, 32)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_close(fast(x), model(x))
+
+
+def test_rows_behind_one_another() -> None:
+    """Arenas are used again: a tile's activation may not meet what the product still reads."""
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.SiLU()) for _ in range(6)))
+    fast = hostjit.compile(layers)
+    x = torch.randn(1, 64)
+    with torch.no_grad():
+        assert_close(fast(x), layers(x))
+    fast(x).sum().backward()
+    found = [p.grad.clone() for p in layers.parameters() if p.grad is not None]
+    layers.zero_grad()
+    layers(x).sum().backward()
+    assert_close(found, [p.grad for p in layers.parameters()])
