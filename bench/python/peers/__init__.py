@@ -4,7 +4,7 @@
 from peers.aotinductor import AotInductor
 from peers.eager import Eager
 from peers.floor import Floor
-from peers.hostjit import HostJit, HostJitEvaluator, TorchCompileHostJit
+from peers.hostjit import HostJit, HostJitEvaluator, HostJitReusing, TorchCompileHostJit
 from peers.jax import Jax, JaxConstants
 from peers.onnxruntime import OnnxRuntime, OnnxRuntimeBinding
 from peers.openvino import OpenVino
@@ -32,6 +32,7 @@ PEERS: dict[str, Peer] = {
         Tinygrad(),
         HostJit(),
         HostJitEvaluator(),
+        HostJitReusing(),
         TorchCompileHostJit(),
         Floor(),
     )

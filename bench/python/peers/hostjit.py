@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hostjit, with each of its two runtimes, and as a backend of torch.compile."""
+"""hostjit: each of its two runtimes, with results kept, and as a backend of torch.compile."""
 
 import importlib
 from typing import Any, ClassVar
@@ -26,6 +26,12 @@ class HostJitEvaluator(HostJit):
     name = "hostjit_evaluator"
     description = "hostjit.compile(module, runtime='evaluator')(*tensors)"
     arguments: ClassVar[dict[str, Any]] = {"runtime": "evaluator"}
+
+
+class HostJitReusing(HostJit):
+    name = "hostjit_reusing"
+    description = "hostjit.compile(module, reuse_outputs=True)(*tensors)"
+    arguments: ClassVar[dict[str, Any]] = {"reuse_outputs": True}
 
 
 class TorchCompileHostJit(Peer):
