@@ -2,6 +2,7 @@
 """Matrix products of many shapes and layouts against eager; one function computes many of them."""
 
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -223,6 +224,38 @@ def test_sums_of_integers_with_products_of_nothing(runtime: str) -> None:
     assert_close(fast(bias, lhs, rhs), torch.addmm(bias, lhs, rhs))
     fast = hostjit.compile(torch.baddbmm, runtime=runtime)
     assert_close(fast(bias, lhs[None], rhs[None]), torch.baddbmm(bias, lhs[None], rhs[None]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("rows", [(3,), (2, 3), (1, 4, 3), ()], ids=str)
+def test_biases_of_other_shapes(rows: tuple[int, ...], dtype: torch.dtype) -> None:
+    weight = torch.randn(6, 5, dtype=dtype)
+    x = torch.randn(*rows, 5, dtype=dtype)
+    shapes: list[tuple[int, ...]] = [
+        (6,),
+        (1, 6),
+        (1, 1, 6),
+        (3, 6),
+        (3, 1),
+        (1,),
+        (1, 1),
+        (2, 1, 6),
+    ]
+    shapes += [(4, 3, 6), (1, 1, 1, 6)]
+    fast = hostjit.compile(functional.linear)
+    for shape in shapes:
+        for bias in (torch.randn(shape, dtype=dtype), torch.randn(*shape, 2, dtype=dtype)[..., 0]):
+            for operand in (x, torch.randn(*rows, 10, dtype=dtype)[..., ::2]):
+                try:
+                    expected = functional.linear(operand, weight, bias)
+                except RuntimeError:
+                    with pytest.raises(RuntimeError), warnings.catch_warnings():
+                        warnings.simplefilter("ignore")  # that it runs eagerly
+                        fast(operand, weight, bias)
+                    continue
+                found = fast(operand, weight, bias)
+                assert found.stride() == expected.stride()
+                assert_close(found, expected)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -136,13 +136,28 @@ def _multiply_add(a: Tensor, b: Tensor | float, c: Tensor) -> Tensor:
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """The product, then the sum, where eager rounds the product to a half type in between."""
-    if bias is None or x.dtype not in _HALVES or x.dim() == 2:
+    """The sum and the product where a layer's bias has other shapes than most.
+
+    And the product, then the sum, where eager rounds the product to a half type in between.
+    """
+    if bias is None or x.dtype is not bias.dtype:
         return NotImplemented
+    is_vector = bias.dim() == 1
+    if x.dim() == 2:
+        return NotImplemented if is_vector else aten.addmm(bias, x, weight.t())
     is_row = bias.dim() > 0 and known(bias.numel() == bias.shape[-1])
     if x.is_contiguous() and bias.is_contiguous() and is_row:
+        if is_vector or bias.dim() > 2:  # eager raises for the latter
+            return NotImplemented
+        return torch.nn.functional.linear(x, weight, bias.reshape(-1))
+    if is_vector and x.dtype not in _HALVES:
         return NotImplemented
-    return torch.nn.functional.linear(x, weight) + bias
+    product = torch.nn.functional.linear(x, weight)
+    fits = bias.dim() <= product.dim() and all(
+        known(b == 1) or known(b == p)
+        for b, p in zip(reversed(bias.shape), reversed(product.shape), strict=False)
+    )
+    return product + bias if fits else NotImplemented
 
 
 def _power(x: Tensor, exponent: Any) -> Any:
