@@ -255,14 +255,14 @@ void bind_call_path(py::module_& module) {
       "elements\n"
       "that tells a size. gradients, one per forward input: an output of the backward program or\n"
       "None. again(inputs, tangents): the gradients, with a graph.")
-      .def(py::init([](std::shared_ptr<CompiledProgram> forward,
+      .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                        std::vector<bool> differentiable, const py::sequence& saved,
                        const py::sequence& inputs, const py::sequence& gradients,
                        const py::object& again, const std::optional<std::string>& runtime) {
-             return std::make_shared<BackwardPlan>(
-                 std::move(forward), std::move(backward), num_results, std::move(differentiable),
-                 saved, inputs, gradients, again, runtime_from_python(runtime));
+             return std::make_shared<BackwardPlan>(forward, std::move(backward), num_results,
+                                                   std::move(differentiable), saved, inputs,
+                                                   gradients, again, runtime_from_python(runtime));
            }),
            py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
            py::arg("differentiable"), py::arg("saved"), py::arg("inputs"), py::arg("gradients"),

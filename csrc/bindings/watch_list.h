@@ -96,7 +96,7 @@ class WatchList {
   };
 
   // CPython 3.12 and 3.13 keep other things in the lowest bits of a version.
-  static constexpr int kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0 : 12;
+  static constexpr unsigned kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0U : 12U;
 
   static const Word kNever;
   void watch_pointer(PyObject* const* address, PyObject* expected);
