@@ -10,7 +10,7 @@ namespace {
 
 // Where CPython keeps the version of a dict, which every change makes another. Null: nowhere.
 const uint64_t* version_of(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030E0000
+#if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
   return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;

@@ -17,7 +17,8 @@ namespace hostjit {
 // program is wrong, only that its owner has to look again.
 //
 // Dicts and types are compared by the version that CPython gives them at each change. Where it
-// keeps no version of dicts (3.14 and later), a watched dict never holds.
+// keeps no version of dicts (3.14 and later), or one that may be less than an earlier one (without
+// the GIL), a watched dict never holds.
 class WatchList {
  public:
   // Nothing changes in the dict. When `owner` is not null, owner.__dict__ is still this dict.
@@ -95,8 +96,9 @@ class WatchList {
     TensorGuard guard;
   };
 
-  // CPython 3.12 and 3.13 keep other things in the lowest bits of a version.
-  static constexpr unsigned kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0U : 12U;
+  // CPython 3.12 and 3.13 keep a dict's watchers in the lowest bits of its version, which come and
+  // go (DICT_MAX_WATCHERS). What 3.13 counts in the four bits above them only grows, too.
+  static constexpr unsigned kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0U : 8U;
 
   static const Word kNever;
   void watch_pointer(PyObject* const* address, PyObject* expected);
