@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from hostjit import _C
 from hostjit.capture.control_flow import CONTROL_OPERATORS
 from hostjit.capture.dynamic_dims import is_number, is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
@@ -27,6 +28,8 @@ __all__ = [
     "source_location",
     "storage_of",
 ]
+
+_DTYPES = frozenset(_C.torch_dtypes().values())
 
 
 def storage_of(value: Any) -> int | None:
@@ -85,11 +88,15 @@ def rename_placeholders(traced: torch.fx.GraphModule, module: torch.fx.GraphModu
 
 
 def check_targets(traced: torch.fx.GraphModule) -> None:
-    """Refuse nodes that are no ATen operators, or whose values depend on elements of tensors."""
+    """Refuse nodes that are no ATen operators, and values of which Host IR has no types.
+
+    These are tensors of quantised dtypes, and numbers and sizes that depend on elements of tensors.
+    """
     for node in traced.graph.nodes:
         if node.op in ("placeholder", "output"):
             continue
         _refuse_found_sizes(node, "val")
+        _refuse_dtype(node)
         target = node.target
         if is_number(node.meta.get("val")):
             continue
@@ -120,6 +127,19 @@ def _refuse_found_sizes(node: torch.fx.Node, key: str) -> None:
             where=source_location(node),
             hint="keep it in a tensor, or run this function eagerly",
         )
+
+
+def _refuse_dtype(node: torch.fx.Node) -> None:
+    # PyTorch's fake quantised tensors may say that they are float32: the arguments say it.
+    found = (*node.args, *node.kwargs.values(), getattr(node.meta.get("val"), "dtype", None))
+    for dtype in found:
+        if isinstance(dtype, torch.dtype) and dtype not in _DTYPES:
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"{node.target} is about {dtype}, which Host IR has no type for",
+                where=source_location(node),
+                hint="run this function eagerly",
+            )
 
 
 def _depends_on_elements(value: Any) -> bool:

@@ -73,6 +73,17 @@ def test_an_unsupported_bound_tensor_is_named() -> None:
     assert "sparse" in error.what
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+def test_quantised_tensors_on_the_way_are_named() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
+
+    error = refused(function, torch.randn(3))
+    assert error.failure is CaptureFailure.UNSUPPORTED_PROGRAM
+    assert error.where == f"{__file__}:{function.__code__.co_firstlineno + 1}"
+    assert "torch.qint8" in error.what
+
+
 def test_data_dependent_control_flow() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:
