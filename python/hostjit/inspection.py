@@ -66,7 +66,9 @@ class Inspection:
         The program is compiled once more with a look at the clock after every node, which is then
         subtracted: nodes do not overlap as they do otherwise, and two kernels that are inlined
         side by side keep nothing in registers. Always the JIT's code, whatever the runtime. Calls
-        that other threads make of the same program meanwhile mix their times with these.
+        that other threads make of the same program meanwhile mix their times with these. Of a call
+        that runs in parts the nodes are those of the first part, and `call_nanoseconds` is the
+        whole call.
 
         Args:
             function: given by `_C.CompiledFunction.profile`.
