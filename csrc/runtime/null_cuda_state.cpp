@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/null_cuda_state.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace hostjit::cuda {
+namespace {
+
+constexpr size_t kAlignment = 512;  // of PyTorch's allocator
+// Freed memory that is kept, so that its addresses are not given again.
+constexpr size_t kKeptBytes = size_t{64} << 20;
+constexpr uint32_t kMostThreads = 1024;
+
+struct ThreadState {
+  CUcontext context = nullptr;
+  std::map<int32_t, CUstream> streams;
+};
+
+ThreadState& this_thread() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+std::string text_of(const uint32_t (&sizes)[3]) {
+  return concat("(", sizes[0], ", ", sizes[1], ", ", sizes[2], ")");
+}
+
+// Bytes of a parameter of PTX, such as ".param .align 8 .b8 name[24]".
+size_t bytes_of_parameter(std::string_view text) {
+  const size_t bracket = text.find('[');
+  if (bracket != std::string_view::npos)
+    return std::strtoull(text.data() + bracket + 1, nullptr, 10);
+  for (const char* kind : {".u", ".s", ".b", ".f"}) {
+    for (const size_t bytes : {8, 4, 2, 1}) {
+      if (text.find(concat(kind, 8 * bytes, " ")) != std::string_view::npos) return bytes;
+    }
+  }
+  return 8;
+}
+
+// The kernels of PTX.
+std::map<std::string, CUfunc_st> read_entries(std::string_view text) {
+  std::map<std::string, CUfunc_st> functions;
+  constexpr std::string_view kEntry = ".entry ";
+  for (size_t at = text.find(kEntry); at != std::string_view::npos; at = text.find(kEntry, at)) {
+    at += kEntry.size();
+    const size_t open = text.find('(', at);
+    const size_t close = text.find(')', at);
+    if (open == std::string_view::npos || close == std::string_view::npos) break;
+    CUfunc_st function;
+    const std::string_view name = text.substr(at, open - at);
+    function.name = name.substr(0, name.find_first_of(" \n\t"));
+    std::string_view list = text.substr(open + 1, close - open - 1);
+    for (size_t next = list.find(".param"); next != std::string_view::npos;) {
+      list.remove_prefix(next + 6);
+      next = list.find(".param");
+      function.parameter_bytes.push_back(bytes_of_parameter(list.substr(0, next)));
+    }
+    functions.emplace(function.name, std::move(function));
+  }
+  return functions;
+}
+
+}  // namespace
+
+void VectorClock::join(const VectorClock& other) {
+  for (const auto& [stream, tick] : other.ticks_) {
+    int64_t& mine = ticks_[stream];
+    mine = std::max(mine, tick);
+  }
+}
+
+int64_t VectorClock::at(int32_t stream) const {
+  const auto found = ticks_.find(stream);
+  return found == ticks_.end() ? 0 : found->second;
+}
+
+NullCuda::State::State(int32_t num_devices) {
+  for (int32_t device = 0; device < num_devices; ++device) {
+    contexts_.push_back({device});
+    default_streams_.push_back({-device, device, /*is_blocking=*/true, {}});
+  }
+}
+
+void NullCuda::State::fault(std::string text) {
+  note(concat("fault: ", text));
+  faults.push_back(std::move(text));
+}
+
+CUresult NullCuda::State::enter(const char* function) {
+  if (sticky_ != CUDA_SUCCESS) return sticky_;
+  const auto found = failures_.find(function);
+  if (found == failures_.end() || found->second.after-- > 0) return CUDA_SUCCESS;
+  const Failure failure = found->second;
+  failures_.erase(found);
+  if (failure.sticky) sticky_ = failure.result;
+  return failure.result;
+}
+
+void NullCuda::State::fail(const std::string& function, CUresult result, int64_t after,
+                           bool sticky) {
+  sticky_ = CUDA_SUCCESS;
+  failures_[function] = {result, after, sticky};
+}
+
+bool NullCuda::State::is_context(CUcontext context) const {
+  return std::ranges::any_of(contexts_, [&](const CUctx_st& known) { return &known == context; });
+}
+
+CUcontext NullCuda::State::current_context() const { return this_thread().context; }
+
+void NullCuda::State::set_current_context(CUcontext context) { this_thread().context = context; }
+
+// Modules and their functions.
+
+CUresult NullCuda::State::load(CUmodule* module, const char* image) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (image == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  auto made = std::make_unique<CUmod_st>();
+  made->device = current_context()->device;
+  made->functions = read_entries(image);
+  if (made->functions.empty()) return CUDA_ERROR_INVALID_IMAGE;
+  for (auto& [name, function] : made->functions) function.module = made.get();
+  *module = made.get();
+  modules_[*module] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::unload(CUmodule module) {
+  return modules_.erase(module) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NullCuda::State::find_function(CUfunction* function, CUmodule module,
+                                        const std::string& name) {
+  if (!modules_.contains(module)) return CUDA_ERROR_INVALID_HANDLE;
+  const auto found = module->functions.find(name);
+  if (found == module->functions.end()) return CUDA_ERROR_NOT_FOUND;
+  *function = &found->second;
+  return CUDA_SUCCESS;
+}
+
+bool NullCuda::State::is_function(CUfunction function) const {
+  return std::ranges::any_of(modules_, [&](const auto& module) {
+    return std::ranges::any_of(module.second->functions,
+                               [&](const auto& known) { return &known.second == function; });
+  });
+}
+
+CUresult NullCuda::State::parameter(CUfunction function, size_t index, size_t* offset,
+                                    size_t* size) {
+  if (!is_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  if (index >= function->parameter_bytes.size()) return CUDA_ERROR_INVALID_VALUE;
+  *offset = 0;
+  for (size_t i = 0; i <= index; ++i) {
+    const size_t bytes = function->parameter_bytes[i];
+    const size_t alignment = std::min<size_t>(8, bytes);
+    *offset = (*offset + alignment - 1) / alignment * alignment;
+    if (i < index) *offset += bytes;
+  }
+  *size = function->parameter_bytes[index];
+  return CUDA_SUCCESS;
+}
+
+// Streams and events.
+
+CUstream_st* NullCuda::State::stream_of(CUstream handle) {
+  if (handle == nullptr) {
+    const CUcontext context = current_context();
+    return context ? &default_streams_[static_cast<size_t>(context->device)] : nullptr;
+  }
+  return streams_.contains(handle) ? handle : nullptr;
+}
+
+void NullCuda::State::begin(CUstream_st& stream) {
+  stream.clock.join(host_);
+  CUstream_st& standard = default_streams_[static_cast<size_t>(stream.device)];
+  if (&stream == &standard) {
+    for (const auto& [handle, other] : streams_) {
+      if (other->is_blocking && other->device == stream.device) stream.clock.join(other->clock);
+    }
+  } else if (stream.is_blocking) {
+    stream.clock.join(standard.clock);
+  }
+  stream.clock.advance(stream.id);
+}
+
+CUresult NullCuda::State::create_stream(CUstream* stream, bool is_blocking) {
+  if (current_context() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  auto made = std::make_unique<CUstream_st>();
+  made->id = next_stream_++;
+  made->device = current_context()->device;
+  made->is_blocking = is_blocking;
+  *stream = made.get();
+  streams_[*stream] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::destroy_stream(CUstream stream) {
+  return streams_.erase(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NullCuda::State::synchronize(CUstream stream) {
+  const CUstream_st* found = stream_of(stream);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  host_.join(found->clock);
+  note(concat("synchronize stream ", found->id));
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::create_event(CUevent* event) {
+  auto made = std::make_unique<CUevent_st>();
+  made->id = next_event_++;
+  *event = made.get();
+  events_[*event] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::destroy_event(CUevent event) {
+  return events_.erase(event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NullCuda::State::record(CUevent event, CUstream stream) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr || !events_.contains(event)) return CUDA_ERROR_INVALID_HANDLE;
+  begin(*found);
+  event->recorded = found->clock;
+  note(concat("record event ", event->id, " on stream ", found->id));
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::wait(CUstream stream, CUevent event) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr || !events_.contains(event)) return CUDA_ERROR_INVALID_HANDLE;
+  note(concat("stream ", found->id, " waits for event ", event->id));
+  begin(*found);
+  if (event->recorded) {
+    found->clock.join(*event->recorded);
+  } else {
+    fault(
+        concat("stream ", found->id, " waits for event ", event->id, ", which was never recorded"));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::synchronize(CUevent event) {
+  if (!events_.contains(event)) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->recorded) host_.join(*event->recorded);
+  note(concat("synchronize event ", event->id));
+  return CUDA_SUCCESS;
+}
+
+// Memory.
+
+std::map<CUdeviceptr, NullCuda::State::Allocation>::iterator NullCuda::State::find_allocation(
+    CUdeviceptr address) {
+  auto found = allocations_.upper_bound(address);
+  if (found == allocations_.begin()) return allocations_.end();
+  --found;
+  return address < found->first + found->second.bytes ? found : allocations_.end();
+}
+
+std::string NullCuda::State::name_of(CUdeviceptr address) {
+  const auto found = find_allocation(address);
+  if (found == allocations_.end()) return "";
+  const CUdeviceptr offset = address - found->first;
+  return concat("a", found->second.number, offset ? concat("+", offset) : "");
+}
+
+CUdeviceptr NullCuda::State::allocate(size_t bytes, int32_t device, CUstream stream) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, rounded);
+  if (memory == nullptr) return 0;
+  const auto address = reinterpret_cast<CUdeviceptr>(memory);
+  Allocation made;
+  made.number = next_allocation_++;
+  made.bytes = rounded;
+  made.device = device;
+  made.stream = stream;
+  note(concat("allocate a", made.number, ": ", bytes, " bytes"));
+  allocations_[address] = std::move(made);
+  bytes_allocated += static_cast<int64_t>(rounded);
+  return address;
+}
+
+void NullCuda::State::free(CUdeviceptr memory) {
+  const auto found = allocations_.find(memory);
+  if (found == allocations_.end() || !found->second.is_live) {
+    return fault(concat("free of ", memory, ", which is no allocation"));
+  }
+  Allocation& allocation = found->second;
+  // The allocator gives it to the next allocation of its stream, without waiting for others.
+  CUstream_st* stream = allocation.stream && streams_.contains(allocation.stream)
+                            ? allocation.stream
+                            : &default_streams_[static_cast<size_t>(allocation.device)];
+  VectorClock clock = stream->clock;
+  clock.join(host_);
+  for (const auto& [address, accesses] : allocation.accesses) {
+    std::vector<Moment> moments = accesses.second;
+    if (accesses.first) moments.push_back(*accesses.first);
+    for (const Moment& moment : moments) {
+      if (moment.is_before(clock)) continue;
+      fault(concat("a", allocation.number, " of stream ", stream->id, " is freed while stream ",
+                   moment.stream, " may use it"));
+      break;
+    }
+  }
+  note(concat("free a", allocation.number));
+  allocation.is_live = false;
+  bytes_allocated -= static_cast<int64_t>(allocation.bytes);
+  std::memset(reinterpret_cast<void*>(memory), 0xFD, allocation.bytes);
+  freed_.push_back(memory);
+  freed_bytes_ += allocation.bytes;
+  while (freed_bytes_ > kKeptBytes) {
+    const auto oldest = allocations_.find(freed_.front());
+    freed_.pop_front();
+    freed_bytes_ -= oldest->second.bytes;
+    std::free(reinterpret_cast<void*>(oldest->first));
+    allocations_.erase(oldest);
+  }
+}
+
+void NullCuda::State::access(CUdeviceptr address, bool is_write, int32_t stream,
+                             const VectorClock& clock, const std::string& who) {
+  const auto found = find_allocation(address);
+  if (found == allocations_.end()) return;
+  Allocation& allocation = found->second;
+  if (!allocation.is_live) return fault(concat(who, " uses ", name_of(address), " after its free"));
+  auto& [written, read] = allocation.accesses[address];
+  const auto require = [&](const Moment& moment, const char* did) {
+    if (moment.is_before(clock)) return;
+    fault(concat(who, is_write ? " writes " : " reads ", name_of(address), ", which stream ",
+                 moment.stream, " ", did, ", without waiting for it"));
+  };
+  if (written) require(*written, "wrote");
+  const Moment now{stream, clock.at(stream)};
+  if (!is_write) return read.push_back(now);
+  for (const Moment& moment : read) require(moment, "read");
+  written = now;
+  read.clear();
+}
+
+CUresult NullCuda::State::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  begin(*found);
+  const auto name = [&](CUdeviceptr address) {
+    const std::string known = name_of(address);
+    return known.empty() ? "the host" : known;
+  };
+  note(concat("copy ", bytes, " bytes from ", name(from), " to ", name(to), " on stream ",
+              found->id));
+  access(from, /*is_write=*/false, found->id, found->clock, "a copy");
+  access(to, /*is_write=*/true, found->id, found->clock, "a copy");
+  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::fill(CUdeviceptr to, uint8_t value, size_t bytes, CUstream stream) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  begin(*found);
+  note(concat("fill ", bytes, " bytes of ", name_of(to), " on stream ", found->id));
+  access(to, /*is_write=*/true, found->id, found->clock, "a fill");
+  std::memset(reinterpret_cast<void*>(to), value, bytes);
+  return CUDA_SUCCESS;
+}
+
+// Launches.
+
+bool NullCuda::State::is_possible(const LaunchShape& shape) {
+  const auto all_positive = [](const uint32_t (&sizes)[3]) {
+    return std::ranges::all_of(sizes, [](uint32_t size) { return size > 0; });
+  };
+  if (!all_positive(shape.grid) || !all_positive(shape.block)) return false;
+  const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+  return threads <= kMostThreads && shape.block[2] <= 64 && shape.grid[0] <= 0x7fffffff &&
+         shape.grid[1] <= 0xffff && shape.grid[2] <= 0xffff;
+}
+
+KeptLaunch NullCuda::State::keep(CUfunction function, const LaunchShape& shape,
+                                 void* const* parameters) const {
+  KeptLaunch kept{function, shape, {}};
+  for (size_t i = 0; i < function->parameter_bytes.size(); ++i) {
+    const auto* bytes = static_cast<const std::byte*>(parameters[i]);
+    kept.parameters.emplace_back(bytes, bytes + function->parameter_bytes[i]);
+  }
+  return kept;
+}
+
+void NullCuda::State::run(const KeptLaunch& launch, CUstream_st& stream, int32_t clock_id,
+                          const VectorClock& clock, bool from_graph) {
+  const CUfunc_st& function = *launch.function;
+  const std::string who = concat("'", function.name, "' on stream ", stream.id);
+  const auto only_reads = reads.find(function.name);
+  NullLaunch seen{function.name, launch.shape, stream.device, stream.id, from_graph, {}};
+  std::vector<void*> parameters;
+  std::vector<std::vector<std::byte>> copies = launch.parameters;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, copies[i].data(), std::min<size_t>(8, copies[i].size()));
+    std::string text = copies[i].size() == 8 ? name_of(bits) : "";
+    if (!text.empty()) {
+      const bool reads_it = only_reads != reads.end() && only_reads->second.contains(i);
+      access(bits, /*is_write=*/!reads_it, clock_id, clock, who);
+    } else {
+      std::ostringstream number;
+      number << "0x" << std::hex << bits;
+      text = number.str();
+    }
+    seen.parameters.push_back(std::move(text));
+    parameters.push_back(copies[i].data());
+  }
+  std::string list;
+  for (const std::string& text : seen.parameters) list += concat(list.empty() ? "" : ", ", text);
+  const LaunchShape& shape = launch.shape;
+  std::string details;
+  if (shape.shared_memory) details += concat(", ", shape.shared_memory, " bytes shared");
+  if (shape.cluster[0] * shape.cluster[1] * shape.cluster[2] != 1) {
+    details += concat(", cluster ", text_of(shape.cluster));
+  }
+  if (shape.cooperative) details += ", cooperative";
+  if (shape.programmatic) details += ", programmatic";
+  note(concat("launch ", function.name, "<<<", text_of(shape.grid), ", ", text_of(shape.block),
+              details, ">>>(", list, ") on stream ", stream.id, from_graph ? " by a graph" : ""));
+  launches.push_back(std::move(seen));
+  const auto emulation = emulations.find(function.name);
+  if (emulation != emulations.end()) emulation->second(launch.shape, parameters.data());
+}
+
+CUresult NullCuda::State::launch(CUfunction function, const LaunchShape& shape, CUstream stream,
+                                 void* const* parameters) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr || !is_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  const CUcontext context = current_context();
+  if (context == nullptr || function->module->device != context->device) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  if (found->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
+  if (!is_possible(shape)) return CUDA_ERROR_INVALID_VALUE;
+  begin(*found);
+  run(keep(function, shape, parameters), *found, found->id, found->clock, /*from_graph=*/false);
+  return CUDA_SUCCESS;
+}
+
+// Graphs.
+
+CUresult NullCuda::State::create_graph(CUgraph* graph) {
+  auto made = std::make_unique<CUgraph_st>();
+  *graph = made.get();
+  graphs_[*graph] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::destroy_graph(CUgraph graph) {
+  return graphs_.erase(graph) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NullCuda::State::add_node(CUgraphNode* node, CUgraph graph,
+                                   std::span<const CUgraphNode> dependencies, CUfunction function,
+                                   const LaunchShape& shape, void* const* parameters) {
+  if (!graphs_.contains(graph) || !is_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  for (const CUgraphNode dependency : dependencies) {
+    const bool is_known = std::ranges::any_of(
+        graph->nodes, [&](const CUgraphNode_st& known) { return &known == dependency; });
+    if (!is_known) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!is_possible(shape)) return CUDA_ERROR_INVALID_VALUE;
+  graph->nodes.push_back(
+      {keep(function, shape, parameters), {dependencies.begin(), dependencies.end()}});
+  *node = &graph->nodes.back();
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::instantiate(CUgraphExec* exec, CUgraph graph) {
+  if (!graphs_.contains(graph)) return CUDA_ERROR_INVALID_HANDLE;
+  auto made = std::make_unique<CUgraphExec_st>();
+  for (CUgraphNode_st& node : graph->nodes) {
+    made->launches.emplace_back(&node, node.launch);
+    made->dependencies[&node] = node.dependencies;
+  }
+  note(concat("instantiate a graph of ", graph->nodes.size(), " nodes"));
+  *exec = made.get();
+  execs_[*exec] = std::move(made);
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::destroy_exec(CUgraphExec exec) {
+  return execs_.erase(exec) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult NullCuda::State::set_node(CUgraphExec exec, CUgraphNode node, CUfunction function,
+                                   const LaunchShape& shape, void* const* parameters) {
+  if (!execs_.contains(exec) || !is_function(function)) return CUDA_ERROR_INVALID_HANDLE;
+  for (size_t i = 0; i < exec->launches.size(); ++i) {
+    auto& [known, launch] = exec->launches[i];
+    if (known != node) continue;
+    if (!is_possible(shape)) return CUDA_ERROR_INVALID_VALUE;
+    if (function->module->device != launch.function->module->device) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    launch = keep(function, shape, parameters);
+    note(concat("set node ", i, " to ", function->name));
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult NullCuda::State::launch_graph(CUgraphExec exec, CUstream stream) {
+  CUstream_st* found = stream_of(stream);
+  if (found == nullptr || !execs_.contains(exec)) return CUDA_ERROR_INVALID_HANDLE;
+  note(concat("launch a graph of ", exec->launches.size(), " nodes on stream ", found->id));
+  begin(*found);
+  // Each node has a clock of its own: what it did not wait for may run beside it.
+  std::map<CUgraphNode, VectorClock> clocks;
+  VectorClock all = found->clock;
+  for (const auto& [node, launch] : exec->launches) {
+    VectorClock& clock = clocks[node];
+    clock = found->clock;
+    for (const CUgraphNode dependency : exec->dependencies.at(node)) clock.join(clocks[dependency]);
+    const int32_t id = next_node_++;
+    clock.advance(id);
+    run(launch, *found, id, clock, /*from_graph=*/true);
+    all.join(clock);
+  }
+  found->clock = std::move(all);
+  return CUDA_SUCCESS;
+}
+
+// PyTorch's side.
+
+CUstream NullCuda::State::current_stream(int32_t device) {
+  const auto& streams = this_thread().streams;
+  const auto found = streams.find(device);
+  return found == streams.end() ? nullptr : found->second;
+}
+
+void NullCuda::State::set_current_stream(int32_t device, CUstream stream) {
+  this_thread().streams[device] = stream;
+}
+
+}  // namespace hostjit::cuda
