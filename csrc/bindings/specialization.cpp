@@ -35,14 +35,6 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
-std::vector<Py_ssize_t> first_occurrences(const std::vector<PyObject*>& leaves) {
-  std::vector<Py_ssize_t> same_as(leaves.size());
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    same_as[i] = std::find(leaves.begin(), leaves.begin() + i, leaves[i]) - leaves.begin();
-  }
-  return same_as;
-}
-
 bool needs_gradient(PyObject* tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
 
 bool any_needs_gradient(const std::vector<PyObject*>& leaves) {
@@ -73,7 +65,7 @@ Specialization::Specialization(const Options& options)
       always_revalidate_(options.always_revalidate),
       mutated_(options.mutated),
       is_mutated_(bindings_.size()),
-      same_as_(first_occurrences(arguments_.example_leaves())),
+      identities_(arguments_.example_leaves(), options.outside),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
@@ -142,14 +134,8 @@ bool Specialization::is_reached_twice(const Leaves& leaves) const {
   return false;
 }
 
-bool Specialization::aliasing_holds(const Leaves& leaves) const {
-  for (size_t i = 0; i < same_as_.size(); ++i) {
-    if (same_as_[i] != static_cast<Py_ssize_t>(i) && leaves[i] != leaves[same_as_[i]]) return false;
-  }
-  return mutated_.empty() || !is_reached_twice(leaves);
-}
-
-bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                                const Leaves& leaves) {
   if (!revalidate_) return false;
   const PyRef args = PyRef::steal(PyTuple_New(nargs));
   const PyRef kwargs = PyRef::steal(PyDict_New());
@@ -166,6 +152,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
+    identities_.renew(leaves, py::object(renewed[3]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
     numbers_ = std::move(numbers);
@@ -183,12 +170,14 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
-    if (!revalidate(values, nargs, kwnames)) return false;
+    if (!revalidate(values, nargs, kwnames, leaves)) return false;
   }
   for (InputBinding& binding : bindings_) {
     if (!binding.holds()) return false;
   }
-  return aliasing_holds(leaves) && find_row(leaves);
+  if (!identities_.hold(leaves)) return false;
+  if (!mutated_.empty() && is_reached_twice(leaves)) return false;
+  return find_row(leaves);
 }
 
 bool Specialization::find_row_of_call(Leaves& leaves) {

@@ -17,6 +17,7 @@
 #include "bindings/open_numbers.h"
 #include "bindings/output_spec.h"
 #include "bindings/reused_outputs.h"
+#include "bindings/tensor_identities.h"
 #include "bindings/watch_list.h"
 
 namespace hostjit {
@@ -34,8 +35,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
-    // callable(args, kwargs) -> (watches, bindings, numbers) or None: looks again after a watch
-    // failed.
+    // callable(args, kwargs) -> (watches, bindings, numbers, outside) or None: looks again after a
+    // watch failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;    // program inputs that the program writes
@@ -43,6 +44,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     RuntimeChoice runtime = RuntimeChoice::kKnob;
     bool reuse_outputs = false;   // return the same tensors at every call
     PyObject* numbers = nullptr;  // see OpenNumbers
+    PyObject* outside = nullptr;  // see TensorIdentities
     // callable(values) -> bool or None: whether the program may answer calls with these values of
     // its input symbols, and then of the open numbers at `guarded`. Asked once for each.
     PyObject* row_guard = nullptr;
@@ -77,8 +79,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   const std::shared_ptr<BackwardPlan>& backward() const { return backward_; }
 
  private:
-  // Same-object and shared-storage relations of the tensors that the capture relied on.
-  bool aliasing_holds(const Leaves& leaves) const;
   const at::Tensor& input(size_t i, const Leaves& leaves) const {
     return bindings_[i].tensor(leaves);
   }
@@ -96,7 +96,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
-  bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames);
+  bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                  const Leaves& leaves);
   // Leaves the sizes of inputs with symbols to the rows.
   void free_sizes();
   // Sets the row; false when none answers the call.
@@ -125,8 +126,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool always_revalidate_;
   std::vector<int64_t> mutated_;
   std::vector<bool> is_mutated_;  // per input
-  // same_as_[i] < i: leaf i of the example was that leaf; i itself: no earlier leaf.
-  std::vector<Py_ssize_t> same_as_;
+  TensorIdentities identities_;
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call

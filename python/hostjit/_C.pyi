@@ -148,6 +148,7 @@ class Specialization:
         guarded: Sequence[int] = (),
         backward: BackwardPlan | None = None,
         any_arguments: bool = False,
+        outside: Sequence[torch.Tensor] | None = None,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

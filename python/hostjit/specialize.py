@@ -93,10 +93,15 @@ def make_specialization(
     numbers = captured.numbers
     symbolic = row_guard(captured.graph, captured.environment, program, numbers=numbers)
 
+    def outside() -> list[torch.Tensor] | None:
+        # Dynamo's own check, which runs at every call then, has it.
+        return None if checked is not None else list(captured.guards.bound_tensors)
+
     def revalidate(*call: Any) -> tuple[Any, ...] | None:
         if not captured.revalidate(*call):
             return None
-        return watch(), describe_inputs(captured.inputs), symbolic.get("numbers", [])
+        inputs = describe_inputs(captured.inputs)
+        return watch(), inputs, symbolic.get("numbers", []), outside()
 
     return _C.Specialization(
         args=args,
@@ -112,6 +117,7 @@ def make_specialization(
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,
         backward=backward,
+        outside=outside(),
         **symbolic,
     )
 

@@ -18,8 +18,10 @@ import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
 from torch._dynamo.eval_frame import skip_code
+from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
+from torch._dynamo.variables import builder
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
 from hostjit.capture.attention import eager_attention_path
@@ -194,6 +196,7 @@ def run_dynamo(
         stack.enter_context(eager_attention_path())
         stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
+        stack.enter_context(_guarded_duplicates())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         if not _tracing_sets_modes_aside():
@@ -260,6 +263,24 @@ def _tracing_sets_modes_aside() -> bool:
 
     with torch.overrides.BaseTorchFunctionMode():
         return stack_is_empty()
+
+
+@contextlib.contextmanager
+def _guarded_duplicates() -> Iterator[None]:
+    """Have a guard on each tensor that is met twice, be one local and the other global too.
+
+    Dynamo leaves the guard out then ("we miss a guard here" in make_dupe_guard).
+    """
+    original = builder.make_dupe_guard
+
+    def make(source: Any, earlier: Any) -> Any:
+        made = original(source, earlier)
+        if made is None and earlier and earlier != source:
+            made = functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=earlier)
+        return made
+
+    with mock.patch.object(builder, "make_dupe_guard", make):
+        yield
 
 
 def _of_tensors(

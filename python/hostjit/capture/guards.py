@@ -62,7 +62,8 @@ class Guards:
         check_every_call: some assumption has no entry (`unwatchable` says which, or an argument
             must lack an attribute), so that `holds_now` or `CapturedProgram.revalidate` has to run
             at every call.
-        bound_tensors: tensors outside of the arguments that Dynamo met.
+        bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
+            had among its arguments too.
     """
 
     def __init__(self, traced: DynamoCapture, args: Sequence[Any], kwargs: Mapping[str, Any]):
@@ -70,6 +71,7 @@ class Guards:
         self._behaviour: Behaviour | None = None
         self._input_ids: set[int] = {id(tensor) for tensor in traced.inputs}
         self._derive(args, kwargs)
+        self._identities = self._find_identities(args, kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
@@ -92,6 +94,8 @@ class Guards:
         Valid only after `check` has passed for the same arguments.
         """
         walker = self._derive(args, kwargs)
+        if self._find_identities(args, kwargs) != self._identities:
+            return None
         found: list[Any] = []
         for position, tensor in enumerate(self._traced.inputs):
             source = self._traced.input_source(position)
@@ -107,7 +111,7 @@ class Guards:
 
     def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
         self._watches = WatchList()
-        self.bound_tensors: list[torch.Tensor] = []
+        self._outside: dict[str, torch.Tensor] = {}
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
         self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
@@ -129,11 +133,25 @@ class Guards:
         self.watches: tuple[Watch, ...] = self._watches.entries()
         self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
         self.check_every_call = bool(self.unwatchable or self._absent)
+        self.bound_tensors = tuple(self._outside.values())
         if self._behaviour is None:
             self._behaviour = Behaviour(
                 walker.classes.values(), walker.modules.values(), self._traced.traced_code
             )
         return walker
+
+    def _find_identities(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, int | str]:
+        """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
+
+        Dynamo's guards do not compare what is local with what is global.
+        """
+        found: dict[int, int | str] = {}
+        for number, leaf in enumerate(tensor_leaves(args, kwargs)):
+            found.setdefault(id(leaf), number)
+        paths = sorted(self._outside.items())
+        return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
@@ -193,7 +211,7 @@ class Guards:
 
     def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
         if isinstance(value, torch.Tensor):
-            self.bound_tensors.append(value)
+            self._outside[path] = value
             if id(value) not in self._input_ids:
                 self._watches.tensor(value, path)
         elif type(value) is _C.CompiledFunction:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ __all__ = [
     "ObjectOutput",
     "Output",
     "TupleOutput",
+    "bound_outputs",
     "map_outputs",
     "rebuild_output",
     "same_constant",
@@ -167,6 +168,14 @@ def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Outpu
         items = tuple(map_outputs(item, replace) for item in spec.items)
         return dataclasses.replace(spec, items=items)
     return spec
+
+
+def bound_outputs(spec: Output) -> Iterator[torch.Tensor]:
+    """The tensors that a result is made of as they are."""
+    if isinstance(spec, BoundOutput):
+        yield spec.tensor
+    for item in getattr(spec, "items", ()):
+        yield from bound_outputs(item)
 
 
 def same_output_spec(a: Output, b: Output) -> bool:

@@ -16,7 +16,7 @@ from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.open_numbers import OpenNumber, number_leaves
 from hostjit.capture.output_inference import CannotRebuildError, infer_output_spec
-from hostjit.capture.outputs import Output, rebuild_output, same_output_spec
+from hostjit.capture.outputs import Output, bound_outputs, rebuild_output, same_output_spec
 from hostjit.capture.tensors import TensorFacts
 
 if TYPE_CHECKING:
@@ -205,6 +205,11 @@ class CapturedProgram:
             except CannotRebuildError:
                 return False
             if not same_output_spec(spec, self._dynamo_output_spec):
+                return False
+        if self.output_spec is not None:
+            bound = {id(binding.tensor) for binding in inputs if isinstance(binding, BoundTensor)}
+            before = {id(b.tensor) for b in self.inputs if isinstance(b, BoundTensor)}
+            if any(id(tensor) in before - bound for tensor in bound_outputs(self.output_spec)):
                 return False
         self.inputs = tuple(inputs)
         return True

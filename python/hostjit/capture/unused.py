@@ -23,7 +23,7 @@ class NeededGraph:
         inputs: one binding per placeholder that is left.
         positions: where each of them was before.
         mutated: positions in `inputs` that the graph writes.
-        output_spec: over the outputs that are left; an input that is returned is none of them.
+        output_spec: over the outputs that are left; an argument that is returned is none of them.
     """
 
     inputs: tuple[InputBinding, ...]
@@ -60,7 +60,9 @@ def drop_unused(
             if isinstance(binding, ArgumentLeaf):
                 return ArgumentOutput(binding.index)
             assert isinstance(binding, BoundTensor)
-            return BoundOutput(binding.tensor)
+            if binding.is_constant:
+                return BoundOutput(binding.tensor)
+            # Another tensor may be bound before a later call.
         return GraphOutput(kept.setdefault(output.index, len(kept)))
 
     needed = map_outputs(output_spec, replace)

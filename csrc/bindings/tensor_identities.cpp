@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/tensor_identities.h"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace hostjit {
+
+TensorIdentities::TensorIdentities(const std::vector<PyObject*>& leaves, PyObject* outside)
+    : same_as_(leaves.size()) {
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const auto found =
+        std::find(leaves.begin(), leaves.begin() + static_cast<int64_t>(i), leaves[i]);
+    same_as_[i] = static_cast<size_t>(found - leaves.begin());
+  }
+  relate(leaves.data(), outside);
+}
+
+void TensorIdentities::renew(const Leaves& leaves, PyObject* outside) {
+  relate(leaves.data(), outside);
+}
+
+void TensorIdentities::relate(PyObject* const* leaves, PyObject* outside) {
+  firsts_.clear();
+  anchors_.clear();
+  outside_.clear();
+  if (outside == nullptr || outside == Py_None) return;
+  for (size_t i = 0; i < same_as_.size(); ++i) {
+    if (same_as_[i] == i) firsts_.push_back(i);
+  }
+  const PyRef sequence = PyRef::steal(PySequence_Fast(outside, "expected a sequence of tensors"));
+  if (!sequence) throw pybind11::error_already_set();
+  PyObject** const tensors = PySequence_Fast_ITEMS(sequence.get());
+  const Py_ssize_t num_tensors = PySequence_Fast_GET_SIZE(sequence.get());
+  for (const size_t i : firsts_) {
+    const bool is_outside =
+        std::find(tensors, tensors + num_tensors, leaves[i]) != tensors + num_tensors;
+    if (is_outside) {
+      anchors_.push_back({i, leaves[i]});
+      continue;
+    }
+    // The leaf has this type at every call.
+    const size_t before = outside_.size();
+    std::copy_if(tensors, tensors + num_tensors, std::back_inserter(outside_),
+                 [&](PyObject* tensor) { return Py_TYPE(tensor) == Py_TYPE(leaves[i]); });
+    if (outside_.size() != before) anchors_.push_back({i, nullptr});
+  }
+  std::ranges::sort(outside_, std::less<>());
+  outside_.erase(std::ranges::unique(outside_).begin(), outside_.end());
+}
+
+bool TensorIdentities::hold(const Leaves& leaves) const {
+  for (size_t i = 0; i < same_as_.size(); ++i) {
+    if (same_as_[i] != i && leaves[i] != leaves[same_as_[i]]) return false;
+  }
+  if (firsts_.size() > 1 && !are_distinct(leaves)) return false;
+  return std::ranges::all_of(anchors_, [&](const Anchor& anchor) {
+    PyObject* const leaf = leaves[anchor.leaf];
+    if (anchor.tensor != nullptr) return leaf == anchor.tensor;
+    return !std::binary_search(outside_.begin(), outside_.end(), leaf, std::less<>());
+  });
+}
+
+bool TensorIdentities::are_distinct(const Leaves& leaves) const {
+  constexpr size_t kFew = 8;
+  if (firsts_.size() <= kFew) {
+    for (size_t i = 1; i < firsts_.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (leaves[firsts_[i]] == leaves[firsts_[j]]) return false;
+      }
+    }
+    return true;
+  }
+  // A hash table with open addressing, half full at most.
+  const size_t capacity = 2 * std::bit_ceil(firsts_.size());
+  c10::SmallVector<PyObject*, 128> table(capacity, nullptr);
+  for (const size_t i : firsts_) {
+    constexpr uint64_t kGolden = 0x9E3779B97F4A7C15;  // Knuth's multiplicative hash
+    const uint64_t hash = std::bit_cast<uint64_t>(leaves[i]) * kGolden;
+    size_t place = (hash >> 32) & (capacity - 1);
+    for (; table[place] != nullptr; place = (place + 1) & (capacity - 1)) {
+      if (table[place] == leaves[i]) return false;
+    }
+    table[place] = leaves[i];
+  }
+  return true;
+}
+
+}  // namespace hostjit
