@@ -5,6 +5,8 @@
 #include <structmember.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "bindings/py_ref.h"
@@ -16,6 +18,41 @@ namespace py = pybind11;
 namespace hostjit {
 namespace {
 
+// Calls one after the other that nothing answers, and that the owner leaves to eager: that is found
+// out by looking at all there is, for many times what a small function takes. After some of them
+// only every 16th, 32nd, ... 128th call asks.
+class Refusals {
+ public:
+  // Counts a call, and tells whether to run it eagerly without asking.
+  bool skip() {
+    ++calls_;
+    if (left_ == 0) [[likely]]
+      return false;
+    --left_;
+    return true;
+  }
+  // This call was refused.
+  void note() {
+    const bool follows = calls_ == last_ + skipped_ + 1;
+    last_ = calls_;
+    in_a_row_ = follows ? in_a_row_ + 1 : 1;
+    if (!follows) skipped_ = 0;
+    if (in_a_row_ < kPatience) return;
+    skipped_ = std::clamp(2 * skipped_ + 1, kPatience - 1, kMostSkipped);
+    left_ = skipped_;
+  }
+
+ private:
+  static constexpr uint64_t kPatience = 16;
+  static constexpr uint64_t kMostSkipped = 127;
+
+  uint64_t calls_ = 0;
+  uint64_t last_ = 0;  // the number of the call that was refused last
+  uint64_t in_a_row_ = 0;
+  uint64_t skipped_ = 0;  // after it
+  uint64_t left_ = 0;     // of these
+};
+
 struct CompiledFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* function;
@@ -24,6 +61,7 @@ struct CompiledFunction {
   PyObject* attributes;  // its own __dict__; that of a module stays the module's
   bool is_module;        // `function` is an nn.Module
   SpecializationList* specializations;
+  Refusals refusals;
 };
 
 // Attributes that the type has, and that are the function's all the same.
@@ -71,7 +109,10 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   const PyRef made = PyRef::steal(
       PyObject_CallMethod(self->owner, "specialize", "OOO", self, args.get(), kwargs.get()));
   if (!made) return nullptr;
-  if (made.get() == Py_None) return run_eagerly(self, values, nargs, kwnames);
+  if (made.get() == Py_None) {
+    self->refusals.note();
+    return run_eagerly(self, values, nargs, kwnames);
+  }
   auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
   self->specializations->add(specialization);
   Leaves leaves;
@@ -86,7 +127,7 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
 PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
                          PyObject* kwnames) {
   const GlobalState state = GlobalState::current();
-  if (torch_function_mode_active()) [[unlikely]] {
+  if (torch_function_mode_active() || self->refusals.skip()) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
   const SpecializationList::Use use(*self->specializations);
@@ -145,6 +186,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->attributes = nullptr;
   self->is_module = module != 0;
   self->specializations = new SpecializationList();
+  self->refusals = {};
   return reinterpret_cast<PyObject*>(self);
 }
 

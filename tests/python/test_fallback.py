@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -146,3 +147,48 @@ def test_what_the_capture_alone_finds_wrong_is_captured_once() -> None:
         for _ in range(3):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
     assert capture.call_count == 1
+
+
+class Counter(torch.nn.Module):
+    """Computes with a number of its own that differs at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x * self.count
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_calls_that_stay_eager_are_asked_for_seldom() -> None:
+    model = Counter()
+    fast = hostjit.compile(model)
+    x = torch.ones(2)
+    with mock.patch.object(fast.owner, "specialize", wraps=fast.owner.specialize) as specialize:
+        for count in range(1, 1001):
+            assert_close(fast(x), x * count)
+    assert specialize.call_count < 50
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_calls_are_answered_again_after_many_that_stayed_eager() -> None:
+    model = Counter()
+    fast = hostjit.compile(model)
+    x = torch.ones(2)
+    for count in range(1, 301):
+        assert_close(fast(x), x * count)
+
+    def runs_eagerly() -> bool:
+        model.count = 0
+        seen = set()
+        sys.setprofile(lambda frame, *_: seen.add(frame.f_code))
+        try:
+            assert_close(fast(x), x)
+        finally:
+            sys.setprofile(None)
+        return Counter.forward.__code__ in seen
+
+    assert sum(runs_eagerly() for _ in range(300)) < 130
+    assert not runs_eagerly()
