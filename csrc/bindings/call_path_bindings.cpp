@@ -33,7 +33,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
     const py::sequence& numbers, const py::object& row_guard, std::vector<size_t> guarded,
-    std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside) {
+    std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
+    const py::sequence& replaceable) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -53,6 +54,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.backward = std::move(backward);
   options.any_arguments = any_arguments;
   options.outside = outside.ptr();
+  options.replaceable = replaceable.ptr();
   return std::make_shared<Specialization>(options);
 }
 
@@ -277,7 +279,8 @@ void bind_call_path(py::module_& module) {
       "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
       "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
       "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
-      "watch fails: (watches, bindings, numbers, outside) to go on with, or None. output: nested "
+      "watch fails: (watches, bindings, numbers, outside, replaceable) to go on with, or None. "
+      "output: nested "
       "tuples\n"
       "('output', i),\n"
       "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
@@ -292,7 +295,9 @@ void bind_call_path(py::module_& module) {
       "the\n"
       "capture met outside of the arguments: which tensors are one object has to be as in the "
       "example;\n"
-      "None: only what was one object has to be one.")
+      "None: only what was one object has to be one. replaceable: those of them in whose place a "
+      "watched\n"
+      "dict, or a tuple in it, may hold another that fits the program.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -301,7 +306,7 @@ void bind_call_path(py::module_& module) {
            py::arg("reuse_outputs") = false, py::arg("numbers") = py::tuple(),
            py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
            py::arg("backward") = py::none(), py::arg("any_arguments") = false,
-           py::arg("outside") = py::none())
+           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple())
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("backward", &Specialization::backward);
   module.def("empty_cache", [] { output_cache().empty(); });

@@ -100,6 +100,20 @@ const at::Tensor& InputBinding::other_tensor() const {
   return kind_ == Kind::kGradient ? tensor.grad() : tensor;
 }
 
+bool InputBinding::fits_in_place(PyObject* before, PyObject* now) const {
+  if (kind_ == Kind::kLeaf || kind_ == Kind::kScalar || object_.get() != before) return true;
+  const at::Tensor& tensor = THPVariable_Unpack(now);
+  return kind_ == Kind::kTensor            ? guard_->matches(tensor)
+         : kind_ == Kind::kTensorOfAnySize ? guard_->matches_of_any_size(tensor)
+                                           : false;
+}
+
+void InputBinding::put_in_place(PyObject* before, PyObject* now) {
+  if (object_.get() != before) return;
+  object_ = PyRef::share(now);
+  snapshot_ = {};
+}
+
 bool InputBinding::needs_gradient() const {
   return kind_ != Kind::kLeaf && kind_ != Kind::kNumber && kind_ != Kind::kScalar &&
          THPVariable_Unpack(object_.get()).requires_grad();

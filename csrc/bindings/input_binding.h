@@ -51,6 +51,10 @@ class InputBinding {
     kind_ = Kind::kTensorOfAnySize;
     snapshot_ = {};
   }
+  // Holds another tensor by reference in the place of `before`, if that is what it holds; false
+  // where the other is not what the program was compiled for.
+  bool fits_in_place(PyObject* before, PyObject* now) const;
+  void put_in_place(PyObject* before, PyObject* now);
   // Held by reference, or its gradient is.
   bool needs_gradient() const;
 

@@ -35,6 +35,15 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+// Borrowed.
+std::vector<PyObject*> tensors_of(PyObject* sequence) {
+  if (sequence == nullptr) return {};
+  const PyRef items = PyRef::steal(PySequence_Fast(sequence, "expected a sequence of tensors"));
+  if (!items) throw py::error_already_set();
+  PyObject** const first = PySequence_Fast_ITEMS(items.get());
+  return {first, first + PySequence_Fast_GET_SIZE(items.get())};
+}
+
 bool needs_gradient(PyObject* tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
 
 bool any_needs_gradient(const std::vector<PyObject*>& leaves) {
@@ -66,6 +75,7 @@ Specialization::Specialization(const Options& options)
       mutated_(options.mutated),
       is_mutated_(bindings_.size()),
       identities_(arguments_.example_leaves(), options.outside),
+      replaceable_(tensors_of(options.replaceable)),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
@@ -134,6 +144,27 @@ bool Specialization::is_reached_twice(const Leaves& leaves) const {
   return false;
 }
 
+bool Specialization::replace(PyObject* before, PyObject* now) {
+  if (before == now) return true;
+  if (Py_TYPE(before) != Py_TYPE(now)) return false;
+  if (PyTuple_CheckExact(before)) {
+    const Py_ssize_t size = PyTuple_GET_SIZE(before);
+    if (PyTuple_GET_SIZE(now) != size) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (!replace(PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
+    }
+    return true;
+  }
+  const auto found = std::ranges::find(replaceable_, before);
+  if (found == replaceable_.end()) return false;
+  const bool fits = std::ranges::all_of(
+      bindings_, [&](const InputBinding& binding) { return binding.fits_in_place(before, now); });
+  if (!fits || !identities_.replace(before, now)) return false;
+  for (InputBinding& binding : bindings_) binding.put_in_place(before, now);
+  *found = now;
+  return true;
+}
+
 bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                                 const Leaves& leaves) {
   if (!revalidate_) return false;
@@ -153,6 +184,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
     identities_.renew(leaves, py::object(renewed[3]).ptr());
+    replaceable_ = tensors_of(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
     numbers_ = std::move(numbers);
@@ -170,7 +202,10 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
-    if (!revalidate(values, nargs, kwnames, leaves)) return false;
+    const auto replaced = [this](PyObject* before, PyObject* now) { return replace(before, now); };
+    const bool holds =
+        !always_revalidate_ && !replaceable_.empty() && watches_.holds_after(replaced);
+    if (!holds && !revalidate(values, nargs, kwnames, leaves)) return false;
   }
   for (InputBinding& binding : bindings_) {
     if (!binding.holds()) return false;

@@ -35,8 +35,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
-    // callable(args, kwargs) -> (watches, bindings, numbers, outside) or None: looks again after a
-    // watch failed.
+    // callable(args, kwargs) -> (watches, bindings, numbers, outside, replaceable) or None: looks
+    // again after a watch failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;    // program inputs that the program writes
@@ -45,6 +45,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     bool reuse_outputs = false;   // return the same tensors at every call
     PyObject* numbers = nullptr;  // see OpenNumbers
     PyObject* outside = nullptr;  // see TensorIdentities
+    // Of those outside: what is known of them is what a guard of an input knows. Another may be
+    // found in their place.
+    PyObject* replaceable = nullptr;
     // callable(values) -> bool or None: whether the program may answer calls with these values of
     // its input symbols, and then of the open numbers at `guarded`. Asked once for each.
     PyObject* row_guard = nullptr;
@@ -98,6 +101,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
+  // Takes `now`, found where `before` was, for it: a tensor, or a tuple with tensors in it.
+  bool replace(PyObject* before, PyObject* now);
   // Leaves the sizes of inputs with symbols to the rows.
   void free_sizes();
   // Sets the row; false when none answers the call.
@@ -127,6 +132,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::vector<int64_t> mutated_;
   std::vector<bool> is_mutated_;  // per input
   TensorIdentities identities_;
+  std::vector<PyObject*> replaceable_;  // borrowed, as those of identities_
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call

@@ -27,6 +27,7 @@ void TensorIdentities::relate(PyObject* const* leaves, PyObject* outside) {
   firsts_.clear();
   anchors_.clear();
   outside_.clear();
+  others_.clear();
   if (outside == nullptr || outside == Py_None) return;
   for (size_t i = 0; i < same_as_.size(); ++i) {
     if (same_as_[i] == i) firsts_.push_back(i);
@@ -34,22 +35,36 @@ void TensorIdentities::relate(PyObject* const* leaves, PyObject* outside) {
   const PyRef sequence = PyRef::steal(PySequence_Fast(outside, "expected a sequence of tensors"));
   if (!sequence) throw pybind11::error_already_set();
   PyObject** const tensors = PySequence_Fast_ITEMS(sequence.get());
-  const Py_ssize_t num_tensors = PySequence_Fast_GET_SIZE(sequence.get());
+  outside_.assign(tensors, tensors + PySequence_Fast_GET_SIZE(sequence.get()));
   for (const size_t i : firsts_) {
-    const bool is_outside =
-        std::find(tensors, tensors + num_tensors, leaves[i]) != tensors + num_tensors;
-    if (is_outside) {
+    if (std::ranges::find(outside_, leaves[i]) != outside_.end()) {
       anchors_.push_back({i, leaves[i]});
       continue;
     }
     // The leaf has this type at every call.
-    const size_t before = outside_.size();
-    std::copy_if(tensors, tensors + num_tensors, std::back_inserter(outside_),
-                 [&](PyObject* tensor) { return Py_TYPE(tensor) == Py_TYPE(leaves[i]); });
-    if (outside_.size() != before) anchors_.push_back({i, nullptr});
+    const size_t before = others_.size();
+    std::ranges::copy_if(outside_, std::back_inserter(others_),
+                         [&](PyObject* tensor) { return Py_TYPE(tensor) == Py_TYPE(leaves[i]); });
+    if (others_.size() != before) anchors_.push_back({i, nullptr});
   }
-  std::ranges::sort(outside_, std::less<>());
-  outside_.erase(std::ranges::unique(outside_).begin(), outside_.end());
+  std::ranges::sort(others_, std::less<>());
+  others_.erase(std::ranges::unique(others_).begin(), others_.end());
+}
+
+bool TensorIdentities::replace(PyObject* before, PyObject* now) {
+  if (std::ranges::count(outside_, before) != 1 || std::ranges::count(outside_, now) != 0) {
+    return false;
+  }
+  *std::ranges::find(outside_, before) = now;
+  const auto other = std::ranges::find(others_, before);
+  if (other != others_.end()) {
+    *other = now;
+    std::ranges::sort(others_, std::less<>());
+  }
+  for (Anchor& anchor : anchors_) {
+    if (anchor.tensor == before) anchor.tensor = now;
+  }
+  return true;
 }
 
 bool TensorIdentities::hold(const Leaves& leaves) const {
@@ -60,7 +75,7 @@ bool TensorIdentities::hold(const Leaves& leaves) const {
   return std::ranges::all_of(anchors_, [&](const Anchor& anchor) {
     PyObject* const leaf = leaves[anchor.leaf];
     if (anchor.tensor != nullptr) return leaf == anchor.tensor;
-    return !std::binary_search(outside_.begin(), outside_.end(), leaf, std::less<>());
+    return !std::binary_search(others_.begin(), others_.end(), leaf, std::less<>());
   });
 }
 

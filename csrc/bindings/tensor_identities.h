@@ -23,6 +23,10 @@ class TensorIdentities {
   // Other tensors are outside now, and the relations are those of this call.
   void renew(const Leaves& leaves, PyObject* outside);
 
+  // Puts `now` in the place of a tensor outside; false where that would change which of them are
+  // one object.
+  bool replace(PyObject* before, PyObject* now);
+
  private:
   void relate(PyObject* const* leaves, PyObject* outside);
   bool are_distinct(const Leaves& leaves) const;
@@ -33,10 +37,11 @@ class TensorIdentities {
   // Borrowed, and compared only: while the watches hold, what is outside lives.
   struct Anchor {
     size_t leaf;
-    PyObject* tensor;  // what the leaf is; null: none of outside_
+    PyObject* tensor;  // what the leaf is; null: none of others_
   };
   std::vector<Anchor> anchors_;
-  std::vector<PyObject*> outside_;  // sorted; those of a type that a leaf without a tensor has
+  std::vector<PyObject*> outside_;  // one for each place where the capture met one
+  std::vector<PyObject*> others_;   // sorted; those of a type that a leaf without a tensor has
 };
 
 }  // namespace hostjit

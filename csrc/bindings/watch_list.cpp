@@ -78,6 +78,40 @@ bool WatchList::Dict::holds() {
   return true;
 }
 
+bool WatchList::Dict::take(const Replace& replace) {
+  const uint64_t* current = version_of(dict.get());
+  if (!keys || (current != nullptr && *current == version)) return true;
+  const Py_ssize_t size = PyTuple_GET_SIZE(keys.get());
+  std::vector<PyObject*> taken(static_cast<size_t>(size), nullptr);
+  bool differs = false;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* before = PyTuple_GET_ITEM(expected.get(), i);
+    PyObject* found = PyDict_GetItemWithError(dict.get(), PyTuple_GET_ITEM(keys.get(), i));
+    if (found == nullptr) {
+      PyErr_Clear();
+      found = missing.get();
+    }
+    if (found != before) {
+      if (!replace(before, found)) return false;
+      differs = true;
+    }
+    taken[static_cast<size_t>(i)] = found;
+  }
+  if (!differs) return true;
+  PyRef renewed = PyRef::steal(PyTuple_New(size));
+  if (!renewed) throw pybind11::error_already_set();
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyTuple_SET_ITEM(renewed.get(), i, Py_NewRef(taken[static_cast<size_t>(i)]));
+  }
+  expected = std::move(renewed);
+  return true;
+}
+
+bool WatchList::holds_after(const Replace& replace) {
+  return std::ranges::all_of(dicts_, [&](Dict& entry) { return entry.take(replace); }) &&
+         holds_on_a_closer_look();
+}
+
 bool WatchList::dicts_hold() {
   if (!std::ranges::all_of(dicts_, [](Dict& entry) { return entry.holds(); })) return false;
   sum_of_versions_ = 0;

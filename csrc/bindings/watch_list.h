@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "bindings/py_ref.h"
@@ -58,6 +59,11 @@ class WatchList {
     return !has_others_ || others_hold();
   }
 
+  // Whether all holds once values of watched dicts that differ from what is expected are taken for
+  // it. `replace` is asked about each of them, and does what follows from it.
+  using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
+  bool holds_after(const Replace& replace);
+
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;
 
@@ -80,6 +86,8 @@ class WatchList {
     PyRef missing;
     uint64_t version;  // when it last held
     bool holds();
+    // Expects what is there now, as far as `replace` allows it.
+    bool take(const Replace& replace);
   };
   struct Pair {
     PyRef object;

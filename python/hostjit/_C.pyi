@@ -149,6 +149,7 @@ class Specialization:
         backward: BackwardPlan | None = None,
         any_arguments: bool = False,
         outside: Sequence[torch.Tensor] | None = None,
+        replaceable: Sequence[torch.Tensor] = (),
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

@@ -97,11 +97,14 @@ def make_specialization(
         # Dynamo's own check, which runs at every call then, has it.
         return None if checked is not None else list(captured.guards.bound_tensors)
 
+    def replaceable() -> list[torch.Tensor]:
+        return [] if checked is not None else captured.replaceable()
+
     def revalidate(*call: Any) -> tuple[Any, ...] | None:
         if not captured.revalidate(*call):
             return None
         inputs = describe_inputs(captured.inputs)
-        return watch(), inputs, symbolic.get("numbers", []), outside()
+        return watch(), inputs, symbolic.get("numbers", []), outside(), replaceable()
 
     return _C.Specialization(
         args=args,
@@ -118,6 +121,7 @@ def make_specialization(
         reuse_outputs=reuse_outputs and backward is None,
         backward=backward,
         outside=outside(),
+        replaceable=replaceable(),
         **symbolic,
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,6 +47,8 @@ _BY_PATH = frozenset(
     }
 )
 _BY_VALUE = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH"})
+_OF_REPLACEABLE_TENSORS = frozenset({"TENSOR_MATCH", "TYPE_MATCH", "DUPLICATE_INPUT"})
+_OF_REPLACEABLE_TUPLES = frozenset({"TYPE_MATCH", "SEQUENCE_LENGTH"})
 _WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
 _ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
 _OF_ARGUMENTS = _BY_PATH | _BY_VALUE | _WHOLE_DICT | _ONE_KEY | {"SEQUENCE_LENGTH"}
@@ -112,6 +114,10 @@ class Guards:
     def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
         self._watches = WatchList()
         self._outside: dict[str, torch.Tensor] = {}
+        # By identity: kinds of the guards on a value, and tensors of which more was read.
+        self._kinds: dict[int, set[str]] = {}
+        self._read_from: set[int] = set()
+        self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
         self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
@@ -139,6 +145,18 @@ class Guards:
                 walker.classes.values(), walker.modules.values(), self._traced.traced_code
             )
         return walker
+
+    def replaceable(self) -> list[torch.Tensor]:
+        """Return the inputs of which nothing is known but what the facts of an input say."""
+        found = []
+        for path, tensor in self._outside.items():
+            is_plain = self._kinds.get(id(tensor), set()) <= _OF_REPLACEABLE_TENSORS and all(
+                self._kinds.get(base, set()) <= _OF_REPLACEABLE_TUPLES
+                for base in self._tuples.get(path, ())
+            )
+            if is_plain and id(tensor) in self._input_ids and id(tensor) not in self._read_from:
+                found.append(tensor)
+        return found
 
     def _find_identities(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -170,6 +188,7 @@ class Guards:
         if resolved is None:
             return
         value, covered = resolved
+        self._kinds.setdefault(id(value), set()).add(kind)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):
@@ -204,6 +223,10 @@ class Guards:
         except (UnresolvedError, LookupError, AttributeError) as error:
             self._watches.cannot_watch(f"{error}")
             return None
+        bases = list(_bases(source, walker))
+        self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
+        if isinstance(value, torch.Tensor):
+            self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
         if not covered or id(value) in walker.argument_objects:
             self._watch_value(value, source.name, walker)
             return value, False
@@ -254,6 +277,13 @@ class Guards:
                     function = getattr(value, "__func__", getattr(value, "fget", value))
                     if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
                         self._watches.function(function, f"{base.__qualname__}.{name}")
+
+
+def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
+    """The values that the path of a resolved source goes through."""
+    while hasattr(source, "base"):
+        source = source.base
+        yield walker.resolve(source)[0]
 
 
 def _object_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:

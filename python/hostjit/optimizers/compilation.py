@@ -80,12 +80,12 @@ class OptimizerCompilation(Compilation):
         self._latest = program
         signature = step.signature()
 
-        def revalidate(*_: Any) -> tuple[list[Any], list[Any], list[Any], None] | None:
+        def revalidate(*_: Any) -> tuple[Any, ...] | None:
             now = self._step(rule)
             if now.is_unfinished() or now.obstacle() or now.signature() != signature:
                 return None
             now.graph()
-            return now.watches(), now.bindings, [], None
+            return now.watches(), now.bindings, [], None, []
 
         return _C.Specialization(
             args=args,
