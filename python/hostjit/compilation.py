@@ -126,6 +126,8 @@ class Compilation(Inspection):
             self._say("overlap", f"runs eagerly: {error}")
             self._overlapping.add(_memory_pattern(args, kwargs))
             return None
+        if error.failure is CaptureFailure.LAZY_MODULE:
+            return None  # the next call finds its parameters
         parts = self._parts
         if parts and parts.in_use and error.failure is not CaptureFailure.UNSUPPORTED_INPUT:
             return parts.by_frames()

@@ -24,7 +24,9 @@ from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
 from hostjit.capture.dynamo import capture_lock
+from hostjit.capture.lazy_modules import refusing_lazy_modules
 from hostjit.capture.optimizer_steps import stopping_at_steps
+from hostjit.capture.random_numbers import stopping_at_random_numbers
 
 __all__ = ["FrameHook"]
 
@@ -76,7 +78,13 @@ class _Callback:
             "use_numpy_random_stream": True,
             "recompile_limit": _NO_LIMIT if limit is None else limit,
         }
-        with capture_lock, torch._dynamo.config.patch(settings), stopping_at_steps():
+        with (
+            capture_lock,
+            torch._dynamo.config.patch(settings),
+            stopping_at_steps(),
+            stopping_at_random_numbers(),
+            refusing_lazy_modules(),
+        ):
             try:
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(
                     frame, cache_entry, frame_state

@@ -29,8 +29,10 @@ from hostjit.capture.breaks import Breaks, Continuation, resumable, stopping_at_
 from hostjit.capture.entry import TARGET_NAME, make_entry
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.failures import translate_failure
+from hostjit.capture.lazy_modules import refusing_lazy_modules
 from hostjit.capture.open_numbers import left_open
 from hostjit.capture.optimizer_steps import stopping_at_steps
+from hostjit.capture.random_numbers import stopping_at_random_numbers
 from hostjit.capture.startup import lean_dynamo
 from hostjit.capture.tensor_methods import checked_tensor_methods
 
@@ -197,6 +199,8 @@ def run_dynamo(
         stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(_guarded_duplicates())
+        stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         if not _tracing_sets_modes_aside():

@@ -16,6 +16,7 @@ class CaptureFailure(enum.Enum):
     DATA_DEPENDENT = "data-dependent"
     NEEDS_AUTOGRAD = "needs autograd"
     LAZY_RESULT = "lazy result"
+    LAZY_MODULE = "lazy module"
     USER_EXCEPTION = "user exception"
     OVERLAPPING_INPUTS = "overlapping inputs"
     UNSUPPORTED_PROGRAM = "unsupported program"
