@@ -46,8 +46,15 @@ def compiled_graph(
         reuse_outputs=reuse_outputs and not captured.keeps_results,
     )
 
+    eager = captured.graph_callable()
+
     def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:
-        return program.run([*given, *constants], runtime)
+        arguments = [*given, *constants]
+        try:
+            program.check(arguments)
+        except _C.Error:
+            return eager(*given)  # Dynamo's code makes of its inputs what no guard tells
+        return program.run(arguments, runtime)
 
     return _C.CompiledFunction(run, _OneSpecialization(specialization))
 

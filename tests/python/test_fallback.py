@@ -15,7 +15,10 @@ from in_parts import counted_captures
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capture import CaptureFailure
+from hostjit import _C
+from hostjit.bytecode_call import compiled_graph
+from hostjit.capture import CaptureFailure, capture
+from hostjit.lowering.lower import lower
 
 
 @pytest.fixture(autouse=True)
@@ -192,3 +195,17 @@ def test_calls_are_answered_again_after_many_that_stayed_eager() -> None:
 
     assert sum(runs_eagerly() for _ in range(300)) < 130
     assert not runs_eagerly()
+def test_bytecode_that_passes_on_other_tensors_than_were_captured_runs_eagerly() -> None:
+    kept: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x * 2)
+        return x + 1
+
+    x = torch.randn(4)
+    captured = capture(keep, (x,))
+    assert captured.needs_bytecode
+    program = _C.CompiledProgram(lower(captured.graph, captured.name))
+    graph = compiled_graph(captured, program, (x,), {}, None)
+    for given in (x, x.double(), torch.randn(2, 3), x):
+        assert sorted(map(str, graph(given))) == sorted(map(str, (given * 2, given + 1)))

@@ -230,7 +230,7 @@ class CapturedProgram:
         """
         with torch.no_grad():
             if self.needs_bytecode:
-                return self.bytecode.bind(self._graph_callable())(*args, **kwargs)
+                return self.bytecode.bind(self.graph_callable())(*args, **kwargs)
             assert self.output_spec is not None
             results = self.graph_module(*self.input_values(args, kwargs))
             return rebuild_output(self.output_spec, results, tensor_leaves(args, kwargs))
@@ -250,8 +250,11 @@ class CapturedProgram:
 
         return [find(binding) for binding in self.inputs]
 
-    def _graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
-        """Return what the bytecode calls; the user's globals keep it, so it keeps no program."""
+    def graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
+        """Return what the bytecode calls, with PyTorch's operators.
+
+        The user's globals keep it, so it keeps no program.
+        """
         graph_module = self.graph_module
         constants = [
             binding.tensor
