@@ -24,6 +24,7 @@ from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.overlap import refuse_overlapping_operands
+from hostjit.capture.refused_numbers import refuse_numbers
 from hostjit.capture.result_types import refuse_other_result_types
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
 
@@ -48,6 +49,7 @@ class Decompositions(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        refuse_numbers(func, args, kwargs)
         if func._schema.is_mutable:
             refuse_overlapping_operands(func, args, kwargs)
             refuse_other_result_types(func, args, kwargs)
