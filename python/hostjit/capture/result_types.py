@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._pytree import tree_leaves
 
@@ -109,6 +110,9 @@ def refuse_other_result_types(
     names = [argument.name for argument in func._schema.arguments if argument.is_out]
     given = [x for name in names for x in tree_leaves(kwargs.get(name))]
     others = {name: value for name, value in kwargs.items() if name not in names}
+    for value in tree_leaves((args, others)):
+        if isinstance(value, FunctionalTensor):
+            torch._sync(value)  # else views are made unseen, and are no part of the trace
     with disable_proxy_modes_tracing():
         made = tree_leaves(functional(*args, **others))
     expected, found = ([x.dtype for x in tensors] for tensors in (made, given))

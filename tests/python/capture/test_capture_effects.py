@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from eager_comparison import assert_same, check, operators
 from torch import nn
+from torch.testing import assert_close
 
+import hostjit
 from hostjit.capture import BoundTensor, capture
 
 
@@ -172,3 +175,29 @@ def test_an_argument_that_is_a_parameter() -> None:
     assert [(leaf, t is model.weight) for leaf, t in program.argument_spec.bound_leaves] == [
         (0, True)
     ]
+
+
+def test_spectral_norm_in_training_updates_its_vectors() -> None:
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.utils.parametrizations.spectral_norm(nn.Linear(3, 4)).train()
+
+    eager, compiled = make(), make()
+    fast = hostjit.compile(compiled, fallback=False)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            x = torch.randn(2, 3)
+            assert_close(fast(x), eager(x))
+            assert_close(dict(compiled.state_dict()), dict(eager.state_dict()))
+    assert len(fast.specializations) == 1
+
+
+def test_a_view_that_is_given_with_a_result_to_write_is_part_of_the_program() -> None:
+    def divide(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return torch.div(x, x.sum(0, keepdim=True).expand(3), out=out)
+
+    for given in (torch.ones(3), torch.arange(1.0, 4.0)):
+        out = torch.empty(3)
+        result = capture(divide, (given, out)).run(given, out)
+        assert result is out and torch.equal(out, given / given.sum())
