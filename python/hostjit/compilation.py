@@ -249,8 +249,11 @@ class Compilation(Inspection):
             return None
 
         def say() -> None:
-            where = f", at {error.where}" if error.where else ""
-            text = f"runs eagerly: it raises when it is captured, only there{where}: {error.what}"
+            where = f" at {error.where}" if error.where else ""
+            text = (
+                f"runs eagerly: something raises when it is captured{where}, which eager does not "
+                f"raise or the call handles: {error.what}"
+            )
             self._say(str(error.failure), text)
 
         return EagerAttempt(self.target, say).specialization(args, kwargs)

@@ -26,6 +26,7 @@ from hostjit.bytecode_call import CheckedCall
 from hostjit.capture.dynamo import capture_lock
 from hostjit.capture.lazy_modules import refusing_lazy_modules
 from hostjit.capture.optimizer_steps import stopping_at_steps
+from hostjit.capture.quiet_log import without_log_of_failures
 from hostjit.capture.random_numbers import stopping_at_random_numbers
 
 __all__ = ["FrameHook"]
@@ -84,6 +85,7 @@ class _Callback:
             stopping_at_steps(),
             stopping_at_random_numbers(),
             refusing_lazy_modules(),
+            without_log_of_failures(),
         ):
             try:
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import logging
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -145,7 +146,7 @@ def test_what_the_capture_alone_finds_wrong_is_captured_once() -> None:
     wrong = hostjit.CaptureError(CaptureFailure.USER_EXCEPTION, "it raises")
     fast = hostjit.compile(function)
     with mock.patch("hostjit.capture.capture", side_effect=wrong) as capture:
-        with pytest.warns(UserWarning, match="runs eagerly: it raises when it is captured"):
+        with pytest.warns(UserWarning, match="runs eagerly: something raises when it is captured"):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
         for _ in range(3):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
@@ -195,6 +196,8 @@ def test_calls_are_answered_again_after_many_that_stayed_eager() -> None:
 
     assert sum(runs_eagerly() for _ in range(300)) < 130
     assert not runs_eagerly()
+
+
 def test_bytecode_that_passes_on_other_tensors_than_were_captured_runs_eagerly() -> None:
     kept: list[torch.Tensor] = []
 
@@ -209,3 +212,36 @@ def test_bytecode_that_passes_on_other_tensors_than_were_captured_runs_eagerly()
     graph = compiled_graph(captured, program, (x,), {}, None)
     for given in (x, x.double(), torch.randn(2, 3), x):
         assert sorted(map(str, graph(given))) == sorted(map(str, (given * 2, given + 1)))
+
+
+def handles(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x @ x[:1]
+    except RuntimeError:
+        return x * 2
+
+
+def test_a_call_that_handles_what_an_operator_raises_is_told_the_truth() -> None:
+    with pytest.warns(UserWarning, match="or the call handles: .*matmul"):
+        assert_close(hostjit.compile(handles)(torch.ones(3, 3)), torch.full((3, 3), 2.0))
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_what_eager_raises_is_not_logged_before(
+    breaks: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mismatched(x: torch.Tensor) -> torch.Tensor:
+        if breaks:
+            print(end="")
+        return (x + 1) @ x
+
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    filters = list(logger.filters)
+    fast = hostjit.compile(mismatched)
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="shapes"):
+                fast(torch.ones(2, 3))
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert logger.filters == filters

@@ -38,6 +38,7 @@ from hostjit.capture.program import (
     InputBinding,
     NumberInput,
 )
+from hostjit.capture.quiet_log import without_log_of_failures
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.traced_graph import check_sizes
 from hostjit.capture.tracing import (
@@ -86,7 +87,7 @@ def capture(
         program = capture(model, (x,))
         program.run(x)
     """
-    with capture_lock, contiguity_stays_open():
+    with capture_lock, contiguity_stays_open(), without_log_of_failures():
         return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then, numbers)
 
 
