@@ -110,8 +110,8 @@ def main() -> None:
         f"shapes; a first call takes longer than the second by {statistics.median(extra):.0f} us "
         f"in the median, {extra[len(extra) * 9 // 10]:.0f} at the ninth decile, {extra[-1]:.0f} at "
         f"most; once all shapes are known the first of two calls still does by "
-        f"{statistics.median(known):.0f} us, {known[len(known) * 9 // 10]:.0f} and {known[-1]:.0f}; "
-        f"second calls take {statistics.median(seconds):.0f} us in the median"
+        f"{statistics.median(known):.0f} us, {known[len(known) * 9 // 10]:.0f} and "
+        f"{known[-1]:.0f}; second calls take {statistics.median(seconds):.0f} us in the median"
     )
 
 

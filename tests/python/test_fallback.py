@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import sys
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
