@@ -99,15 +99,9 @@ class Backward final : public torch::autograd::Node {
     if (source.kind == Kind::kSaved) {
       return expected.conform(saved(source.index), "a tensor saved for backward");
     }
-    const at::Tensor& tangent = tangents[tangent_of(source.index)];
+    const at::Tensor& tangent = tangents[plan_->tangent_of(source.index)];
     if (!tangent.defined()) return expected.zeros();
     return expected.conform(tangent, "an incoming gradient");
-  }
-
-  // Results without a gradient are no inputs of this node.
-  int64_t tangent_of(int64_t result) const {
-    const auto begin = plan_->differentiable.begin();
-    return std::count(begin, begin + result, true);
   }
 
   // Saved tensors are unpacked, perhaps by the user's hooks, in the state of the caller.
@@ -126,13 +120,21 @@ class Backward final : public torch::autograd::Node {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<ProgramRow> row = plan_->program->row(sizes_);
     const std::vector<at::Tensor> inputs = program_inputs(*row, tangents);
+    std::vector<bool> arrived;
+    for (const at::Tensor& tangent : tangents) arrived.push_back(tangent.defined());
     tangents.clear();
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<at::Tensor> outputs = run(*plan_->program, plan_->runtime, *row, inputs);
     variable_list gradients;
     gradients.reserve(plan_->gradients.size());
-    for (const int64_t output : plan_->gradients) gradients.push_back(outputs[output]);
+    for (size_t edge = 0; edge < plan_->gradients.size(); ++edge) {
+      const std::vector<int64_t>& reached = plan_->reached[edge];
+      const bool is_reached = reached.empty() || std::ranges::any_of(reached, [&](int64_t tangent) {
+                                return arrived[tangent];
+                              });
+      gradients.push_back(is_reached ? outputs[plan_->gradients[edge]] : at::Tensor());
+    }
     return gradients;
   }
 

@@ -101,6 +101,10 @@ std::vector<size_t> find_symbols(const CompiledProgram& forward, const ProgramRo
 
 }  // namespace
 
+int64_t BackwardPlan::tangent_of(int64_t result) const {
+  return std::count(differentiable.begin(), differentiable.begin() + result, true);
+}
+
 RowSizes BackwardPlan::sizes_of(const ProgramRow& forward) const {
   RowSizes sizes;
   sizes.reserve(symbols.size());
@@ -112,6 +116,7 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                            std::vector<bool> differentiable, const py::sequence& saved,
                            const py::sequence& inputs, const py::sequence& gradients,
+                           const std::vector<std::vector<int64_t>>& reached,
                            const py::object& again, RuntimeChoice runtime)
     : name(forward->program().name()),
       program(std::move(backward)),
@@ -157,6 +162,12 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
     tensor_type(second.outputs()[output]);
     edges.push_back(static_cast<int64_t>(i));
     this->gradients.push_back(output);
+    std::vector<int64_t>& tangents = this->reached.emplace_back();
+    if (reached.empty()) continue;
+    for (const int64_t result : reached.at(i)) {
+      check_position("tangent", result, this->differentiable.size());
+      tangents.push_back(tangent_of(result));
+    }
   }
   if (!this->again) return;
   for (int64_t i = 0; i < static_cast<int64_t>(first.inputs().size()); ++i) {

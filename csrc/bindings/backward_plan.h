@@ -30,12 +30,17 @@ struct BackwardPlan {
   // Throws Error when the parts do not fit the two programs. `saved`: tuples ("input", i) or
   // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
   // ("tangent", result), a constant tensor or None for a size. `gradients`, one per forward input:
-  // an output of the backward program or None. `again`: see below, or None.
+  // an output of the backward program or None. `reached`, one per forward input or none at all: the
+  // results whose gradients its own is made of. `again`: see below, or None.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                std::vector<bool> differentiable, const pybind11::sequence& saved,
                const pybind11::sequence& inputs, const pybind11::sequence& gradients,
-               const pybind11::object& again, RuntimeChoice runtime);
+               const std::vector<std::vector<int64_t>>& reached, const pybind11::object& again,
+               RuntimeChoice runtime);
+
+  // The tangent of a result: those without a gradient have none.
+  int64_t tangent_of(int64_t result) const;
 
   // What the backward program's symbols are where the forward program ran by this row.
   RowSizes sizes_of(const ProgramRow& forward) const;
@@ -52,6 +57,8 @@ struct BackwardPlan {
   std::vector<size_t> symbols;     // per input symbol of the backward: one of the forward
   std::vector<int64_t> edges;      // forward inputs that have a gradient
   std::vector<int64_t> gradients;  // per edge: the output of the backward program
+  // Per edge, tangents: without all of them there is no gradient. Empty: there always is.
+  std::vector<std::vector<int64_t>> reached;
   // again(inputs, tangents) -> gradients, one per forward input: computes the same by PyTorch's
   // operators, with a graph of its own. Null where the forward may not be run twice: then second
   // derivatives are an error. Inputs that are not saved anyway are kept for it.

@@ -257,19 +257,22 @@ void bind_call_path(py::module_& module) {
       "('saved', position), ('tangent', result), a constant, or None for a tensor without "
       "elements\n"
       "that tells a size. gradients, one per forward input: an output of the backward program or\n"
-      "None. again(inputs, tangents): the gradients, with a graph.")
+      "None. reached, one per forward input: the results without whose gradients it has none; no\n"
+      "entries: each gradient is computed. again(inputs, tangents): the gradients, with a graph.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                        std::vector<bool> differentiable, const py::sequence& saved,
                        const py::sequence& inputs, const py::sequence& gradients,
-                       const py::object& again, const std::optional<std::string>& runtime) {
-             return std::make_shared<BackwardPlan>(forward, std::move(backward), num_results,
-                                                   std::move(differentiable), saved, inputs,
-                                                   gradients, again, runtime_from_python(runtime));
+                       const std::vector<std::vector<int64_t>>& reached, const py::object& again,
+                       const std::optional<std::string>& runtime) {
+             return std::make_shared<BackwardPlan>(
+                 forward, std::move(backward), num_results, std::move(differentiable), saved,
+                 inputs, gradients, reached, again, runtime_from_python(runtime));
            }),
            py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
            py::arg("differentiable"), py::arg("saved"), py::arg("inputs"), py::arg("gradients"),
-           py::arg("again") = py::none(), py::arg("runtime") = py::none())
+           py::arg("reached") = std::vector<std::vector<int64_t>>{}, py::arg("again") = py::none(),
+           py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",

@@ -121,6 +121,7 @@ class BackwardPlan:
         saved: Sequence[tuple[str, int]],
         inputs: Sequence[tuple[str, int] | torch.Tensor],
         gradients: Sequence[int | None],
+        reached: Sequence[Sequence[int]] = (),
         again: Callable[..., Sequence[torch.Tensor | None]] | None = None,
         runtime: str | None = None,
     ) -> None: ...

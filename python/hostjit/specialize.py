@@ -184,6 +184,7 @@ def describe_backward(
         ],
         inputs=[describe(source) for source in backward.inputs],
         gradients=list(backward.gradients),
+        reached=[list(results) for results in backward.reached],
         again=backward.again,
         runtime=runtime,
     )

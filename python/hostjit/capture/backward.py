@@ -81,6 +81,8 @@ class Backward:
         saved: what is kept, as (input or result) of the forward graph.
         inputs: one for each placeholder: a SavedTensor, a Tangent, a constant or a SizeAlone.
         gradients: for each input of the forward graph, an output of this graph or None.
+        reached: for each input of the forward graph, the results whose gradients its own is made
+            of: eager has no gradient where none of them arrives.
         again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
             None when the forward cannot be run twice.
     """
@@ -91,6 +93,7 @@ class Backward:
     saved: tuple[InputKept | ResultKept, ...]
     inputs: tuple[SavedTensor | Tangent | torch.Tensor | SizeAlone, ...]
     gradients: tuple[int | None, ...]
+    reached: tuple[tuple[int, ...], ...]
     again: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] | None = None
 
 
@@ -155,6 +158,24 @@ def trace_halves(
             for source in used
         ),
         gradients=tuple(gradients),
+        reached=_reached(backward.graph_module.graph, used, gradients),
+    )
+
+
+def _reached(
+    graph: torch.fx.Graph, sources: Sequence[Any], gradients: Sequence[int | None]
+) -> tuple[tuple[int, ...], ...]:
+    """Return which results' gradients each gradient is made of."""
+    found: dict[torch.fx.Node, frozenset[int]] = {}
+    of_placeholders = iter(sources)
+    for node in graph.nodes:
+        source = next(of_placeholders) if node.op == "placeholder" else None
+        own = [source.result] if isinstance(source, Tangent) else []
+        found[node] = frozenset(own).union(*(found[operand] for operand in node.all_input_nodes))
+    results: Any = graph.output_node().args[0]
+    return tuple(
+        () if position is None else tuple(sorted(found[results[position]]))
+        for position in gradients
     )
 
 

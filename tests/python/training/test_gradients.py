@@ -11,6 +11,7 @@ import torch
 from beside_eager import check
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.testing import assert_close
 
 import hostjit
 
@@ -310,3 +311,24 @@ def test_results_that_eager_conjugates_lazily_stay_lazy() -> None:
         found = fast(x)
     assert found.is_conj()
     torch.testing.assert_close(found, torch.fft.ihfft(x))
+
+
+def test_gradients_of_what_nothing_arrives_for_are_none() -> None:
+    first, second = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        a, b = first(x), second(x)
+        return a, b, a * b
+
+    fast = hostjit.compile(function)
+    x = torch.randn(4, 3)
+    parameters = [*first.parameters(), *second.parameters()]
+    for results in ([0], [1], [2], [0, 1], [0, 2]):
+        gradients = []
+        for call in (function, fast):
+            for parameter in parameters:
+                parameter.grad = None
+            found = call(x)
+            sum(found[index].sum() for index in results).backward()
+            gradients.append([parameter.grad for parameter in parameters])
+        assert_close(gradients[1], gradients[0])
