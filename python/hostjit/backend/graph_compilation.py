@@ -19,6 +19,7 @@ from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
 from hostjit.capture.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.thread_state import thread_state_kept
 from hostjit.capture.unused import drop_unused
 from hostjit.compilation import Compilation
 from hostjit.lowering.lower import lower
@@ -74,7 +75,8 @@ class GraphCompilation(Compilation):
         for index, tensor in enumerate(tensors):
             check_tensor(tensor, f"input {index}")
         try:
-            graph = trace_functional(module, tensors, mode)
+            with thread_state_kept():
+                graph = trace_functional(module, tensors, mode)
             needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))

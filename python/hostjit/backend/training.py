@@ -20,6 +20,7 @@ from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.joint import partition
+from hostjit.capture.thread_state import thread_state_kept
 
 __all__ = ["compile_with_backward"]
 
@@ -41,7 +42,7 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
-        with composites_with_gradients():
+        with thread_state_kept(), composites_with_gradients():
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again

@@ -40,6 +40,7 @@ from hostjit.capture.program import (
 )
 from hostjit.capture.quiet_log import without_log_of_failures
 from hostjit.capture.tensors import TensorFacts, check_tensor
+from hostjit.capture.thread_state import thread_state_kept
 from hostjit.capture.traced_graph import check_sizes
 from hostjit.capture.tracing import (
     is_random,
@@ -87,7 +88,12 @@ def capture(
         program = capture(model, (x,))
         program.run(x)
     """
-    with capture_lock, contiguity_stays_open(), without_log_of_failures():
+    with (
+        capture_lock,
+        contiguity_stays_open(),
+        thread_state_kept(),
+        without_log_of_failures(),
+    ):
         return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then, numbers)
 
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread's settings that a trace may change: kept through it, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.backends import cuda as attention_settings
+
+__all__ = ["ThreadState", "thread_state_kept"]
+
+_DEVICES = ("cpu", "cuda")
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreadState:
+    """What PyTorch's contexts and setters change; inference mode and dispatch keys aside.
+
+    Attributes:
+        grad: whether gradients are recorded.
+        autocast: for each device, whether it is on, and its dtype.
+        autocast_cache: whether autocast keeps what it has converted.
+        autocast_nesting: the number of autocast contexts; the cache is cleared when the last ends.
+        deterministic: whether algorithms are, and whether those that are not only warn.
+        default_dtype: of new tensors.
+        attention: the implementations of attention that are allowed.
+        attention_order: their order of preference.
+    """
+
+    grad: bool
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    autocast_cache: bool
+    autocast_nesting: int
+    deterministic: tuple[bool, bool]
+    default_dtype: torch.dtype
+    attention: tuple[bool, ...]
+    attention_order: tuple[int, ...]
+
+    @classmethod
+    def current(cls) -> ThreadState:
+        """Read it."""
+        torch.autocast_increment_nesting()
+        return cls(
+            grad=torch.is_grad_enabled(),
+            autocast=tuple(
+                (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+                for device in _DEVICES
+            ),
+            autocast_cache=torch.is_autocast_cache_enabled(),
+            autocast_nesting=torch.autocast_decrement_nesting(),
+            deterministic=(
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            default_dtype=torch.get_default_dtype(),
+            attention=tuple(
+                getattr(attention_settings, f"{name}_sdp_enabled")() for name in _ATTENTION
+            ),
+            attention_order=tuple(_attention_order()),
+        )
+
+    def restore(self) -> None:
+        """Make it what it was; what has not changed is left alone."""
+        now = ThreadState.current()
+        if now == self:
+            return
+        torch._C._set_grad_enabled(self.grad)
+        for device, (enabled, dtype) in zip(_DEVICES, self.autocast, strict=True):
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.autocast_cache)
+        _set_autocast_nesting(now.autocast_nesting, self.autocast_nesting)
+        enabled, warn_only = self.deterministic
+        torch._C._set_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.set_default_dtype(self.default_dtype)
+        for name, allowed in zip(_ATTENTION, self.attention, strict=True):
+            getattr(attention_settings, f"enable_{name}_sdp")(allowed)
+        if now.attention_order != self.attention_order:
+            _C_attention._set_sdp_priority_order(list(self.attention_order))
+
+
+_C_attention: Any = torch._C
+
+
+def _attention_order() -> list[int]:
+    return list(_C_attention._get_sdp_priority_order())
+
+
+def _set_autocast_nesting(found: int, wanted: int) -> None:
+    for _ in range(found, wanted):
+        torch.autocast_increment_nesting()
+    for _ in range(wanted, found):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+
+
+@contextlib.contextmanager
+def thread_state_kept() -> Iterator[None]:
+    """Leave the thread's settings as they were found, also when the body raises.
+
+    A trace runs the statements of a graph that enter contexts. When an operator in between raises,
+    those that leave them do not run.
+    """
+    state = ThreadState.current()
+    with torch._C._PreserveDispatchKeyGuard():
+        try:
+            yield
+        finally:
+            state.restore()
