@@ -22,6 +22,7 @@ from hostjit.capture.backward import (
     SizeAlone,
     Tangent,
 )
+from hostjit.capture.contexts import in_inference_mode
 from hostjit.capture.open_numbers import OpenNumber
 from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capture.size_guard import size_guard
@@ -71,11 +72,14 @@ def make_specialization(
         graph = composed
         if graph is None:
             assert program is not None
-            graph = (
-                compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
-                if backward is None
-                else _flat_training(captured, program, backward, runtime)
-            )
+            if captured.in_inference_mode:
+                with torch.inference_mode():  # what it checks at a call is the mode around it
+                    graph = compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
+                graph = in_inference_mode(graph)
+            elif backward is None:
+                graph = compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
+            else:
+                graph = _flat_training(captured, program, backward, runtime)
         route = captured.bytecode.bind(graph)
         if hooked is not None:
             route = hooked(route)

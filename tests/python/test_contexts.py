@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contexts inside of a compiled function are left, whatever happens in them."""
+"""Contexts and settings inside of a compiled function: results are eager's, and so is what stays.
+
+Whatever a call does, the thread's state afterwards is what an eager call would have left.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,25 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
 
 import hostjit
+from hostjit.capture import capture
 
 COMPILERS: dict[str, Callable[..., Any]] = {
     "compile": hostjit.compile,
+    "backend": lambda function: torch.compile(function, backend="hostjit"),
 }
+AMBIENT: dict[str, Callable[[], Any]] = {
+    "grad": contextlib.nullcontext,
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+}
+torch.manual_seed(0)
+LINEAR = nn.Linear(4, 4)
+ATTENTION = nn.MultiheadAttention(4, 2, batch_first=True)
 
 
 def state() -> dict[str, Any]:
@@ -48,6 +63,181 @@ def _same_state_afterwards() -> Iterator[None]:
     x = torch.ones(3, requires_grad=True)
     (x + 1).sum().backward()  # the dispatcher works, and autograd records
     assert x.grad is not None and x.grad.tolist() == [1, 1, 1]
+
+
+def facts(result: Any) -> Any:
+    return pytree.tree_map(lambda x: (x.is_inference(), x.requires_grad, x.dtype), result)
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    assert facts(found) == facts(expected)
+    torch.testing.assert_close(found, expected)
+
+
+def same_as_eager(
+    compiler: str, function: Callable[..., Any], ambient: str = "grad", says: str | None = None
+) -> None:
+    """Compare two calls, what they return and what they leave behind, and what is said of them."""
+    compiled = COMPILERS[compiler](function)
+    for _ in range(2):
+        with AMBIENT[ambient](), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            x = torch.arange(12.0).reshape(3, 4)
+            before = state()
+            expected = function(x.clone())
+            assert state() == before
+            assert_same(compiled(x.clone()), expected)
+            assert state() == before
+        texts = [str(warning.message) for warning in said if "hostjit" in str(warning.message)]
+        assert len(texts) == (says is not None), texts
+        assert all(says is not None and says in text for text in texts), texts
+        says = None  # once
+
+
+def pairs(x: torch.Tensor) -> Any:
+    return x[0] * 2, x[1:]
+
+
+def transposed_weight(x: torch.Tensor) -> Any:
+    return x @ LINEAR.weight.t()
+
+
+def attention(x: torch.Tensor) -> Any:
+    return ATTENTION(x[None], x[None], x[None])[0]
+
+
+def viewed(x: torch.Tensor) -> Any:
+    return x.view(-1).sum()
+
+
+def unbound(x: torch.Tensor) -> Any:
+    return [row + 1 for row in x]
+
+
+def chunked(x: torch.Tensor) -> Any:
+    return x.chunk(2, -1)[0] * 2
+
+
+def cached(x: torch.Tensor) -> Any:
+    cache = torch.zeros(3, 4)
+    return cache[1:].copy_(x[:2]) + 1
+
+
+def written(x: torch.Tensor) -> Any:
+    x[1:].add_(1)
+    return x
+
+
+def linear(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        y = LINEAR(x)
+    return y * 2
+
+
+IN_INFERENCE_MODE = [
+    pairs,
+    transposed_weight,
+    attention,
+    viewed,
+    unbound,
+    chunked,
+    cached,
+    written,
+    linear,
+]
+
+
+@pytest.mark.parametrize("ambient", AMBIENT)
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("function", IN_INFERENCE_MODE)
+def test_inference_mode_inside_is_compiled(
+    function: Callable[..., Any], compiler: str, ambient: str
+) -> None:
+    def body(x: torch.Tensor) -> Any:
+        with torch.inference_mode():
+            return function(x)
+
+    same_as_eager(compiler, body, ambient)
+    same_as_eager(compiler, torch.inference_mode()(function), ambient)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_parameter_may_be_written_in_inference_mode(compiler: str) -> None:
+    expected, found = (nn.Parameter(torch.ones(3)) for _ in range(2))
+
+    @torch.inference_mode()
+    def step(weight: torch.Tensor) -> torch.Tensor:
+        weight.mul_(0.5).add_(1)
+        return weight
+
+    compiled = COMPILERS[compiler](step)
+    for _ in range(2):
+        step(expected)
+        assert compiled(found) is found
+        assert found.tolist() == expected.tolist() and found.requires_grad and found.is_leaf
+        assert found._version > 0
+
+
+def test_inference_mode_inside_keeps_sizes_open() -> None:
+    compiled = hostjit.compile(torch.inference_mode()(lambda x: (x * 2).sum(0) + x[0]))
+    for size in (3, 4, 5, 6):
+        x = torch.arange(float(size * 2)).reshape(size, 2)
+        assert torch.equal(compiled(x), (x * 2).sum(0) + x[0])
+        assert compiled(x).is_inference()
+    assert len(compiled.specializations) == 2
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_graph_break_in_inference_mode(compiler: str) -> None:
+    def branch(x: torch.Tensor) -> Any:
+        with torch.inference_mode():
+            y = x[0] + 1
+            y = y * 2 if y.sum() > 0 else y
+        return y, y + 1
+
+    compiled = COMPILERS[compiler](branch)
+    x = torch.ones(3, 4)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = compiled(x)
+        assert_same(found, branch(x))
+
+
+def test_a_captured_program_runs_in_its_inference_mode() -> None:
+    x = torch.ones(3, 4)
+    program = capture(torch.inference_mode()(pairs), (x,))
+    assert program.in_inference_mode
+    assert_same(program.run(x), torch.inference_mode()(pairs)(x))
+
+
+def then_outside(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = x[0] * 2
+    return y, y + 1
+
+
+def outside_inside(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+        with torch.inference_mode(False):
+            return x[1] * 3, y
+
+
+@pytest.mark.parametrize("ambient", AMBIENT)
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("function", [then_outside, outside_inside])
+def test_several_inference_modes_run_eagerly(
+    function: Callable[..., Any], compiler: str, ambient: str
+) -> None:
+    is_compiled = ambient == "inference" and function is then_outside
+    says = None if is_compiled else "a part of the call is computed in another inference mode"
+    same_as_eager(compiler, function, ambient, says)
+
+
+def test_without_a_fallback_several_inference_modes_are_refused() -> None:
+    with pytest.raises(hostjit.CaptureError, match="another inference mode"):
+        hostjit.compile(then_outside, fallback=False)(torch.ones(3, 4))
 
 
 def wrong_out(x: torch.Tensor) -> Any:
@@ -82,6 +272,7 @@ CONTEXTS: dict[str, Callable[[], Any]] = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.float16),
     "autocast off": lambda: torch.autocast("cpu", enabled=False),
     "attention": lambda: sdpa_kernel(SDPBackend.MATH),
+    "inference": torch.inference_mode,
     "no grad": torch.no_grad,
     "grad": torch.enable_grad,
 }

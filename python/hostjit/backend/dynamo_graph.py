@@ -15,6 +15,15 @@ from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
+from hostjit.capture.contexts import (
+    PARTLY_IN_INFERENCE_MODE,
+    Inference,
+    Modes,
+    eager_graph,
+    find_modes,
+    in_inference_mode,
+    take_out_inference_mode,
+)
 from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
@@ -29,17 +38,69 @@ def compile_dynamo_graph(
     leave_out_profiler_events()
     name = f"graph_{next(_graph_numbers)}"
     if any(_is_lazy(node) for node in module.graph.output_node().all_input_nodes):
-        warnings.warn(
-            f"hostjit: '{name}' runs eagerly: a result is conjugated or negated lazily; return "
-            "its resolve_conj().resolve_neg()",
-            stacklevel=2,
+        _warn(
+            name,
+            "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()",
         )
-        return module.forward
+        return eager_graph(module)
+    modes = find_modes(module)
+    if modes.inference is Inference.AS_CALLED:
+        take_out_inference_mode(module)
+        return _compile(module, inputs, name, options)
+    if modes.inference is Inference.PARTLY or modes.changes_grad_mode:
+        return _partly_in_inference_mode(module, inputs, name, options, modes)
+    return _compile_in_inference_mode(module, inputs, name, options)
+
+
+def _compile(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
+) -> Callable[..., Any]:
+    """Compile a graph with no inference mode in it any more."""
     if _needs_aot_autograd(module, inputs):
         from hostjit.backend.training import compile_with_backward
 
         return compile_with_backward(module, inputs, name, options)
     return compile_open_graph(module, name, options) or compile_graph(module, name, options)
+
+
+def _compile_in_inference_mode(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
+) -> Callable[..., Any]:
+    take_out_inference_mode(module, and_grad_mode=True)
+    with torch.no_grad():
+        return in_inference_mode(_compile(module, inputs, name, options))
+
+
+def _partly_in_inference_mode(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, modes: Modes
+) -> Callable[..., Any]:
+    """Return what runs a graph in several modes eagerly.
+
+    A caller may be in inference mode, which Dynamo hides from backends. If the graph does not leave
+    it, all of the graph is.
+    """
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    eager = eager_graph(torch.fx.GraphModule(module, graph))
+    compiled = None
+    if not modes.leaves_inference_mode:
+        compiled = _compile_in_inference_mode(module, inputs, name, options)
+    said = False
+
+    def call(*given: Any) -> Any:
+        nonlocal said
+        if compiled is not None and torch.is_inference_mode_enabled():
+            return compiled(*given)
+        if not said:
+            said = True
+            _warn(name, PARTLY_IN_INFERENCE_MODE)
+        return eager(*given)
+
+    return call
+
+
+def _warn(name: str, reason: str) -> None:
+    warnings.warn(f"hostjit: '{name}' runs eagerly: {reason}", stacklevel=3)
 
 
 def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.backend.effect_tokens import without_effect_tokens
 from hostjit.backend.options import Options
+from hostjit.capture.contexts import eager_graph
 from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
@@ -46,7 +47,7 @@ class GraphCompilation(Compilation):
 
     def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
-        eager = torch._dynamo.disable(module.forward)
+        eager = torch._dynamo.disable(eager_graph(module))
         super().__init__(eager, options.runtime, options.fallback, options.reuse_outputs)
         self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.

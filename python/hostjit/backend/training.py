@@ -18,6 +18,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
+from hostjit.capture.contexts import eager_graph
 from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.joint import partition
 from hostjit.capture.thread_state import thread_state_kept
@@ -50,7 +51,7 @@ def compile_with_backward(
         if not options.fallback:
             raise
         warnings.warn(f"hostjit: '{name}' runs eagerly: {error!r}", stacklevel=2)
-        return module.forward
+        return eager_graph(module)
     return compiled
 
 

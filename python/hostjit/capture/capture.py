@@ -13,9 +13,16 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit.capture.arguments import ArgumentSpec, describe_arguments
 from hostjit.capture.backward import Backward, ResultKept
 from hostjit.capture.breaks import Continuation
+from hostjit.capture.contexts import (
+    PARTLY_IN_INFERENCE_MODE,
+    Inference,
+    Modes,
+    find_modes,
+    take_out_inference_mode,
+)
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
 from hostjit.capture.dynamo import DynamoCapture, capture_lock, run_dynamo
-from hostjit.capture.errors import CaptureFailure
+from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.functional import FunctionalGraph
 from hostjit.capture.guards import Guards
 from hostjit.capture.lent_sizes import lent_arguments
@@ -114,11 +121,13 @@ def _capture(
         raise broke
     if traced.graph_module is not None:
         check_sizes(traced.graph_module)
+    modes = _settle_modes(traced)
+    in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
     backward: Backward | None = None
     composed = False
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
     opened: list[OpenNumber] = []
-    if is_training(traced):
+    if not in_inference_mode and is_training(traced):
         if numbers:
             raise refusal("gradients are wanted, which are compiled for each number")
         graph, backward = trace_with_backward(traced, lent)
@@ -126,13 +135,15 @@ def _capture(
     else:
         opened = open_numbers(traced, sources)
         read = [number.value for number in opened if number.value is not None]
-        graph = trace_for_inference(traced, lent, read)
+        graph = trace_for_inference(traced, lent, read, in_inference_mode)
     inputs = _bind_inputs(traced, graph, leaves, opened)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
     if broke is not None:
         reason = "is captured in parts"
+    if in_inference_mode:
+        reason = reason or "computes in inference mode"
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -160,6 +171,7 @@ def _capture(
         numbers=tuple(opened),
         backward=backward,
         composed=composed,
+        in_inference_mode=in_inference_mode,
         keeps_results=broke is not None or bool(traced.side_effects),
         broke=broke,
         _dynamo_positions=tuple(range(len(inputs))),
@@ -172,6 +184,26 @@ def _capture(
             program.output_spec = _over_results(output_spec, backward, inputs)
     traced.forget_arguments(leaves)
     return program
+
+
+def _settle_modes(traced: DynamoCapture) -> Modes | None:
+    """Take inference mode out of Dynamo's graph, and return what it does to modes.
+
+    Raises CaptureError where the graph would have to be run in several modes.
+    """
+    module = traced.graph_module
+    if module is None:
+        return None
+    modes = find_modes(module)
+    split = modes.inference is Inference.PARTLY
+    if split or (modes.inference is Inference.WHOLE and modes.changes_grad_mode):
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            PARTLY_IN_INFERENCE_MODE,
+            where=modes.where,
+        )
+    take_out_inference_mode(module, and_grad_mode=modes.inference is Inference.WHOLE)
+    return modes
 
 
 def _environment(

@@ -12,6 +12,7 @@ import torch
 
 from hostjit.capture.arguments import ArgumentSpec, tensor_leaves
 from hostjit.capture.backward import Backward
+from hostjit.capture.contexts import in_inference_mode
 from hostjit.capture.dynamic_dims import no_more_guards
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.open_numbers import OpenNumber, number_leaves
@@ -141,6 +142,8 @@ class CapturedProgram:
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
             Dynamo's own, to be split by AOTAutograd and called by the bytecode, at every call.
+        in_inference_mode: what the bytecode calls is to be called in inference mode, which the
+            call itself enters and leaves.
         keeps_results: results of the graph may get into objects that outlive the call, or to code
             that was not captured.
         broke: why the call was captured up to some line only; the bytecode then does the rest.
@@ -164,6 +167,7 @@ class CapturedProgram:
     numbers: tuple[OpenNumber, ...]
     backward: Backward | None
     composed: bool
+    in_inference_mode: bool
     keeps_results: bool
     broke: CaptureError | None
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
@@ -261,4 +265,9 @@ class CapturedProgram:
             for binding in self.inputs[self.dynamo_input_count :]
             if isinstance(binding, BoundTensor)
         ]
-        return lambda *inputs: graph_module(*inputs, *constants)
+
+        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+            results: Sequence[torch.Tensor] = graph_module(*inputs, *constants)
+            return results
+
+        return in_inference_mode(run) if self.in_inference_mode else run

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capture.contexts import eager_graph
+
 __all__ = ["second_derivatives"]
 
 Tensors = Sequence[torch.Tensor | None]
@@ -32,9 +34,11 @@ def second_derivatives(
         "dtype": torch.get_autocast_dtype("cpu"),
     }
 
+    run = eager_graph(module)
+
     def gradients(inputs: Sequence[torch.Tensor], tangents: Tensors) -> Tensors:
         with torch.enable_grad(), torch.autocast("cpu", **autocast):
-            results = module(*inputs[:count])
+            results = run(*inputs[:count])
         pairs = [
             (results[index], tangent)
             for index, tangent in zip(tangent_results, tangents, strict=True)

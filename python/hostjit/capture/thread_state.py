@@ -14,6 +14,7 @@ from torch.backends import cuda as attention_settings
 __all__ = ["ThreadState", "thread_state_kept"]
 
 _DEVICES = ("cpu", "cuda")
+_torch: Any = torch._C  # has more than its stubs say
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 
 
@@ -81,14 +82,11 @@ class ThreadState:
         for name, allowed in zip(_ATTENTION, self.attention, strict=True):
             getattr(attention_settings, f"enable_{name}_sdp")(allowed)
         if now.attention_order != self.attention_order:
-            _C_attention._set_sdp_priority_order(list(self.attention_order))
-
-
-_C_attention: Any = torch._C
+            _torch._set_sdp_priority_order(list(self.attention_order))
 
 
 def _attention_order() -> list[int]:
-    return list(_C_attention._get_sdp_priority_order())
+    return list(_torch._get_sdp_priority_order())
 
 
 def _set_autocast_nesting(found: int, wanted: int) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +25,12 @@ from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import check_tensor
 from hostjit.capture.traced_graph import placeholder_values, source_location, storage_of
 
-__all__ = ["is_random", "is_training", "trace_for_inference", "trace_with_backward"]
+__all__ = [
+    "is_random",
+    "is_training",
+    "trace_for_inference",
+    "trace_with_backward",
+]
 
 
 def is_training(traced: DynamoCapture) -> bool:
@@ -71,14 +77,23 @@ def trace_with_backward(
 
 
 def trace_for_inference(
-    traced: DynamoCapture, lent: Lent, numbers: Sequence[torch.SymInt]
+    traced: DynamoCapture,
+    lent: Lent,
+    numbers: Sequence[torch.SymInt],
+    in_inference_mode: bool = False,
 ) -> FunctionalGraph:
     """Return the graph of a call whose results need no gradient; see `trace_functional`.
 
-    `lent`: see `lent_arguments`; `numbers`: what it is given besides. Raises CaptureError when it
-    cannot be traced, or is not for inference.
+    Args:
+        traced: the call.
+        lent: see `lent_arguments`.
+        numbers: what it is given besides.
+        in_inference_mode: it will be run so, whatever the mode of the caller.
+
+    Raises CaptureError when it cannot be traced, or is not for inference.
     """
-    _check_results(traced, with_gradients=False)
+    with torch.no_grad() if in_inference_mode else contextlib.nullcontext():
+        _check_results(traced, with_gradients=False)
     if traced.graph_module is None:
         empty = torch.fx.Graph()
         empty.output(())
