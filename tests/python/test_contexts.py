@@ -298,3 +298,88 @@ def test_contexts_are_left_when_capture_fails_or_eager_raises(
             warnings.simplefilter("ignore")
             compiled(x)
         assert state() == before
+
+
+def grad_off(x: torch.Tensor) -> Any:
+    torch.set_grad_enabled(False)
+    return x * 2
+
+
+def grad_off_in_between(x: torch.Tensor) -> Any:
+    y = x * 2
+    torch.set_grad_enabled(False)
+    return y, x * 3
+
+
+def grad_toggled(x: torch.Tensor) -> Any:
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(True)
+    return y, x * 3
+
+
+def autocast_on(x: torch.Tensor) -> Any:
+    torch.set_autocast_enabled("cpu", True)
+    return x @ x.t()
+
+
+def autocast_dtype(x: torch.Tensor) -> Any:
+    torch.set_autocast_dtype("cpu", torch.float16)
+    return x * 2
+
+
+def attention_settings(x: torch.Tensor) -> Any:
+    torch.backends.cuda.enable_flash_sdp(False)
+    return x * 2
+
+
+def matmul_precision(x: torch.Tensor) -> Any:
+    torch.set_float32_matmul_precision("high")
+    return x @ x.t()
+
+
+SETTINGS = [
+    grad_off,
+    grad_off_in_between,
+    grad_toggled,
+    autocast_on,
+    autocast_dtype,
+    attention_settings,
+    matmul_precision,
+]
+
+
+@contextlib.contextmanager
+def settings_put_back() -> Iterator[None]:
+    dtype, precision = torch.get_autocast_dtype("cpu"), torch.get_float32_matmul_precision()
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_autocast_enabled("cpu", False)
+        torch.set_autocast_dtype("cpu", dtype)
+        torch.backends.cuda.enable_flash_sdp(True)
+        torch.set_float32_matmul_precision(precision)
+
+
+@pytest.mark.parametrize("needs_grad", [False, True])
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("function", SETTINGS)
+def test_settings_last_as_in_eager_mode(
+    function: Callable[..., Any], compiler: str, needs_grad: bool
+) -> None:
+    if compiler == "backend" and function is autocast_on:
+        pytest.skip("Dynamo switches autocast back after the graph, whatever the backend")
+
+    def outcome(run: Callable[..., Any]) -> Any:
+        x = torch.arange(12.0).reshape(3, 4).requires_grad_(needs_grad)
+        with settings_put_back():
+            return run(x), state()
+
+    compiled = COMPILERS[compiler](function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            (found, found_state), (expected, expected_state) = outcome(compiled), outcome(function)
+            assert_same(found, expected)
+            assert found_state == expected_state

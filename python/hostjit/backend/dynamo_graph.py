@@ -21,7 +21,9 @@ from hostjit.capture.contexts import (
     Modes,
     eager_graph,
     find_modes,
+    find_setter,
     in_inference_mode,
+    say_setter,
     take_out_inference_mode,
 )
 from hostjit.capture.traced_graph import storage_of
@@ -43,20 +45,24 @@ def compile_dynamo_graph(
             "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()",
         )
         return eager_graph(module)
+    setter = find_setter(module)
+    if setter is not None:
+        _warn(name, say_setter(setter))
+        return eager_graph(module)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
         take_out_inference_mode(module)
-        return _compile(module, inputs, name, options)
+        return _compile(module, inputs, name, options, modes)
     if modes.inference is Inference.PARTLY or modes.changes_grad_mode:
         return _partly_in_inference_mode(module, inputs, name, options, modes)
-    return _compile_in_inference_mode(module, inputs, name, options)
+    return _compile_in_inference_mode(module, inputs, name, options, modes)
 
 
 def _compile(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, modes: Modes
 ) -> Callable[..., Any]:
     """Compile a graph with no inference mode in it any more."""
-    if _needs_aot_autograd(module, inputs):
+    if _needs_aot_autograd(module, inputs, modes):
         from hostjit.backend.training import compile_with_backward
 
         return compile_with_backward(module, inputs, name, options)
@@ -64,11 +70,11 @@ def _compile(
 
 
 def _compile_in_inference_mode(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
+    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, modes: Modes
 ) -> Callable[..., Any]:
     take_out_inference_mode(module, and_grad_mode=True)
     with torch.no_grad():
-        return in_inference_mode(_compile(module, inputs, name, options))
+        return in_inference_mode(_compile(module, inputs, name, options, modes))
 
 
 def _partly_in_inference_mode(
@@ -84,7 +90,7 @@ def _partly_in_inference_mode(
     eager = eager_graph(torch.fx.GraphModule(module, graph))
     compiled = None
     if not modes.leaves_inference_mode:
-        compiled = _compile_in_inference_mode(module, inputs, name, options)
+        compiled = _compile_in_inference_mode(module, inputs, name, options, modes)
     said = False
 
     def call(*given: Any) -> Any:
@@ -103,11 +109,14 @@ def _warn(name: str, reason: str) -> None:
     warnings.warn(f"hostjit: '{name}' runs eagerly: {reason}", stacklevel=3)
 
 
-def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
+def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any], modes: Modes) -> bool:
     """Tell whether the graph needs a gradient, or something else that AOTAutograd takes apart.
 
-    That is tensors made of other tensors (subclasses), and numbers that Dynamo passes as tensors.
+    That is tensors made of other tensors (subclasses), numbers that Dynamo passes as tensors, and
+    recording of gradients that is left switched.
     """
+    if modes.changes_grad_mode:
+        return True
     nodes = module.graph.nodes
     values = [value for value in inputs if isinstance(value, torch.Tensor)]
     if any(is_traceable_wrapper_subclass(value) for value in values):

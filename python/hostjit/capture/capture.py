@@ -18,6 +18,8 @@ from hostjit.capture.contexts import (
     Inference,
     Modes,
     find_modes,
+    find_setter,
+    say_setter,
     take_out_inference_mode,
 )
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
@@ -48,12 +50,13 @@ from hostjit.capture.program import (
 from hostjit.capture.quiet_log import without_log_of_failures
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.thread_state import thread_state_kept
-from hostjit.capture.traced_graph import check_sizes
+from hostjit.capture.traced_graph import check_sizes, source_location
 from hostjit.capture.tracing import (
     is_random,
     is_training,
     trace_for_inference,
     trace_with_backward,
+    untraced,
 )
 from hostjit.capture.unused import drop_unused
 
@@ -127,7 +130,9 @@ def _capture(
     composed = False
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
     opened: list[OpenNumber] = []
-    if not in_inference_mode and is_training(traced):
+    if modes is not None and modes.changes_grad_mode:
+        graph, composed = untraced(traced, lent, numbers), True
+    elif not in_inference_mode and is_training(traced):
         if numbers:
             raise refusal("gradients are wanted, which are compiled for each number")
         graph, backward = trace_with_backward(traced, lent)
@@ -189,11 +194,17 @@ def _capture(
 def _settle_modes(traced: DynamoCapture) -> Modes | None:
     """Take inference mode out of Dynamo's graph, and return what it does to modes.
 
-    Raises CaptureError where the graph would have to be run in several modes.
+    Raises CaptureError where the graph would have to be run in several modes, or would not leave
+    the thread's settings as an eager call does.
     """
     module = traced.graph_module
     if module is None:
         return None
+    setter = find_setter(module)
+    if setter is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM, say_setter(setter), where=source_location(setter)
+        )
     modes = find_modes(module)
     split = modes.inference is Inference.PARTLY
     if split or (modes.inference is Inference.WHOLE and modes.changes_grad_mode):

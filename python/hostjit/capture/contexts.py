@@ -30,7 +30,9 @@ __all__ = [
     "Modes",
     "eager_graph",
     "find_modes",
+    "find_setter",
     "in_inference_mode",
+    "say_setter",
     "take_out_inference_mode",
 ]
 
@@ -120,6 +122,21 @@ def in_inference_mode(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(*inputs)
 
     return call
+
+
+def find_setter(module: torch.fx.GraphModule) -> torch.fx.Node | None:
+    """Return a node that sets what later code reads, and of which no context manager is the pair.
+
+    Whether another one sets it back can't be told: Dynamo itself may have changed it by now.
+    """
+    setters = (node for node in module.graph.nodes if node.target in _SETTERS)
+    return next(setters, None)
+
+
+def say_setter(node: torch.fx.Node) -> str:
+    """Say why a graph with such a node runs eagerly."""
+    name = getattr(node.target, "__name__", node.target)
+    return f"{name} changes a setting for what comes after it; use a context manager for that"
 
 
 def eager_graph(module: torch.fx.GraphModule) -> Callable[..., Any]:

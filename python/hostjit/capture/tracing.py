@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ __all__ = [
     "is_training",
     "trace_for_inference",
     "trace_with_backward",
+    "untraced",
 ]
 
 
@@ -74,6 +75,20 @@ def trace_with_backward(
         again = second_derivatives(module, wanted)
         backward = dataclasses.replace(backward, again=again)
     return graph, backward
+
+
+def untraced(traced: DynamoCapture, lent: Lent, numbers: Set[int]) -> FunctionalGraph:
+    """Return Dynamo's graph of a call that leaves recording of gradients switched.
+
+    AOTAutograd's code around its graphs does that, too. Raises CaptureError where sizes are open.
+    """
+    module = traced.graph_module
+    assert module is not None
+    if lent or numbers or any(map(is_symbolic, placeholder_values(module))):
+        raise refusal("the call switches gradients on or off")
+    for value in traced.inputs:
+        check_tensor(value, "an input")
+    return FunctionalGraph(module, list(traced.inputs), len(traced.inputs), ())
 
 
 def trace_for_inference(
