@@ -299,18 +299,6 @@ def _lstm(
     return output, torch.stack(last_h), torch.stack(last_c)
 
 
-def _resample(func: torch._ops.OpOverload) -> Callable[..., Any]:
-    """Interpolation; PyTorch's decomposition rounds steps to half types that eager does not."""
-
-    def resample(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if x.dtype in _HALVES:
-            composite = torch._C.DispatchKey.CompositeImplicitAutograd
-            return func._op_dk(composite, x, *args, **kwargs)
-        return func.decompose(x, *args, **kwargs)
-
-    return resample
-
-
 def _vector_norm(
     x: Tensor,
     ord: float = 2,  # noqa: A002
@@ -339,10 +327,6 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.lstm.input: _lstm,
     aten.pow.Tensor_Scalar: _power,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
-    aten.upsample_bicubic2d.vec: _resample(aten.upsample_bicubic2d.vec),
-    aten.upsample_bilinear2d.vec: _resample(aten.upsample_bilinear2d.vec),
-    aten.upsample_linear1d.vec: _resample(aten.upsample_linear1d.vec),
-    aten.upsample_trilinear3d.vec: _resample(aten.upsample_trilinear3d.vec),
 }
 # Those whose fake tensors have other strides than eager's, which their decompositions have.
 _MISJUDGED = {aten.log_sigmoid_forward.default}

@@ -28,6 +28,7 @@ from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.dynamic_dims import is_number, is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.fake_inputs import fake_inputs
+from hostjit.capture.interpolation import interpolation_in_one
 from hostjit.capture.open_indices import get_item, set_item
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
@@ -93,6 +94,7 @@ def trace_functional(
     with (
         enable_python_dispatcher() if symbolic else contextlib.nullcontext(),
         _kept_whole(KEPT_OPERATORS),
+        interpolation_in_one(),
         torch.no_grad(),
         torch._C._AutoDispatchBelowAutograd(),
     ):

@@ -11,13 +11,14 @@ import torch
 from torch._decomp import decompositions
 
 from hostjit.capture.dropout import dropout
+from hostjit.capture.interpolation import interpolation_in_one
 
 __all__ = ["composites_with_gradients"]
 
 
 @contextlib.contextmanager
 def composites_with_gradients() -> Iterator[None]:
-    """Trace dropout without copies, and LSTMs so that their parameters get gradients."""
+    """Trace dropout without copies, interpolation as one operator, and LSTMs with gradients."""
     operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
     their_dropout = operator.py_kernels[key]
     their_choice = decompositions.select_one_layer_lstm_function
@@ -25,7 +26,8 @@ def composites_with_gradients() -> Iterator[None]:
     operator._dispatch_cache.clear()
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
-        yield
+        with interpolation_in_one():
+            yield
     finally:
         decompositions.select_one_layer_lstm_function = their_choice
         operator.py_kernels[key] = their_dropout
