@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,8 @@ from hostjit.lowering.types import is_plain
 
 __all__: list[str] = []
 
+# Dimensions rolled at once: each doubles the copies.
+_MOST_ROLLED = 3
 _OF_SIZE = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 
 
@@ -265,23 +268,28 @@ def lower_repeat(context: LoweringContext, node: Node) -> bool:
 
 @lowers("aten.roll.default")
 def lower_roll(context: LoweringContext, node: Node) -> bool:
-    """roll(self, shifts, dims) along one dimension: two copies."""
+    """roll(self, shifts, dims): two copies along one dimension, four along two."""
     arguments = named_arguments(node)
     source, shifts, dims = arguments["self"], arguments["shifts"], arguments["dims"]
-    if not _all_plain([source, node]) or len(shifts) != 1 or len(dims) != 1:
-        return False
     result = node.meta["val"]
-    dim = dims[0] % max(result.dim(), 1)
-    extent = shape_of(result)[dim] if result.dim() else 0
-    if element_count(result) == 0 or not isinstance(extent, int):
+    if not _all_plain([source, node]) or element_count(result) == 0 or result.dim() == 0:
         return False
-    if not isinstance(shifts[0], int):
+    places = [dim % result.dim() for dim in dims]
+    known = all(isinstance(number, int) for number in (*shifts, *(result.shape[d] for d in places)))
+    if not known or not 1 <= len(set(places)) == len(shifts) <= _MOST_ROLLED:
         return False
-    shift = shifts[0] % extent
     value = context.allocate(node)
-    for start, to, size in ((0, shift, extent - shift), (extent - shift, 0, shift)):
+    parts = [_rolled(shift, result.shape[dim]) for shift, dim in zip(shifts, places, strict=True)]
+    for part in itertools.product(*parts):
         origin, target = _source(context, source), _Box(value, result)
-        origin.narrow(dim, start, size)
-        target.narrow(dim, to, size)
+        for dim, (start, to, size) in zip(places, part, strict=True):
+            origin.narrow(dim, start, size)
+            target.narrow(dim, to, size)
         _copy(context, origin, target)
     return True
+
+
+def _rolled(shift: int, extent: int) -> tuple[tuple[int, int, int], ...]:
+    """The two parts of a dimension: where each starts, where it goes, and its size."""
+    shift %= extent
+    return (0, shift, extent - shift), (extent - shift, 0, shift)
