@@ -22,6 +22,7 @@ from hostjit.capture.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capture.convolution import convolution
 from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.memory_formats import MEMORY_FORMATS
 from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.overlap import refuse_overlapping_operands
 from hostjit.capture.refused_numbers import refuse_numbers
@@ -66,7 +67,7 @@ class Decompositions(TorchDispatchMode):
                 return result
             with self:
                 return correct(func, args, kwargs, result)
-        if decomposition is None or func in _MISJUDGED:
+        if decomposition is None or func in MEMORY_FORMATS:
             return result
         with disable_proxy_modes_tracing():
             whole = func(*args, **kwargs)
@@ -169,9 +170,26 @@ def _power(x: Tensor, exponent: Any) -> Any:
     return x.clone() if exponent else torch.ones_like(x)
 
 
-def _log_sigmoid(x: Tensor) -> Any:
-    """Both results are contiguous, whatever the operand is."""
-    return NotImplemented if x.is_contiguous() else aten.log_sigmoid_forward(x.contiguous())
+def _pad_circular(x: Tensor, pad: Sequence[int]) -> Any:
+    """The ends of each dimension around it; PyTorch's writes to parts are copies of the whole."""
+    sizes = x.shape[x.dim() - len(pad) // 2 :][::-1]
+    if not all(
+        known(width >= 0) and known(width <= sizes[position // 2])
+        for position, width in enumerate(pad)
+    ):
+        return aten._pad_circular.default.decompose(x, pad)
+    x = x.contiguous()
+    for position, size in enumerate(sizes):
+        before, after = pad[2 * position], pad[2 * position + 1]
+        dim = x.dim() - 1 - position
+        parts = (x.narrow(dim, size - before, before), x, x.narrow(dim, 0, after))
+        x = torch.cat(parts, dim)
+    return x
+
+
+def _singular_values(x: Tensor, *, driver: str | None = None) -> Any:
+    """Without the vectors, which only gradients need."""
+    return aten._linalg_svd.default(x, False, False, driver=driver)[1]
 
 
 def _encoder_layer(
@@ -318,18 +336,18 @@ def _vector_norm(
 
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **BACKWARD_DECOMPOSITIONS,
+    **MEMORY_FORMATS,
+    aten._pad_circular.default: _pad_circular,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
     aten.convolution.default: convolution,
     aten.dropout.default: dropout,
+    aten.linalg_svdvals.default: _singular_values,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.linear.default: _linear,
-    aten.log_sigmoid_forward.default: _log_sigmoid,
     aten.lstm.input: _lstm,
     aten.pow.Tensor_Scalar: _power,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
 }
-# Those whose fake tensors have other strides than eager's, which their decompositions have.
-_MISJUDGED = {aten.log_sigmoid_forward.default}
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.
 _STRIDED_OTHERWISE: dict[Any, Callable[[Any, Sequence[Any], Any, Tensor], Any]] = {
     aten.expand.default: _view_as_eager,
