@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
@@ -84,6 +85,8 @@ class Compilation(Inspection):
         given["reuse_outputs"] = self.reuse_outputs
         return self.target, {**given, **self.shapes.keywords()}
 
+    # It may be called in a frame that Dynamo compiled, by which it would look at all of this.
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:

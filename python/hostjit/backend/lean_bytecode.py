@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch._dynamo
+from torch._dynamo.eval_frame import skip_code
 from torch._guards import TracingContext
 
 __all__ = ["leave_out_profiler_events"]
@@ -37,3 +38,9 @@ def _restore(_: object) -> None:
     if _left_out:
         setattr(torch._dynamo.config, _SETTING, True)
         _left_out = False
+
+
+# AOTAutograd compiles a backward pass when it first runs. Where that is within a frame that Dynamo
+# compiled, Dynamo looks at every frame that begins, this one too, and to compile it would wait for
+# the lock under which callbacks run.
+skip_code(_restore.__code__)

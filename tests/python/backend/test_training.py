@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from beside_eager import check
 from torch import Tensor, nn
+from torch._dynamo import convert_frame
 from torch.nn import functional as F
 
 import hostjit
@@ -234,6 +239,68 @@ def test_results_with_gradients_are_not_reused() -> None:
     assert first is not second
     (first * second).sum().backward()
     torch.testing.assert_close(x.grad, (1 - x.tanh() ** 2) * y.tanh())
+
+
+def step_with_backward(module: nn.Module, x: Tensor) -> Tensor:
+    loss = torch.tanh(module(x)).mean()
+    loss.backward()
+    return loss.detach() * 2
+
+
+def step_with_grad(module: nn.Module, x: Tensor) -> Tensor:
+    loss = torch.tanh(module(x)).mean()
+    gradients = torch.autograd.grad(loss, list(module.parameters()))
+    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+        parameter.grad = gradient
+    return loss.detach() * 2
+
+
+# A pass that is compiled where Dynamo looks at every frame must not wait for itself: a hang would
+# be one of the interpreter that runs this, so that another one does.
+_STEPS_IN_A_PROCESS = """
+import sys, torch, hostjit
+sys.path.insert(0, sys.argv[1])
+import test_training
+test_training.compare_steps(getattr(test_training, sys.argv[2]))
+"""
+
+
+def compare_steps(step: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    module = nn.Linear(3, 1)
+    compiled = torch.compile(step, backend="hostjit")
+    for _ in range(2):
+        x, found = torch.randn(5, 3), []
+        for run in (step, compiled):
+            module.zero_grad()
+            found.append([run(module, x), module.weight.grad, module.bias.grad])
+        torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("step", ["step_with_backward", "step_with_grad"])
+def test_a_step_that_takes_its_gradients_itself(step: str) -> None:
+    command = [sys.executable, "-c", _STEPS_IN_A_PROCESS, str(Path(__file__).parent), step]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def test_dynamo_does_not_look_at_what_specializes(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Linear(3, 1)
+    update = hostjit.compile(torch.optim.Adam(module.parameters()).step)
+    seen = []
+    convert = convert_frame.ConvertFrame.__call__
+
+    def note(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(frame.f_code.co_filename)
+        return convert(self, frame, *args, **kwargs)
+
+    monkeypatch.setattr(convert_frame.ConvertFrame, "__call__", note)
+
+    def step(x: Tensor) -> None:
+        module(x).sum().backward()
+        update()
+
+    torch.compile(step, backend="hostjit")(torch.randn(5, 3))
+    assert __file__ in seen
+    assert not [name for name in seen if name.startswith(os.path.dirname(hostjit.__file__))]
 
 
 def test_second_derivatives_are_refused_as_by_pytorch() -> None:
