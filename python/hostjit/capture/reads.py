@@ -144,7 +144,7 @@ class ReadWatcher:
             self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
             return
         if found is not MISSING and hasattr(type(found), "__set__"):
-            if kind.__module__.startswith("torch.") and not isinstance(base, torch.nn.Module):
+            if kind.__module__.startswith("torch.") and not isinstance(base, _OF_USERS):
                 return  # such as the slots of a TreeSpec, which torch makes once
             if kind is dataclasses.Field:
                 return  # made once, by the decorator
@@ -188,6 +188,9 @@ class ReadWatcher:
                 if member in entries:
                     return
 
+
+# Classes of torch whose slots and properties its users change: `.grad` of a parameter is replaced.
+_OF_USERS = (torch.Tensor, torch.nn.Module)
 
 _MODULE_GETATTR: Any = torch.nn.Module.__getattr__
 

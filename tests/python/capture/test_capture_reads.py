@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from watch_checker import Watched
 
+import hostjit
+
 
 class Identity(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -69,3 +71,28 @@ def test_an_attribute_that_a_property_hides_changes_nothing() -> None:
     if watched.revalidate():
         watched.assert_still_valid()
     assert Watched(net, torch.randn(3)).is_right()
+
+
+GRADIENTS: dict[str, Callable[[nn.Module], Any]] = {
+    "of a parameter": lambda net: net.weight.grad * 2,
+    "of all parameters": lambda net: sum(p.grad.sum() for p in net.parameters()),
+    "absent or not": lambda net: net.bias * (2 if net.weight.grad is None else 3),
+    "clipped": lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.5),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient_that_is_replaced_is_read_anew(name: str) -> None:
+    net = nn.Linear(3, 2)
+    read = GRADIENTS[name]
+    compiled = hostjit.compile(lambda: read(net))
+    for factor in (1.0, 2.0, 3.0, None):
+        if factor is None and name != "absent or not":
+            continue
+        found = []
+        for run in (lambda: read(net), compiled):
+            for parameter in net.parameters():
+                has_one = factor is not None
+                parameter.grad = torch.full_like(parameter, factor) if has_one else None
+            found.append([run(), *(p.grad for p in net.parameters())])
+        torch.testing.assert_close(found[1], found[0])
