@@ -32,6 +32,7 @@ from hostjit.capture.interpolation import interpolation_in_one
 from hostjit.capture.open_indices import get_item, set_item
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
+from hostjit.capture.recurrent_dropout import dropout_between_layers
 from hostjit.capture.result_types import correct_result_types
 from hostjit.capture.traced_graph import (
     attribute_of,
@@ -155,7 +156,7 @@ class _Recipe:
             ]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
-            with Decompositions():  # type: ignore[no-untyped-call]
+            with dropout_between_layers(), Decompositions():  # type: ignore[no-untyped-call]
                 results = interpreter.run(*wrapped[: self._count])
             if isinstance(results, torch.Tensor):  # of a region with one
                 results = [results]

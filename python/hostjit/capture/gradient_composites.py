@@ -12,6 +12,7 @@ from torch._decomp import decompositions
 
 from hostjit.capture.dropout import dropout
 from hostjit.capture.interpolation import interpolation_in_one
+from hostjit.capture.recurrent_dropout import dropout_between_layers
 
 __all__ = ["composites_with_gradients"]
 
@@ -26,7 +27,7 @@ def composites_with_gradients() -> Iterator[None]:
     operator._dispatch_cache.clear()
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
-        with interpolation_in_one():
+        with interpolation_in_one(), dropout_between_layers():
             yield
     finally:
         decompositions.select_one_layer_lstm_function = their_choice

@@ -72,6 +72,46 @@ def test_cells_need_no_operator(cell: Callable[..., nn.Module], runtime: str) ->
     assert "aten_call" not in check(cell(6, 8).eval(), torch.randn(2, 6), runtime=runtime)
 
 
+LAYERS = {"num_layers": 3, "dropout": 0.5}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("model", [nn.LSTM, nn.GRU, nn.RNN])
+def test_dropout_between_layers(model: Callable[..., nn.Module], gradients: bool) -> None:
+    options = {"bidirectional": True, "batch_first": True} if model is nn.GRU else {}
+    torch.manual_seed(0)
+    net = model(4, 3, **LAYERS, **options).requires_grad_(gradients)
+    compiled = hostjit.compile(net, runtime="evaluator", fallback=False)
+    x = torch.randn(2, 2, 4)
+    results, states = [], []
+    for run in (net, compiled):
+        torch.manual_seed(1)
+        y, last = run(x)
+        states.append(torch.get_rng_state())
+        results.append([y, last])
+        if gradients:
+            results[-1].append(torch.autograd.grad(y.pow(2).sum(), list(net.parameters())))
+    torch.testing.assert_close(results[1], results[0])
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("model", [nn.LSTM, nn.GRU, nn.RNN])
+def test_dropout_between_layers_of_packed_sequences(
+    model: Callable[..., nn.Module], gradients: bool
+) -> None:
+    torch.manual_seed(0)
+    net = model(4, 3, **LAYERS).requires_grad_(gradients)
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(3, 2, 4), [3, 1])
+    compiled = hostjit.compile(net)
+    torch.manual_seed(1)
+    found = [net(packed)[0].data]
+    torch.manual_seed(1)
+    with pytest.warns(UserWarning, match="runs in parts"):
+        found.append(compiled(packed)[0].data)
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.parametrize("model", [nn.GRU, nn.RNN])
 def test_other_recurrent_networks(model: Callable[..., nn.Module]) -> None:
     torch.manual_seed(0)
