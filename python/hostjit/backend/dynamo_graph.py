@@ -26,6 +26,7 @@ from hostjit.capture.contexts import (
     say_setter,
     take_out_inference_mode,
 )
+from hostjit.capture.gradients import marks_input_dirty
 from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
@@ -39,15 +40,9 @@ def compile_dynamo_graph(
     """Return a callable that answers as `module` does, gradients included."""
     leave_out_profiler_events()
     name = f"graph_{next(_graph_numbers)}"
-    if any(_is_lazy(node) for node in module.graph.output_node().all_input_nodes):
-        _warn(
-            name,
-            "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()",
-        )
-        return eager_graph(module)
-    setter = find_setter(module)
-    if setter is not None:
-        _warn(name, say_setter(setter))
+    obstacle = _obstacle(module)
+    if obstacle:
+        _warn(name, obstacle)
         return eager_graph(module)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
@@ -107,6 +102,16 @@ def _partly_in_inference_mode(
 
 def _warn(name: str, reason: str) -> None:
     warnings.warn(f"hostjit: '{name}' runs eagerly: {reason}", stacklevel=3)
+
+
+def _obstacle(module: torch.fx.GraphModule) -> str | None:
+    """Return why eager alone can run a graph, or None."""
+    if any(_is_lazy(node) for node in module.graph.output_node().all_input_nodes):
+        return "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()"
+    if marks_input_dirty(module.graph):
+        return "an autograd.Function changes an input in place; have it return a new tensor"
+    setter = find_setter(module)
+    return None if setter is None else say_setter(setter)
 
 
 def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any], modes: Modes) -> bool:

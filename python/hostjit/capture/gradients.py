@@ -12,7 +12,9 @@ import torch
 from hostjit.capture.overlap import may_write
 from hostjit.capture.traced_graph import storage_of
 
-__all__ = ["needs_backward", "saved_tensor_hooks_set_aside"]
+__all__ = ["marks_input_dirty", "needs_backward", "saved_tensor_hooks_set_aside"]
+
+_FUNCTION_APPLY = torch.ops.higher_order.autograd_function_apply
 
 
 def needs_backward(graph: torch.fx.Graph, inputs: Sequence[torch.Tensor]) -> bool:
@@ -27,7 +29,40 @@ def needs_backward(graph: torch.fx.Graph, inputs: Sequence[torch.Tensor]) -> boo
         return False
     if any(_requires_grad(node) for node in _results(graph)):
         return True
-    return _writes_with_gradients(graph) or _returns_views(graph)
+    return _writes_with_gradients(graph) or marks_input_dirty(graph) or _returns_views(graph)
+
+
+def marks_input_dirty(graph: torch.fx.Graph) -> bool:
+    """Tell whether an autograd.Function of Dynamo's graph changes an input of it in place.
+
+    AOTAutograd would lose the node: what is returned would be the input as it was to autograd.
+    """
+    calls = [node for node in graph.nodes if node.target is _FUNCTION_APPLY]
+    changed = {storage_of(_example(node)) for call in calls for node in _dirty_operands(call)}
+    return bool(changed) and any(
+        storage_of(_example(node)) in changed for node in graph.nodes if node.op == "placeholder"
+    )
+
+
+def _example(node: torch.fx.Node) -> Any:
+    return node.meta.get("example_value")
+
+
+def _dirty_operands(call: torch.fx.Node) -> list[torch.fx.Node]:
+    """What an autograd.Function is given, changes and returns."""
+    body = getattr(call.graph.owning_module, str(call.args[0].target))  # type: ignore[union-attr]
+    results: Any = body.graph.output_node().args[0][0]
+    results = results if isinstance(results, (tuple, list)) else (results,)
+    dirty = {
+        storage_of(_example(results[index]))
+        for index in call.kwargs.get("dirty_idx", ())  # type: ignore[union-attr]
+    }
+    given = [node for node in body.graph.nodes if node.op == "placeholder"]
+    return [
+        operand
+        for operand, inner in zip(call.args[2:], given, strict=False)
+        if isinstance(operand, torch.fx.Node) and storage_of(_example(inner)) in dirty
+    ]
 
 
 def _results(graph: torch.fx.Graph) -> list[torch.fx.Node]:

@@ -27,7 +27,14 @@ from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.gradients import saved_tensor_hooks_set_aside
 from hostjit.capture.result_types import correct_result_types
 
-__all__ = ["CannotSplitError", "JointGraphs", "partition", "split", "tracing_context"]
+__all__ = [
+    "CannotSplitError",
+    "JointGraphs",
+    "partition",
+    "split",
+    "tracing_context",
+    "writes_input",
+]
 
 # The result is new memory, or looks like a view of something that nobody else sees.
 _NEW = frozenset({OutputType.non_alias, OutputType.unsafe_view_alias})
@@ -52,6 +59,15 @@ class JointGraphs:
     forward: torch.fx.GraphModule
     backward: torch.fx.GraphModule
     differentiable: tuple[bool, ...]
+
+
+def writes_input() -> CaptureError:
+    """Return the error for a change of an input that autograd has to know of."""
+    return CaptureError(
+        CaptureFailure.NEEDS_AUTOGRAD,
+        "the call changes an input in place, and gradients flow through the change",
+        hint="compute a new tensor, and let the caller assign it",
+    )
 
 
 def split(
@@ -83,11 +99,7 @@ def split(
     if recorder.metadata.mutated_inp_runtime_indices:
         # Composed with AOTAutograd's code, some of these fail in the backward pass: what it saves
         # may be what it then writes.
-        raise CaptureError(
-            CaptureFailure.NEEDS_AUTOGRAD,
-            "the call changes an input in place, and gradients flow through the change",
-            hint="compute a new tensor, and let the caller assign it",
-        )
+        raise writes_input()
     reason = _what_is_around(recorder.metadata, recorder.forward, recorder.backward, len(inputs))
     if reason:
         raise CannotSplitError(reason)

@@ -17,9 +17,9 @@ from hostjit.capture.dynamo import DynamoCapture, function_modes
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.failures import translate_failure
 from hostjit.capture.functional import FunctionalGraph, trace_functional
-from hostjit.capture.gradients import needs_backward
+from hostjit.capture.gradients import marks_input_dirty, needs_backward
 from hostjit.capture.graph_sizes import Place, find_sizes, over_tensors
-from hostjit.capture.joint import CannotSplitError, split
+from hostjit.capture.joint import CannotSplitError, split, writes_input
 from hostjit.capture.lent_sizes import Lent
 from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import check_tensor
@@ -51,6 +51,9 @@ def trace_with_backward(
     _check_results(traced, with_gradients=True)
     for value in traced.inputs:
         check_tensor(value, "an input")
+    assert traced.graph_module is not None
+    if marks_input_dirty(traced.graph_module.graph):
+        raise writes_input()
     module, inputs = _over_tensors(traced, lent)
     is_open = any(map(is_symbolic, placeholder_values(module)))
 

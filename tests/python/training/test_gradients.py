@@ -210,6 +210,54 @@ def test_writes_that_autograd_sees(runtime: str) -> None:
     torch.testing.assert_close(found, gradient(function))
 
 
+class DoubledInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 2
+
+
+def doubles(x: Tensor) -> Tensor:
+    result: Tensor = DoubledInPlace.apply(x)
+    return result
+
+
+DOUBLED: list[Callable[[Tensor], Tensor | None]] = [
+    doubles,
+    lambda x: doubles(x[1:]),
+    lambda x: (doubles(x), None)[1],
+]
+
+
+@pytest.mark.parametrize("compile", [hostjit.compile, torch.compile])
+@pytest.mark.parametrize("function", DOUBLED, ids=["returned", "view", "not returned"])
+def test_a_function_that_changes_an_input_runs_eagerly(
+    function: Callable[[Tensor], Tensor | None], compile: Callable[..., Any]
+) -> None:
+    def gradient(run: Callable[[Tensor], Tensor | None]) -> list[Any]:
+        x = torch.ones(3, requires_grad=True)
+        y = x * 1
+        z = run(y)
+        y.sum().backward()
+        return [x.grad, y.detach(), z is y]
+
+    arguments = {"backend": "hostjit"} if compile is torch.compile else {}
+    with pytest.warns(UserWarning, match="runs eagerly: .* changes an input in place"):
+        found = gradient(compile(function, **arguments))
+    expected = gradient(function)
+    torch.testing.assert_close(found[:2], expected[:2])
+    assert found[2] == expected[2]
+
+
+def test_a_function_that_changes_an_intermediate(runtime: str) -> None:
+    check(lambda x: doubles(x * 3) * 1, (leaf(3),), runtime=runtime, compile=hostjit.compile)
+
+
 def test_calls_that_change_python_objects(runtime: str) -> None:
     seen: list[Any] = []
 
