@@ -59,7 +59,11 @@ def compile(
         fallback: run a call that cannot be captured whole in parts: what is before and after a
             decision on a tensor's value, an operator whose size depends on values, a print is
             compiled. What cannot be compiled at all runs eagerly. A warning says why and where.
-            False makes it an error.
+            False makes that an error. Not what eager alone can do, which runs eagerly with the
+            warning all the same: writes of inputs that gradients flow through, writes of inputs
+            that share memory, tensors that are sparse, quantised or not on the CPU, results that
+            are conjugated or negated lazily or that share memory where gradients are enabled,
+            optimizers with hooks or without a rule, and signatures beyond the recompile limit.
         reuse_outputs: return the same tensors at every call of a signature, written anew: for
             control loops that are done with a result when they ask for the next. A call makes new
             ones where that is not safe: when an input shares memory with the last result, when
@@ -80,7 +84,8 @@ def compile(
         specialization used last; `profile(*args)` measures the nodes of the one for a call.
 
     Raises:
-        hostjit.CaptureError: at a call that cannot be captured, with `fallback=False`.
+        hostjit.CaptureError: at a call that cannot be captured, with `fallback=False` and for
+            none of the reasons listed there.
         hostjit.Error: malformed Host IR text, unknown runtime.
 
     Example:
