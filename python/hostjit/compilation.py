@@ -106,11 +106,13 @@ class Compilation(Inspection):
         is_full = limit is not None and self._count >= limit
         if self._parts and self._parts.in_use and (is_full or self._parts.varies(args, kwargs)):
             return self._parts.by_frames()
+        if "limit" not in self._said:
+            self.shapes.note(args, kwargs)
         if limit is not None and is_full:
             self._say(
                 "limit",
                 f"has {limit} specializations and keeps meeting new signatures: it runs those "
-                "eagerly from now on. Pad the inputs to fewer shapes, or raise the limit with "
+                f"eagerly from now on. {self.shapes.advice()}, or raise the limit with "
                 f"HOSTJIT_ENABLE=recompile_limit({4 * limit})" + self._why_static(),
             )
             return None

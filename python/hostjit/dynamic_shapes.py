@@ -41,6 +41,9 @@ class DynamicShapes:
         self._first_numbers: dict[_Key, list[Any]] = {}
         self._varied_numbers: dict[_Key, set[int]] = {}
         self._refused_numbers: set[tuple[_Key, bool]] = set()
+        self._first_call: tuple[list[torch.Size], dict[str, Any]] | None = None
+        self._sizes_differ = False
+        self._numbers_that_differ: set[str] = set()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
@@ -103,6 +106,32 @@ class DynamicShapes:
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""
         self._refused_numbers.add((_key(args, kwargs), torch.is_grad_enabled()))
+
+    def advice(self) -> str:
+        """Say what would make for fewer programs, by what has differed between calls so far."""
+        if self._sizes_differ:
+            return "Pad the inputs to fewer shapes"
+        if self._numbers_that_differ:
+            names = ", ".join(sorted(self._numbers_that_differ))
+            return f"Numbers differ ({names}): pass them as tensors"
+        return (
+            "Sizes and numbers of the arguments don't differ, but Python values that it reads may, "
+            "such as an attribute or a counter: keep them in tensors"
+        )
+
+    def note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Remember in what a call that there is no program for differs from the first."""
+        sizes = [leaf.shape for leaf in tensor_leaves(args, kwargs)]
+        numbers = dict(number_leaves(args, kwargs))
+        if self._first_call is None:
+            self._first_call = sizes, numbers
+        first_sizes, first_numbers = self._first_call
+        self._sizes_differ |= sizes != first_sizes
+        self._numbers_that_differ |= {
+            name.removeprefix("L['").replace("']", "", 1)
+            for name, value in numbers.items()
+            if name in first_numbers and first_numbers[name] != value
+        }
 
     def _named_dims(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]

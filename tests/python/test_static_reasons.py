@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,51 @@ def test_the_warning_of_the_limit_says_why() -> None:
         compiled(torch.randn(4))
         with pytest.warns(UserWarning, match="no program for all sizes because a result is"):
             compiled(torch.randn(5))
+
+
+class Decaying:
+    rate = 1.0
+
+    def __call__(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * self.rate * factor
+
+
+VARYING: dict[str, Callable[[Decaying, int], tuple[torch.Tensor, float]]] = {
+    "Pad the inputs to fewer shapes": lambda decaying, n: (torch.ones(n + 2), 1.0),
+    r"Numbers differ \(args\[1\]\): pass them as tensors": lambda decaying, n: (
+        torch.ones(2),
+        n + 0.5,
+    ),
+    "Python values that it reads": lambda decaying, n: (
+        setattr(decaying, "rate", n + 0.5),
+        (torch.ones(2), 1.0),
+    )[1],
+}
+
+
+@pytest.mark.parametrize("advice", VARYING)
+def test_the_warning_of_the_limit_blames_what_differs(advice: str) -> None:
+    decaying = Decaying()
+    compiled = hostjit.compile(decaying, dynamic=False)
+    with hostjit.knobs(enable="recompile_limit(2)"):
+        for n in range(2):
+            compiled(*VARYING[advice](decaying, n))
+        with pytest.warns(UserWarning, match=advice):
+            compiled(*VARYING[advice](decaying, 2))
+
+
+def test_a_position_in_a_tensor_is_named_with_its_line() -> None:
+    cache = torch.zeros(2, 8)
+
+    def write(x: torch.Tensor, position: torch.Tensor) -> None:
+        cache[:, position] = x
+
+    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly") as caught:
+        hostjit.compile(write)(torch.ones(2), torch.tensor(3))
+    (warning,) = caught
+    assert "gradient" not in str(warning.message)
+    assert f"at {__file__}:" in str(warning.message)
+    assert cache[:, 3].tolist() == [1, 1]
 
 
 def test_reasons_are_dumped(tmp_path: Path) -> None:

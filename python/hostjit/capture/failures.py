@@ -16,14 +16,14 @@ from torch._subclasses.fake_tensor import (
 
 from hostjit.capture.errors import CaptureError, CaptureFailure
 
-__all__ = ["is_library_file", "translate_failure"]
+__all__ = ["DATA_DEPENDENT", "is_library_file", "translate_failure"]
 
 _LIBRARY_FOLDERS = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
 )
-# What fake tensors raise in the trace of a backward pass, which Dynamo has no part in.
-_DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+# What fake tensors raise in the trace of a graph that Dynamo has made.
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 def is_library_file(filename: str) -> bool:
@@ -54,7 +54,7 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, "use a plain strided tensor"
-    if isinstance(error, _DATA_DEPENDENT):
+    if isinstance(error, DATA_DEPENDENT):
         # Dynamo has nothing to break the graph at.
         return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
     user_error = getattr(exc, "UserError", ())
@@ -71,8 +71,10 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
 
 def _first_lines(error: Exception) -> str:
     """The explanation, without Dynamo's hints, developer context and tracebacks."""
-    if isinstance(error, _DATA_DEPENDENT):
-        return f"of the gradients, what {error.func} returns depends on the values of a tensor"
+    if isinstance(error, DATA_DEPENDENT):
+        return f"what {error.func} returns depends on the values of a tensor"
+    if isinstance(error, exc.InternalTorchDynamoError) or _is_dynamos_own(error):
+        return "PyTorch's tracer fails with an error of its own"
     lines = []
     for line in str(error).splitlines():
         stripped = line.strip()
@@ -83,6 +85,11 @@ def _first_lines(error: Exception) -> str:
         if len(lines) == 3:
             break
     return " ".join(lines) or type(error).__name__
+
+
+def _is_dynamos_own(error: Exception) -> bool:
+    """Tell whether an attribute is missing of what Dynamo has in place of the user's values."""
+    return isinstance(error, AttributeError) and "Variable' object" in str(error)
 
 
 def _user_location(error: Exception) -> str | None:

@@ -27,6 +27,7 @@ from hostjit.capture.control_flow import Region, trace_higher_order
 from hostjit.capture.decompositions import Decompositions
 from hostjit.capture.dynamic_dims import is_number, is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capture.fake_inputs import fake_inputs
 from hostjit.capture.interpolation import interpolation_in_one
 from hostjit.capture.open_indices import get_item, set_item
@@ -222,6 +223,7 @@ class _Interpreter(torch.fx.Interpreter):
         self, module: torch.fx.GraphModule, attributes: dict[str, Any], fake_mode: Any
     ) -> None:
         super().__init__(module)
+        self.extra_traceback = False  # in messages: errors are given the user's line below
         self._tensor_attributes = attributes
         self._fake_mode = fake_mode
 
@@ -234,8 +236,13 @@ class _Interpreter(torch.fx.Interpreter):
         try:
             return super().run_node(node)
         except CaptureError as error:
-            where = error.where or source_location(node)
-            raise CaptureError(error.failure, error.what, where=where, hint=error.hint) from error
+            failure = error
+        except DATA_DEPENDENT as error:
+            failure = translate_failure(error)
+        where = failure.where or source_location(node)
+        raise CaptureError(
+            failure.failure, failure.what, where=where, hint=failure.hint
+        ) from failure
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target is operator.getitem:
