@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -100,6 +101,9 @@ class Compilation(Inspection):
     ) -> _C.Specialization | None:
         if _in_foreign_transform() or not _arguments_fit(self.target, args, kwargs):
             return None
+        if _makes_generators(self.target):
+            self._say("generator", "runs eagerly: it makes generators, which compute when asked")
+            return _eager_for_any_arguments(self.target)
         if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
@@ -338,6 +342,25 @@ def _arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     except ValueError:  # builtins without a signature
         return True
     return True
+
+
+def _makes_generators(target: Any) -> bool:
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    if not inspect.isroutine(function) and not isinstance(function, functools.partial):
+        function = type(function).__call__
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _eager_for_any_arguments(target: Callable[..., Any]) -> _C.Specialization:
+    return _C.Specialization(
+        args=(),
+        kwargs={},
+        program=None,
+        bindings=(),
+        output=("object", None),
+        route=target,
+        any_arguments=True,
+    )
 
 
 def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

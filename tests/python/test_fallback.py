@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -245,3 +246,22 @@ def test_what_eager_raises_is_not_logged_before(
                 fast(torch.ones(2, 3))
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert logger.filters == filters
+
+
+def test_generators_compute_when_they_are_asked() -> None:
+    asked: list[int] = []
+
+    def steps(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        while True:
+            asked.append(len(asked))
+            x = x * 2
+            yield x
+
+    fast = hostjit.compile(steps)
+    with pytest.warns(UserWarning, match="'.*steps' runs eagerly: it makes generators"):
+        generator = fast(torch.ones(2))
+    assert isinstance(generator, types.GeneratorType) and not asked
+    assert_close(next(generator), torch.full((2,), 2.0))
+    assert_close(next(generator), torch.full((2,), 4.0))
+    assert_close(next(fast(torch.ones(3, 3))), torch.full((3, 3), 2.0))
+    assert len(fast.specializations) == 1
