@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hostjit.capture.program import CapturedProgram
     from hostjit.parts import Parts
 
-__all__ = ["Compilation"]
+__all__ = ["Compilation", "route_any_call"]
 
 _capture_lock = threading.RLock()
 # Calls that raise are remembered; each costs the others a comparison.
@@ -103,7 +103,7 @@ class Compilation(Inspection):
             return None
         if _makes_generators(self.target):
             self._say("generator", "runs eagerly: it makes generators, which compute when asked")
-            return _eager_for_any_arguments(self.target)
+            return route_any_call(self.target)
         if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
@@ -351,14 +351,15 @@ def _makes_generators(target: Any) -> bool:
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _eager_for_any_arguments(target: Callable[..., Any]) -> _C.Specialization:
+def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
+    """Have `route` answer all calls under the present global state."""
     return _C.Specialization(
         args=(),
         kwargs={},
         program=None,
         bindings=(),
         output=("object", None),
-        route=target,
+        route=route,
         any_arguments=True,
     )
 

@@ -23,6 +23,7 @@ from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
+from hostjit.capture.container_changes import stopping_at_container_changes
 from hostjit.capture.dynamo import capture_lock
 from hostjit.capture.lazy_modules import refusing_lazy_modules
 from hostjit.capture.optimizer_steps import stopping_at_steps
@@ -84,6 +85,7 @@ class _Callback:
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
             stopping_at_random_numbers(),
+            stopping_at_container_changes(),
             refusing_lazy_modules(),
             without_log_of_failures(),
         ):

@@ -12,7 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capture.arguments import walk_arguments
-from hostjit.compilation import Compilation
+from hostjit.compilation import Compilation, route_any_call
 from hostjit.frames import FrameHook
 from hostjit.optimizers import RULES, OptimizerCompilation
 
@@ -67,15 +67,7 @@ class Parts:
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
         self.in_use = True
-        return _C.Specialization(
-            args=(),
-            kwargs={},
-            program=None,
-            bindings=(),
-            output=("object", None),
-            route=self.hooked(self._target),
-            any_arguments=True,
-        )
+        return route_any_call(self.hooked(self._target))
 
     def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call differs from an earlier one by what differs at every call.

@@ -232,6 +232,12 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
             return TupleArgument(items)
         return ListArgument(items) if kind is list else NamedTupleArgument(kind, items)
     if kind in (dict, collections.OrderedDict):
+        if list(dict.__iter__(value)) != list(value):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_INPUT,
+                f"{name} is an OrderedDict of which items were moved",
+                hint="pass OrderedDict(it), which has the new order from the start",
+            )
         items = tuple(_describe(item, f"{name}[{key!r}]", leaves) for key, item in value.items())
         return DictArgument(kind, tuple(value), items)
     if kind in EQUALITY_TYPES:

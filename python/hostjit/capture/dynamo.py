@@ -26,6 +26,7 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 
 from hostjit.capture.attention import eager_attention_path
 from hostjit.capture.breaks import Breaks, Continuation, resumable, stopping_at_breaks, with_resumed
+from hostjit.capture.container_changes import stopping_at_container_changes
 from hostjit.capture.entry import TARGET_NAME, make_entry
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.failures import translate_failure
@@ -200,6 +201,7 @@ def run_dynamo(
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(stopping_at_container_changes())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
