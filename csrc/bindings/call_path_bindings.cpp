@@ -300,7 +300,7 @@ void bind_call_path(py::module_& module) {
       "example;\n"
       "None: only what was one object has to be one. replaceable: those of them in whose place a "
       "watched\n"
-      "dict, or a tuple in it, may hold another that fits the program.")
+      "dict or list, or a tuple in it, may hold another that fits the program.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),

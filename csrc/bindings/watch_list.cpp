@@ -78,37 +78,50 @@ bool WatchList::Dict::holds() {
   return true;
 }
 
-bool WatchList::Dict::take(const Replace& replace) {
-  const uint64_t* current = version_of(dict.get());
-  if (!keys || (current != nullptr && *current == version)) return true;
-  const Py_ssize_t size = PyTuple_GET_SIZE(keys.get());
-  std::vector<PyObject*> taken(static_cast<size_t>(size), nullptr);
+bool WatchList::take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace) {
+  const auto size = static_cast<Py_ssize_t>(found.size());
   bool differs = false;
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* before = PyTuple_GET_ITEM(expected.get(), i);
-    PyObject* found = PyDict_GetItemWithError(dict.get(), PyTuple_GET_ITEM(keys.get(), i));
-    if (found == nullptr) {
-      PyErr_Clear();
-      found = missing.get();
-    }
-    if (found != before) {
-      if (!replace(before, found)) return false;
-      differs = true;
-    }
-    taken[static_cast<size_t>(i)] = found;
+    if (found[static_cast<size_t>(i)] == before) continue;
+    if (!replace(before, found[static_cast<size_t>(i)])) return false;
+    differs = true;
   }
   if (!differs) return true;
   PyRef renewed = PyRef::steal(PyTuple_New(size));
   if (!renewed) throw pybind11::error_already_set();
   for (Py_ssize_t i = 0; i < size; ++i) {
-    PyTuple_SET_ITEM(renewed.get(), i, Py_NewRef(taken[static_cast<size_t>(i)]));
+    PyTuple_SET_ITEM(renewed.get(), i, Py_NewRef(found[static_cast<size_t>(i)]));
   }
   expected = std::move(renewed);
   return true;
 }
 
+bool WatchList::take_from_dict(Dict& entry, const Replace& replace) {
+  const uint64_t* current = version_of(entry.dict.get());
+  if (!entry.keys || (current != nullptr && *current == entry.version)) return true;
+  std::vector<PyObject*> found;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entry.keys.get()); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(entry.keys.get(), i);
+    PyObject* value = PyDict_GetItemWithError(entry.dict.get(), key);
+    if (value == nullptr) PyErr_Clear();
+    found.push_back(value != nullptr ? value : entry.missing.get());
+  }
+  return take(entry.expected, found, replace);
+}
+
+bool WatchList::take_from_list(Pair& entry, const Replace& replace) {
+  PyObject* list = entry.object.get();
+  const Py_ssize_t size = PyList_GET_SIZE(list);
+  if (size != PyTuple_GET_SIZE(entry.expected.get())) return false;
+  std::vector<PyObject*> found;
+  for (Py_ssize_t i = 0; i < size; ++i) found.push_back(PyList_GET_ITEM(list, i));
+  return take(entry.expected, found, replace);
+}
+
 bool WatchList::holds_after(const Replace& replace) {
-  return std::ranges::all_of(dicts_, [&](Dict& entry) { return entry.take(replace); }) &&
+  return std::ranges::all_of(dicts_, [&](Dict& entry) { return take_from_dict(entry, replace); }) &&
+         std::ranges::all_of(lists_, [&](Pair& entry) { return take_from_list(entry, replace); }) &&
          holds_on_a_closer_look();
 }
 

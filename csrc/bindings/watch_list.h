@@ -59,8 +59,8 @@ class WatchList {
     return !has_others_ || others_hold();
   }
 
-  // Whether all holds once values of watched dicts that differ from what is expected are taken for
-  // it. `replace` is asked about each of them, and does what follows from it.
+  // Whether all holds once values of watched dicts and lists that differ from what is expected are
+  // taken for it. `replace` is asked about each of them, and does what follows from it.
   using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
   bool holds_after(const Replace& replace);
 
@@ -86,8 +86,6 @@ class WatchList {
     PyRef missing;
     uint64_t version;  // when it last held
     bool holds();
-    // Expects what is there now, as far as `replace` allows it.
-    bool take(const Replace& replace);
   };
   struct Pair {
     PyRef object;
@@ -112,6 +110,10 @@ class WatchList {
   void watch_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   bool holds_on_a_closer_look();
+  // Expect what is found now, as far as `replace` allows it.
+  static bool take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace);
+  static bool take_from_dict(Dict& entry, const Replace& replace);
+  static bool take_from_list(Pair& entry, const Replace& replace);
   bool dicts_hold();
   // Tensors, gradients, lists and sets.
   bool others_hold() const;

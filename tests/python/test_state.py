@@ -54,6 +54,22 @@ class BufferOfMeans(nn.Module):
         return x - self.mean
 
 
+class Layers(nn.Module):
+    """Keeps a state for each layer in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.states = [torch.zeros(2, 4) for _ in range(3)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x) + self.states[i])
+            self.states[i] = x
+        return x
+
+
 class Closure:
     """A function whose state is a global of a module-like dict."""
 
@@ -65,7 +81,7 @@ class Closure:
         return self.values["sum"] * 2
 
 
-KINDS = [Recurrent, RecurrentPair, BufferOfMeans, Closure]
+KINDS = [Recurrent, RecurrentPair, BufferOfMeans, Layers, Closure]
 
 
 def inputs(count: int) -> list[torch.Tensor]:
