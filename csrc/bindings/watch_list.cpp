@@ -115,6 +115,7 @@ bool WatchList::take_from_list(Pair& entry, const Replace& replace) {
   const Py_ssize_t size = PyList_GET_SIZE(list);
   if (size != PyTuple_GET_SIZE(entry.expected.get())) return false;
   std::vector<PyObject*> found;
+  found.reserve(static_cast<size_t>(size));
   for (Py_ssize_t i = 0; i < size; ++i) found.push_back(PyList_GET_ITEM(list, i));
   return take(entry.expected, found, replace);
 }
