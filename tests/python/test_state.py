@@ -70,8 +70,8 @@ class Layers(nn.Module):
         return x
 
 
-class Closure:
-    """A function whose state is a global of a module-like dict."""
+class Sums:
+    """Keeps its state in a dict."""
 
     def __init__(self) -> None:
         self.values: dict[str, torch.Tensor] = {"sum": torch.zeros(2, 4)}
@@ -81,7 +81,7 @@ class Closure:
         return self.values["sum"] * 2
 
 
-KINDS = [Recurrent, RecurrentPair, BufferOfMeans, Layers, Closure]
+KINDS = [Recurrent, RecurrentPair, BufferOfMeans, Layers, Sums]
 
 
 def inputs(count: int) -> list[torch.Tensor]:
@@ -132,16 +132,12 @@ def test_a_state_that_others_set() -> None:
         torch.ones(4, 2).t(),
         torch.ones(1, 4),
         torch.ones(2, 4, requires_grad=True),
-        nn.Parameter(torch.ones(2, 4)),
         x,
         torch.zeros(2, 4),
     ]
     with torch.no_grad():
         for state in states:
-            for part in (model, expected):
-                if isinstance(state, nn.Parameter):
-                    continue
-                part.state = state
+            model.state = expected.state = state
             for _ in range(2):
                 found, wanted = fast(x), expected(x)
                 assert found.dtype == wanted.dtype and found.stride() == wanted.stride()
