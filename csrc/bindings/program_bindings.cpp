@@ -141,6 +141,8 @@ void bind_program(py::module_& module) {
                                return kernels;
                              })
       .def_property_readonly("arena_bytes", [](const Program& p) { return p.arena().bytes; })
+      .def_property_readonly("device_arena_bytes",
+                             [](const Program& p) { return p.device_arena().bytes; })
       .def_property_readonly("arena_lower_bound",
                              [](const Program& p) { return p.arena().lower_bound; })
       .def(
@@ -151,10 +153,17 @@ void bind_program(py::module_& module) {
           py::arg("name"), py::arg("type"))
       .def(
           "add_kernel",
-          [](Program& p, const std::string& name, const std::string& text) {
-            p.add_kernel({name, text});
+          [](Program& p, const std::string& name, const std::string& text,
+             const std::string& language, const std::string& entry,
+             const std::vector<std::string>& parameters) {
+            Kernel kernel{name, text, kernel_language_from_string(language), entry};
+            for (const std::string& type : parameters) {
+              kernel.parameters.push_back(parameter_type_from_string(type));
+            }
+            p.add_kernel(std::move(kernel));
           },
-          py::arg("name"), py::arg("text"))
+          py::arg("name"), py::arg("text"), py::arg("language") = "llvm_ir", py::arg("entry") = "",
+          py::arg("parameters") = std::vector<std::string>())
       .def(
           "set_outputs",
           [](const std::shared_ptr<Program>& p, const std::vector<PyValue>& outputs) {

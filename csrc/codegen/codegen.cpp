@@ -86,7 +86,7 @@ PackedKernelsResult generate_packed_kernels(const Program& program, llvm::LLVMCo
   for (const Region* region : {&program.init(), &program.body()}) {
     for_each_op(*region, [&](const Op& op) {
       const auto* launch = op.get_if<LaunchKernel>();
-      if (!launch) return;
+      if (!launch || is_cuda(program.kernels().at(launch->kernel).language)) return;
       llvm::Function* kernel = kernels.get(*launch);
       if (result.symbols.contains(launch->kernel)) return;
       result.symbols[launch->kernel] =

@@ -77,6 +77,7 @@ void Dispatcher::begin_function(const std::string& name) {
   auto* load = entry_builder_.CreateLoad(pointer_, slot, "frame");
   load->setMetadata(llvm::LLVMContext::MD_nonnull, llvm::MDNode::get(context, {}));
   frame_ = load;
+  if (storage_.layout().device >= 0) begin_device();
 }
 
 void Dispatcher::end_function() {

@@ -135,6 +135,15 @@ class Dispatcher {
   void emit_copy_loops(const Copy& op);
   void emit_copy_by_size(const Copy& op);
   std::vector<llvm::Value*> broadcast_strides(const TensorType& type, const TensorType& out);
+  // device.cpp: what comes first in a function of a program that uses a CUDA device.
+  void begin_device();
+  void emit_device_launch(const LaunchKernel& op);
+  // A pointer to the CUlaunchConfig of a launch.
+  llvm::Value* launch_config(const LaunchKernel& op, const std::vector<llvm::Value*>& grid);
+  // A pointer to the addresses of the parameters.
+  llvm::Value* launch_parameters(const LaunchKernel& op, const Kernel& kernel);
+  llvm::Value* parameter_value(const Value* operand, ParameterType type);
+
   // launch.cpp: positions of an output and of the input whose memory it has at this launch.
   using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
@@ -196,6 +205,8 @@ class Dispatcher {
   llvm::Function* function_ = nullptr;
   llvm::BasicBlock* cleanup_ = nullptr;
   llvm::Value* frame_ = nullptr;
+  llvm::Value* stream_ = nullptr;  // of the device; null without
+  llvm::Value* device_arena_ = nullptr;
   int64_t node_ = 0;
   std::unordered_map<size_t, llvm::Value*> frame_fields_;
   std::map<std::pair<int64_t, size_t>, llvm::Value*> input_fields_;

@@ -40,14 +40,10 @@ void Dispatcher::emit_fused(const Fused& fused, std::vector<llvm::Value*> operan
 }
 
 void Dispatcher::emit(const LaunchKernel& op) {
+  if (is_cuda(program_.kernels().at(op.kernel).language)) return emit_device_launch(op);
   std::vector<llvm::Value*> arguments;
   for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
-    for (const Value* operand : *operands) {
-      HOSTJIT_CHECK(operand->tensor_type().device.type == DeviceType::kCPU, "launch_kernel '",
-                    op.kernel, "': %", operand->name(), " is on ",
-                    to_string(operand->tensor_type().device), ", expected cpu");
-      arguments.push_back(data(operand));
-    }
+    for (const Value* operand : *operands) arguments.push_back(data(operand));
   }
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);

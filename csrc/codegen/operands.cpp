@@ -67,6 +67,7 @@ llvm::Value* Dispatcher::data(const Value* value) {
       return address_of(input_field(storage.index, offsetof(TensorArg, data), pointer_));
     case MemoryBase::kArena:
       return address_of(frame_field(offsetof(Frame, arena), pointer_, "arena"));
+    case MemoryBase::kDeviceArena: return address_of(device_arena_);
     case MemoryBase::kConstant: return address_of(constants_);
     case MemoryBase::kSlot: {
       llvm::Value*& base = slot_data_[storage.index];
@@ -121,6 +122,8 @@ llvm::Align Dispatcher::alignment(const Value* value) const {
   uint64_t base = element;
   if (storage.base == MemoryBase::kArena) {
     base = static_cast<uint64_t>(storage_.layout().alignment);
+  } else if (storage.base == MemoryBase::kDeviceArena) {
+    base = static_cast<uint64_t>(storage_.device_alignment());
   } else if (storage.base == MemoryBase::kConstant) {
     base = 64;
   }

@@ -113,6 +113,9 @@ StoragePlan::StoragePlan(const Program& program)
     : symbols_(program), is_symbolic_(program.is_symbolic()) {
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
+  if (const auto device = program.cuda_device()) layout_.device = device->index;
+  layout_.device_arena_bytes = program.device_arena().bytes;
+  device_alignment_ = program.device_arena().alignment;
   for (const Region* region : {&program.init(), &program.body()}) {
     for_each_op(*region, [&](const Op& op) {
       for_each_operand(op, [&](const Value* value, Access access) {
@@ -125,8 +128,8 @@ StoragePlan::StoragePlan(const Program& program)
   place_inputs(program);
   place_region(program.init(), /*is_init=*/true);
   place_region(program.body(), /*is_init=*/false);
-  add_headers(program.init());
-  add_headers(program.body());
+  add_headers(program, program.init());
+  add_headers(program, program.body());
   plan_outputs(program);
 }
 
@@ -172,6 +175,8 @@ void StoragePlan::place_region(const Region& region, bool is_init) {
 
 void StoragePlan::place(const Allocate& op, bool is_init) {
   Storage storage{MemoryBase::kArena, 0, op.offset, extent_of(op.result), false, op.result};
+  const bool is_on_device = op.result->tensor_type().device.type != DeviceType::kCPU;
+  if (is_on_device) storage.base = MemoryBase::kDeviceArena;
   if (is_symbolic_ && op.offset >= 0) {
     storage.block = op.offset;
     storage.offset = 0;
@@ -224,11 +229,29 @@ void StoragePlan::place(const AtenCall& op, bool is_init) {
   }
 }
 
-void StoragePlan::add_headers(const Region& region) {
+void StoragePlan::add_headers(const Program& program, const Region& region) {
   for_each_op(region, [&](const Op& op) {
     for (const Value* value : header_operands(op, *this)) require_header(value);
     if (const auto* call = op.get_if<AtenCall>()) add_aten_call(*call);
+    if (const auto* launch = op.get_if<LaunchKernel>()) {
+      const Kernel& kernel = program.kernels().at(launch->kernel);
+      if (is_cuda(kernel.language)) add_device_kernel(kernel, launch->shared_memory);
+    }
   });
+}
+
+void StoragePlan::add_device_kernel(const Kernel& kernel, int64_t shared_memory) {
+  const auto [position, is_new] =
+      device_kernels_.try_emplace(kernel.name, static_cast<int64_t>(layout_.device_kernels.size()));
+  if (is_new) {
+    DeviceKernelSpec spec{kernel.name, kernel.text, kernel.entry, {}};
+    for (const ParameterType type : kernel.parameters) {
+      spec.parameter_bytes.push_back(size_in_bytes(type));
+    }
+    layout_.device_kernels.push_back(std::move(spec));
+  }
+  int64_t& most = layout_.device_kernels[position->second].shared_memory;
+  most = std::max(most, shared_memory);
 }
 
 void StoragePlan::add_aten_call(const AtenCall& op) {
@@ -272,7 +295,8 @@ void StoragePlan::plan_outputs(const Program& program) {
 }
 
 bool StoragePlan::belongs_to_frame(const Storage& storage) const {
-  return storage.base == MemoryBase::kArena || storage.base == MemoryBase::kConstant ||
+  return storage.base == MemoryBase::kArena || storage.base == MemoryBase::kDeviceArena ||
+         storage.base == MemoryBase::kConstant ||
          (storage.base == MemoryBase::kSlot && slot(storage.index).kind == SlotKind::kFrame);
 }
 
@@ -289,6 +313,9 @@ void StoragePlan::require_header(const Value* value) {
   switch (storage.base) {
     case MemoryBase::kArena:
       slots_[value] = add_slot(SlotKind::kArena, storage.offset, value);
+      break;
+    case MemoryBase::kDeviceArena:
+      slots_[value] = add_slot(SlotKind::kDeviceArena, storage.offset, value);
       break;
     case MemoryBase::kConstant:
       slots_[value] = add_slot(SlotKind::kConstant, storage.offset, value);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -15,10 +16,11 @@
 namespace hostjit {
 
 enum class MemoryBase : uint8_t {
-  kInput,     // TensorArg::data of input `index`
-  kArena,     // Frame::arena
-  kConstant,  // the constants that the module embeds
-  kSlot,      // Frame::slot_data of slot `index`
+  kInput,        // TensorArg::data of input `index`
+  kArena,        // Frame::arena
+  kDeviceArena,  // Frame::device_arena
+  kConstant,     // the constants that the module embeds
+  kSlot,         // Frame::slot_data of slot `index`
 };
 
 // The memory of a tensor value: `offset` bytes after its base, `extent` bytes long. Views are
@@ -80,8 +82,12 @@ class StoragePlan {
   int64_t node_of(const Op& op) const { return nodes_.at(&op); }
   // Position in FrameLayout::aten_calls.
   int64_t aten_call_of(const AtenCall& call) const { return aten_calls_.at(&call); }
+  // Position in FrameLayout::device_kernels.
+  int64_t device_kernel_of(const std::string& kernel) const { return device_kernels_.at(kernel); }
   const std::vector<OutputPlan>& outputs() const { return outputs_; }
   const FrameLayout& layout() const { return layout_; }
+  // Of Frame::device_arena, in bytes.
+  int64_t device_alignment() const { return device_alignment_; }
   // Of each slot: a value of the type that it has.
   const std::vector<const Value*>& slot_values() const { return slot_values_; }
   const RowSymbols& symbols() const { return symbols_; }
@@ -95,8 +101,9 @@ class StoragePlan {
   void place(const Constant& op);
   void place(const View& op);
   void place(const AtenCall& op, bool is_init);
-  void add_headers(const Region& region);
+  void add_headers(const Program& program, const Region& region);
   void add_aten_call(const AtenCall& op);
+  void add_device_kernel(const Kernel& kernel, int64_t shared_memory);
   void plan_outputs(const Program& program);
   // True for memory that a later call uses again.
   bool belongs_to_frame(const Storage& storage) const;
@@ -108,6 +115,7 @@ class StoragePlan {
   FrameLayout layout_;
   RowSymbols symbols_;
   bool is_symbolic_;
+  int64_t device_alignment_ = 1;
   std::vector<const Value*> slot_values_;
   std::unordered_map<const Value*, Storage> storages_;
   std::unordered_map<const Value*, int64_t> slots_;
@@ -115,6 +123,7 @@ class StoragePlan {
   std::unordered_set<const Value*> init_values_;
   std::unordered_map<const Op*, int64_t> nodes_;
   std::unordered_map<const AtenCall*, int64_t> aten_calls_;
+  std::unordered_map<std::string, int64_t> device_kernels_;
   std::vector<OutputPlan> outputs_;
 };
 

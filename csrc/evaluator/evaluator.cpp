@@ -10,6 +10,8 @@
 
 #include "evaluator/op_evaluator.h"
 #include "ir/visitor.h"
+#include "runtime/cuda_device.h"
+#include "runtime/device_frame.h"
 #include "runtime/externs.h"
 #include "runtime/program_state.h"
 
@@ -34,13 +36,6 @@ namespace {
 void check_kernel(const LaunchKernel& op, const std::map<std::string, PackedKernel>& kernels) {
   HOSTJIT_CHECK(kernels.contains(op.kernel), "launch_kernel: no kernel '", op.kernel,
                 "' was given to the evaluator");
-  for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
-    for (const Value* operand : *operands) {
-      HOSTJIT_CHECK(operand->tensor_type().device.type == DeviceType::kCPU, "launch_kernel '",
-                    op.kernel, "': the evaluator runs kernels of the CPU, %", operand->name(),
-                    " is on ", to_string(operand->tensor_type().device));
-    }
-  }
 }
 
 RuntimeValue read_input(const Value& value, void* argument) {
@@ -68,7 +63,9 @@ Evaluator::Evaluator(const Program& program, std::map<std::string, PackedKernel>
   for (const Region* region : {&state_->program.init(), &state_->program.body()}) {
     for_each_op(*region, [&](const Op& op) {
       for_each_result(op, [&](const Value* value, ResultKind) { state_->numbering.add(value); });
-      if (const auto* launch = op.get_if<LaunchKernel>()) check_kernel(*launch, state_->kernels);
+      const auto* launch = op.get_if<LaunchKernel>();
+      const bool is_on_device = launch && is_cuda(program.kernels().at(launch->kernel).language);
+      if (launch && !is_on_device) check_kernel(*launch, state_->kernels);
     });
   }
 }
@@ -83,7 +80,12 @@ void Evaluator::run(Frame* frame, void* const* inputs, void** outputs) const {
     const c10::InferenceMode normal_tensors(/*enabled=*/false);
     const c10::NoGradGuard no_grad;
     ValueTable values(state.numbering);
-    OpEvaluator(frame, state.kernels, state.aten_calls, values).run(program.init(), 0);
+    OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, values)
+        .run(program.init(), 0);
+    // Calls on any stream read what init made.
+    if (frame->program->layout().device >= 0) {
+      cuda::synchronize(static_cast<cuda::CUstream>(frame->stream));
+    }
     state.init_values = std::move(values);
   });
 
@@ -91,7 +93,7 @@ void Evaluator::run(Frame* frame, void* const* inputs, void** outputs) const {
   for (size_t i = 0; i < program.inputs().size(); ++i) {
     values.set(program.inputs()[i], read_input(*program.inputs()[i], inputs[i]));
   }
-  OpEvaluator(frame, state.kernels, state.aten_calls, values)
+  OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, values)
       .run(program.body(), static_cast<int64_t>(program.init().size()));
 
   // Look-ups first, because they may fail: outputs are set all or none.
@@ -105,6 +107,7 @@ int32_t evaluator_main(int64_t /*cache_id*/, void* const* inputs, void** outputs
   try {
     const auto* evaluator = static_cast<const Evaluator*>(frame->program->evaluator());
     HOSTJIT_ICHECK(evaluator != nullptr, "the program has no evaluator");
+    if (frame->program->layout().device >= 0) begin_device(FrameStorage::of(frame));
     evaluator->run(frame, inputs, outputs);
     return 0;
   } catch (...) {

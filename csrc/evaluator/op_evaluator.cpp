@@ -13,18 +13,25 @@
 #include <array>
 #include <optional>
 
+#include "evaluator/device_launch.h"
 #include "ir/effects.h"
 #include "ir/visitor.h"
+#include "runtime/cuda_device.h"
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
 #include "runtime/kernel_error.h"
 #include "runtime/literal_to_ivalue.h"
+#include "runtime/tensor_header.h"
 #include "runtime/torch_types.h"
 
 namespace hostjit {
 namespace {
 
 at::Tensor empty(const TensorType& type) {
+  if (type.device.type == DeviceType::kCUDA && type.device.index == cuda::current_device()) {
+    const TensorSpec spec{type.dtype, type.device, type.sizes(), type.static_strides()};
+    return new_cuda_tensor(spec, extent_in_bytes(spec));
+  }
   return at::empty_strided(
       type.sizes(), type.static_strides(),
       at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
@@ -104,6 +111,8 @@ void OpEvaluator::evaluate(const IndexBinary& op) {
 }
 
 void OpEvaluator::evaluate(const LaunchKernel& op) {
+  const Kernel& kernel = kernel_texts_.at(op.kernel);
+  if (is_cuda(kernel.language)) return launch_on_device(frame_, op, kernel, values_);
   std::vector<void*> arguments;
   for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
     for (const Value* operand : *operands) {

@@ -14,9 +14,15 @@ namespace hostjit {
 // Does the ops of one call, one member per kind of op.
 class OpEvaluator {
  public:
-  OpEvaluator(Frame* frame, const std::map<std::string, PackedKernel>& kernels,
-              const AtenCallTable& aten_calls, ValueTable& values)
-      : frame_(frame), kernels_(kernels), aten_calls_(aten_calls), values_(values) {}
+  // `kernels` are those of the CPU among the program's `kernel_texts`.
+  OpEvaluator(Frame* frame, const std::map<std::string, Kernel>& kernel_texts,
+              const std::map<std::string, PackedKernel>& kernels, const AtenCallTable& aten_calls,
+              ValueTable& values)
+      : frame_(frame),
+        kernel_texts_(kernel_texts),
+        kernels_(kernels),
+        aten_calls_(aten_calls),
+        values_(values) {}
 
   // Runs the ops of `region`, the first of which is node `first_node` of the program.
   void run(const Region& region, int64_t first_node);
@@ -29,6 +35,7 @@ class OpEvaluator {
   at::Tensor& tensor(const Value* value) { return values_.tensor(value); }
 
   Frame* frame_;
+  const std::map<std::string, Kernel>& kernel_texts_;
   const std::map<std::string, PackedKernel>& kernels_;
   const AtenCallTable& aten_calls_;
   ValueTable& values_;

@@ -98,7 +98,7 @@ bool regions_equal(const Region& a, const Region& b, ValueMap& map) {
 bool structurally_equal(const Program& a, const Program& b) {
   if (a.name() != b.name() || a.inputs().size() != b.inputs().size() ||
       a.outputs().size() != b.outputs().size() || a.kernels() != b.kernels() ||
-      !(a.arena() == b.arena())) {
+      !(a.arena() == b.arena()) || !(a.device_arena() == b.device_arena())) {
     return false;
   }
   ValueMap map;

@@ -45,6 +45,22 @@ void require_pairs(const OpVerifier& verifier, const LaunchKernel& op) {
   }
 }
 
+void require_parameters(const OpVerifier& verifier, const LaunchKernel& op) {
+  const size_t num_operands = op.all_operands().size();
+  for (size_t i = 0; i < op.parameters.size(); ++i) {
+    if (op.parameters[i] >= 0 && static_cast<size_t>(op.parameters[i]) < num_operands) continue;
+    verifier.fail({"parameters", i}, concat("is ", op.parameters[i]),
+                  concat("a position among ", num_operands, " operands"));
+  }
+}
+
+void require_cluster(const OpVerifier& verifier, const std::vector<int64_t>& cluster) {
+  const bool fits =
+      cluster.size() == 3 && std::ranges::all_of(cluster, [](int64_t size) { return size > 0; });
+  if (cluster.empty() || fits) return;
+  verifier.fail("cluster", concat("is ", to_string(cluster)), "[] or three positive sizes");
+}
+
 void require_errors(const OpVerifier& verifier, const std::vector<std::string>& errors) {
   for (size_t i = 0; i < errors.size(); ++i) {
     const std::string& error = errors[i];
@@ -82,6 +98,8 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
     verifier.fail("shared_memory", concat("is ", shared_memory), "0 or more bytes");
   }
   require_errors(verifier, errors);
+  require_cluster(verifier, cluster);
+  require_parameters(verifier, *this);
   if (stream) verifier.require_scalar("stream", stream, {"stream"});
   if (device && device->type == DeviceType::kCPU) {
     require_items(verifier, "grid", grid);
@@ -93,11 +111,45 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
       verifier.fail("shared_memory", concat("is ", shared_memory), "0 on the CPU");
     }
     verifier.require(!stream, "stream", "is given", "none on the CPU");
+    verifier.require(cluster.empty(), "cluster", "is given", "none on the CPU");
+    verifier.require(parameters.empty(), "parameters", "is given", "none on the CPU");
+    verifier.require(!cooperative, "cooperative", "is true", "false on the CPU");
+    verifier.require(!programmatic, "programmatic", "is true", "false on the CPU");
   } else if (device) {
+    if (grid.empty()) verifier.fail("grid", "is []", "three sizes off the CPU");
+    if (block.empty()) verifier.fail("block", "is []", "three positive sizes off the CPU");
+    if (!in_place.empty()) {
+      verifier.fail("in_place", concat("is ", to_string(in_place)), "[] off the CPU");
+    }
     if (!errors.empty()) {
       verifier.fail("errors", concat("is ", attribute_to_string(errors)), "[] off the CPU");
     }
   }
+}
+
+std::vector<Value*> LaunchKernel::all_operands() const {
+  std::vector<Value*> operands = inputs;
+  for (const auto* more : {&in_out, &outputs, &scalars}) {
+    operands.insert(operands.end(), more->begin(), more->end());
+  }
+  return operands;
+}
+
+std::vector<Value*> LaunchKernel::parameter_operands() const {
+  const std::vector<Value*> operands = all_operands();
+  if (parameters.empty()) return operands;
+  std::vector<Value*> ordered;
+  for (const int64_t position : parameters) {
+    ordered.push_back(operands[static_cast<size_t>(position)]);
+  }
+  return ordered;
+}
+
+Device LaunchKernel::device() const {
+  for (const auto* operands : {&inputs, &in_out, &outputs}) {
+    if (!operands->empty()) return operands->front()->tensor_type().device;
+  }
+  HOSTJIT_ICHECK(false, "launch_kernel '", kernel, "' has no tensor");
 }
 
 }  // namespace hostjit

@@ -19,7 +19,13 @@ namespace hostjit {
 // 0 at entry. When it fails, it makes them the number, from 1, of one of the errors, and the
 // integer that belongs at its {}; threads may do so at the same time. An error is Python's class
 // and text: "IndexError: index {} is out of bounds". What the kernel wrote is lost then.
-// shared_memory (bytes) is for devices.
+//
+// On CUDA a kernel has a grid of blocks of threads, each of at most three sizes, and
+// shared_memory, in bytes, for each block; a grid with a size of 0 does not run. Its parameters are
+// in the order of the kernel: `parameters` tells which operand each of them is, counting inputs,
+// in_out, outputs and scalars; all of them in this order, if it is empty. `cluster` is the number
+// of blocks of a cluster, `cooperative` blocks wait for one another, and a `programmatic` launch
+// may begin before the one in front of it has ended. Without a stream it is PyTorch's current one.
 //
 // in_place=[i, o, ...] are pairs of an input and an output that may be the same memory: the kernel
 // writes no byte of outputs[o] before it has read the same byte of inputs[i] for the last time.
@@ -33,8 +39,12 @@ struct LaunchKernel {
   std::vector<int64_t> in_place = {};
   std::vector<Dim> grid = {};
   std::vector<Dim> block = {};
+  std::vector<int64_t> cluster = {};
+  std::vector<int64_t> parameters = {};
   std::vector<std::string> errors = {};
   int64_t shared_memory = 0;
+  bool cooperative = false;
+  bool programmatic = false;
   Value* stream = nullptr;
 
   static void fields(auto& self, auto& visit) {
@@ -46,11 +56,22 @@ struct LaunchKernel {
     visit.attribute("in_place", self.in_place, std::vector<int64_t>{});
     visit.attribute("grid", self.grid, std::vector<Dim>{});
     visit.attribute("block", self.block, std::vector<Dim>{});
+    visit.attribute("cluster", self.cluster, std::vector<int64_t>{});
+    visit.attribute("parameters", self.parameters, std::vector<int64_t>{});
     visit.attribute("errors", self.errors, std::vector<std::string>{});
     visit.attribute("shared_memory", self.shared_memory, int64_t{0});
+    visit.attribute("cooperative", self.cooperative, false);
+    visit.attribute("programmatic", self.programmatic, false);
     visit.optional_operand("stream", self.stream, Access::kRead);
   }
   void verify(const OpVerifier& verifier) const;
+
+  // Inputs, in_out and outputs, then scalars.
+  std::vector<Value*> all_operands() const;
+  // The operand of each parameter of a kernel for a device.
+  std::vector<Value*> parameter_operands() const;
+  // Where the tensors are. Of a launch with a tensor.
+  Device device() const;
 };
 
 }  // namespace hostjit

@@ -56,11 +56,13 @@ void Copy::verify(const OpVerifier& verifier) const {
 void Fill::verify(const OpVerifier& verifier) const {
   const std::string expected = expected_element(value, verifier.require_tensor("out", out).dtype);
   if (!expected.empty()) verifier.fail("value", concat("is ", to_string(value)), expected);
+  verifier.require_device("out", out, Device{});
   verifier.require_no_internal_overlap("out", out);
 }
 
 void Constant::verify(const OpVerifier& verifier) const {
   const TensorType& type = verifier.require_tensor("result", result);
+  verifier.require_device("result", result, Device{});
   if (!type.is_static() || !type.is_contiguous()) {
     verifier.fail("result", concat("has type ", to_string(result->type())),
                   "a static contiguous type");

@@ -182,6 +182,10 @@ class MemoryVerifier {
     }
   }
 
+  const ArenaPlan& arena_of(const Memory& memory) const {
+    return program_.arena_of(memory.value->tensor_type());
+  }
+
   // Bytes into the arena, or -1.
   static int64_t planned_offset(const Memory& memory) {
     const auto* allocate = memory.producer ? memory.producer->get_if<Allocate>() : nullptr;
@@ -198,7 +202,7 @@ class MemoryVerifier {
   // Called in the order of first uses: keeps what is live by offset, and requires that `memory`
   // lies in the arena and apart from it.
   void verify_placement(const Memory& memory) {
-    const ArenaPlan& arena = program_.arena();
+    const ArenaPlan& arena = arena_of(memory);
     if (arena.blocks > 0) return verify_block(memory);
     const int64_t offset = planned_offset(memory);
     const TensorType& type = memory.value->tensor_type();
@@ -220,28 +224,29 @@ class MemoryVerifier {
   // The same where an offset is the number of a block, which is all of what is apart.
   void verify_block(const Memory& memory) {
     const int64_t block = planned_offset(memory);
-    const int64_t num_blocks = program_.arena().blocks;
+    const int64_t num_blocks = arena_of(memory).blocks;
     HOSTJIT_CHECK(block < num_blocks, describe(*memory.producer), ": %", memory.value->name(),
                   " is in block ", block, ", expected one of the arena's ", num_blocks);
     place(memory, block, 1);
   }
 
   void place(const Memory& memory, int64_t offset, int64_t bytes) {
-    const bool is_block = program_.arena().blocks > 0;
+    const bool is_block = arena_of(memory).blocks > 0;
+    auto& [live, last_uses] = placements_[&arena_of(memory)];
     const auto require = [&](bool condition, const std::string& expected) {
       const std::string found = is_block ? concat("is in block ", offset)
                                          : concat("has ", bytes, " bytes at offset ", offset);
       HOSTJIT_CHECK(condition, describe(*memory.producer), ": %", memory.value->name(), " ", found,
                     ", expected ", expected);
     };
-    while (!last_uses_.empty() && last_uses_.begin()->first < memory.first) {
-      const Memory* ended = last_uses_.begin()->second;
-      const auto at = live_.find(planned_offset(*ended));
-      if (at != live_.end() && at->second.memory == ended) live_.erase(at);
-      last_uses_.erase(last_uses_.begin());
+    while (!last_uses.empty() && last_uses.begin()->first < memory.first) {
+      const Memory* ended = last_uses.begin()->second;
+      const auto at = live.find(planned_offset(*ended));
+      if (at != live.end() && at->second.memory == ended) live.erase(at);
+      last_uses.erase(last_uses.begin());
     }
-    const auto same = live_.find(offset);
-    if (same != live_.end() && is_handed_over(*same->second.memory, memory)) live_.erase(same);
+    const auto same = live.find(offset);
+    if (same != live.end() && is_handed_over(*same->second.memory, memory)) live.erase(same);
     const auto require_apart = [&](int64_t other_offset, const Placed& other) {
       if (offset + bytes <= other_offset || other.end <= offset) return;
       const std::string live = is_block ? ", which is live"
@@ -249,11 +254,11 @@ class MemoryVerifier {
                                                  " bytes at offset ", other_offset);
       require(false, concat("memory apart from %", other.memory->value->name(), live));
     };
-    const auto after = live_.lower_bound(offset);
-    if (after != live_.end()) require_apart(after->first, after->second);
-    if (after != live_.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
-    live_.emplace(offset, Placed{&memory, offset + bytes});
-    last_uses_.emplace(memory.last, &memory);
+    const auto after = live.lower_bound(offset);
+    if (after != live.end()) require_apart(after->first, after->second);
+    if (after != live.begin()) require_apart(std::prev(after)->first, std::prev(after)->second);
+    live.emplace(offset, Placed{&memory, offset + bytes});
+    last_uses.emplace(memory.last, &memory);
   }
 
   struct Placed {
@@ -270,8 +275,11 @@ class MemoryVerifier {
   // Positions in memories_ of what a value may share; its own memory, if it has any, comes first.
   std::unordered_map<const Value*, std::vector<size_t>> roots_;
   std::map<std::pair<size_t, size_t>, int64_t> handovers_;  // memories to position
-  std::map<int64_t, Placed> live_;                          // by offset
-  std::multimap<int64_t, const Memory*> last_uses_;         // by position
+  struct Placements {
+    std::map<int64_t, Placed> live;                   // by offset
+    std::multimap<int64_t, const Memory*> last_uses;  // by position
+  };
+  std::map<const ArenaPlan*, Placements> placements_;
 };
 
 }  // namespace

@@ -22,7 +22,10 @@ class Parser {
     const Token name = tokens_.expect(TokenKind::kSymbolName, "a name such as @main");
     program_ = Program(name.text);
     parse_inputs();
-    if (tokens_.at_word("arena")) parse_arena();
+    if (tokens_.take_if_word("arena")) program_.set_arena(parse_arena("arena"));
+    if (tokens_.take_if_word("device_arena")) {
+      program_.set_device_arena(parse_arena("device_arena"));
+    }
     tokens_.expect('{');
     parse_body();
     while (!tokens_.at(TokenKind::kEnd)) parse_kernel();
@@ -52,12 +55,11 @@ class Parser {
     });
   }
 
-  void parse_arena() {
-    tokens_.take();
+  ArenaPlan parse_arena(const std::string& arena) {
     tokens_.expect('(');
     ArenaPlan plan;
     tokens_.parse_list(')', [&] {
-      const Token name = tokens_.expect(TokenKind::kWord, "a field of arena or ')'");
+      const Token name = tokens_.expect(TokenKind::kWord, concat("a field of ", arena, " or ')'"));
       tokens_.expect('=');
       if (name.text == "blocks") {
         plan.blocks = parse_integer(tokens_);
@@ -69,11 +71,11 @@ class Parser {
         plan.alignment = parse_integer(tokens_);
       } else {
         throw_at(name.position,
-                 concat("arena: unknown field '", name.text,
+                 concat(arena, ": unknown field '", name.text,
                         "', expected one of: blocks, bytes, lower_bound, alignment"));
       }
     });
-    program_.set_arena(plan);
+    return plan;
   }
 
   void parse_body() {
@@ -154,12 +156,36 @@ class Parser {
   void parse_kernel() {
     if (!tokens_.take_if_word("kernel")) tokens_.fail("'kernel' or the end of the text");
     const Token name = tokens_.expect(TokenKind::kSymbolName, "a name such as @k0");
-    const Token text =
-        tokens_.expect(TokenKind::kString, "the text of the kernel, \"\"\"...\"\"\"");
+    Kernel kernel{name.text, ""};
+    if (tokens_.at(TokenKind::kWord)) parse_kernel_language(kernel);
+    kernel.text =
+        tokens_.expect(TokenKind::kString, "the text of the kernel, \"\"\"...\"\"\"").text;
     if (program_.kernels().contains(name.text)) {
       throw_at(name.position, concat(describe(name), " is defined twice"));
     }
-    program_.add_kernel({name.text, text.text});
+    program_.add_kernel(std::move(kernel));
+  }
+
+  // ptx(entry="scale_0", parameters=[ptr, i32])
+  void parse_kernel_language(Kernel& kernel) {
+    const Token language = tokens_.take();
+    kernel.language = with_position(language.position,
+                                    [&] { return kernel_language_from_string(language.text); });
+    if (!is_cuda(kernel.language)) return;
+    tokens_.expect('(');
+    tokens_.expect_word("entry");
+    tokens_.expect('=');
+    kernel.entry = tokens_.expect(TokenKind::kString, "the name of a function in the code").text;
+    tokens_.expect(',');
+    tokens_.expect_word("parameters");
+    tokens_.expect('=');
+    tokens_.expect('[');
+    tokens_.parse_list(']', [&] {
+      const Token type = tokens_.expect(TokenKind::kWord, "the type of a parameter or ']'");
+      kernel.parameters.push_back(
+          with_position(type.position, [&] { return parameter_type_from_string(type.text); }));
+    });
+    tokens_.expect(')');
   }
 
   void require_new(const Token& name) const {

@@ -46,11 +46,26 @@ struct FieldPrinter {
   }
 };
 
-std::string arena_text(const ArenaPlan& arena) {
+std::string arena_text(const char* name, const ArenaPlan& arena) {
   if (arena == ArenaPlan{}) return "";
-  if (arena.blocks > 0) return concat(" arena(blocks=", arena.blocks, ")");
-  return concat(" arena(bytes=", arena.bytes, ", lower_bound=", arena.lower_bound,
+  if (arena.blocks > 0) return concat(" ", name, "(blocks=", arena.blocks, ")");
+  return concat(" ", name, "(bytes=", arena.bytes, ", lower_bound=", arena.lower_bound,
                 ", alignment=", arena.alignment, ")");
+}
+
+std::string arenas_text(const Program& program) {
+  return arena_text("arena", program.arena()) + arena_text("device_arena", program.device_arena());
+}
+
+// " ptx(entry=\"scale_0\", parameters=[ptr, i32])" of code for a device.
+std::string language_text(const Kernel& kernel) {
+  if (!is_cuda(kernel.language)) return "";
+  std::string types;
+  for (const ParameterType type : kernel.parameters) {
+    types += concat(types.empty() ? "" : ", ", to_string(type));
+  }
+  return concat(" ", to_string(kernel.language), "(entry=", quoted(kernel.entry), ", parameters=[",
+                types, "])");
 }
 
 // The text as it is when the raw form can hold it.
@@ -102,13 +117,11 @@ std::string region_text(const Region& region, bool with_locations, const std::st
 }
 
 std::string program_text(const Program& program, bool with_locations) {
-  std::string text =
-      concat("program @", name_to_string(program.name()), "(", inputs_text(program.inputs(), ", "),
-             ")", arena_text(program.arena()), " {\n");
+  std::string text = concat("program @", name_to_string(program.name()), "(",
+                            inputs_text(program.inputs(), ", "), ")", arenas_text(program), " {\n");
   if (text.size() > kLineWidth) {
-    text =
-        concat("program @", name_to_string(program.name()), "(\n    ",
-               inputs_text(program.inputs(), ",\n    "), ")", arena_text(program.arena()), " {\n");
+    text = concat("program @", name_to_string(program.name()), "(\n    ",
+                  inputs_text(program.inputs(), ",\n    "), ")", arenas_text(program), " {\n");
   }
   if (!program.init().empty()) {
     text += "  init {\n";
@@ -120,7 +133,8 @@ std::string program_text(const Program& program, bool with_locations) {
                                     : concat("  return ", values_text(program.outputs()), "\n");
   text += "}\n";
   for (const auto& [name, kernel] : program.kernels()) {
-    text += concat("\nkernel @", name_to_string(name), " ", kernel_text(kernel.text), "\n");
+    text += concat("\nkernel @", name_to_string(name), language_text(kernel), " ",
+                   kernel_text(kernel.text), "\n");
   }
   return text;
 }

@@ -89,6 +89,22 @@ bool Program::is_symbolic() const {
   return found;
 }
 
+std::optional<Device> Program::cuda_device() const {
+  std::optional<Device> found;
+  const auto look_at = [&](const Value* value) {
+    if (found || !value->is_tensor()) return;
+    const Device device = value->tensor_type().device;
+    if (device.type == DeviceType::kCUDA) found = device;
+  };
+  for (const Value* input : inputs_) look_at(input);
+  for (const Region* region : {&init_, &body_}) {
+    for_each_op(*region, [&](const Op& op) {
+      for_each_result(op, [&](const Value* value, ResultKind) { look_at(value); });
+    });
+  }
+  return found;
+}
+
 Program Program::clone(bool with_kernels) const {
   Program copy(name_);
   ValueMap map;
@@ -98,6 +114,7 @@ Program Program::clone(bool with_kernels) const {
   for (const Value* output : outputs_) copy.outputs_.push_back(map.at(output));
   if (with_kernels) copy.kernels_ = kernels_;
   copy.arena_ = arena_;
+  copy.device_arena_ = device_arena_;
   return copy;
 }
 

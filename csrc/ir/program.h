@@ -4,21 +4,16 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "ir/kernel.h"
 #include "ir/op.h"
 
 namespace hostjit {
-
-// A CPU kernel: LLVM IR text that defines `void @<name>(ptr..., scalars...)`.
-struct Kernel {
-  std::string name;
-  std::string text;
-  friend bool operator==(const Kernel&, const Kernel&) = default;
-};
 
 // What plan_memory decided for one frame; bytes. In a program with symbols it says which buffers
 // have the same memory, one after another: each Allocate has the number of a block for its offset.
@@ -61,8 +56,19 @@ class Program {
   // Rewrites every operand and output by `replacement` (chains are followed).
   void replace_uses(const std::unordered_map<Value*, Value*>& replacement);
 
+  // Memory of the CPU, and memory of cuda_device().
   const ArenaPlan& arena() const { return arena_; }
   void set_arena(const ArenaPlan& plan) { arena_ = plan; }
+  const ArenaPlan& device_arena() const { return device_arena_; }
+  void set_device_arena(const ArenaPlan& plan) { device_arena_ = plan; }
+  // The arena that a buffer of this type is planned in.
+  const ArenaPlan& arena_of(const TensorType& type) const {
+    return type.device.type == DeviceType::kCPU ? arena_ : device_arena_;
+  }
+
+  // The CUDA device that the program launches on and has memory of: that of the first tensor on
+  // one, inputs first.
+  std::optional<Device> cuda_device() const;
 
   // True when a type, an offset or a grid has a symbol.
   bool is_symbolic() const;
@@ -82,6 +88,7 @@ class Program {
   Region body_;
   std::map<std::string, Kernel> kernels_;
   ArenaPlan arena_;
+  ArenaPlan device_arena_;
 };
 
 // Same inputs, ops, fields, outputs and kernels; names of values do not count, those of symbols do.

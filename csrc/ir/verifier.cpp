@@ -58,7 +58,8 @@ class ProgramVerifier {
   explicit ProgramVerifier(const Program& program) : program_(program), symbols_(program) {}
 
   void run() {
-    verify_arena();
+    verify_arena("arena", program_.arena());
+    verify_arena("device_arena", program_.device_arena());
     for (const Value* input : program_.inputs()) define_input(input);
     verify_input_symbols();
     for (const auto& op : program_.init()) verify_about(*op, [&] { verify_init_op(*op); });
@@ -77,18 +78,17 @@ class ProgramVerifier {
  private:
   std::string in_program() const { return concat("program '", program_.name(), "': "); }
 
-  void verify_arena() const {
-    const ArenaPlan& arena = program_.arena();
+  void verify_arena(const char* name, const ArenaPlan& arena) const {
     const bool power_of_two =
         arena.alignment > 0 && std::has_single_bit(static_cast<uint64_t>(arena.alignment));
-    HOSTJIT_CHECK(power_of_two, in_program(), "arena alignment is ", arena.alignment,
+    HOSTJIT_CHECK(power_of_two, in_program(), name, " alignment is ", arena.alignment,
                   ", expected a power of two");
-    HOSTJIT_CHECK(arena.bytes >= 0 && arena.lower_bound >= 0, in_program(), "arena has ",
+    HOSTJIT_CHECK(arena.bytes >= 0 && arena.lower_bound >= 0, in_program(), name, " has ",
                   arena.bytes, " bytes and lower bound ", arena.lower_bound,
                   ", expected 0 or more");
-    HOSTJIT_CHECK(arena.blocks >= 0, in_program(), "arena has ", arena.blocks,
+    HOSTJIT_CHECK(arena.blocks >= 0, in_program(), name, " has ", arena.blocks,
                   " blocks, expected 0 or more");
-    HOSTJIT_CHECK(arena.lower_bound <= arena.bytes, in_program(), "arena has lower bound ",
+    HOSTJIT_CHECK(arena.lower_bound <= arena.bytes, in_program(), name, " has lower bound ",
                   arena.lower_bound, ", expected at most its ", arena.bytes, " bytes");
   }
 
@@ -158,12 +158,7 @@ class ProgramVerifier {
       HOSTJIT_CHECK(is_defined(dim), describe(op), ": has symbol ", to_string(dim),
                     ", expected the name of an index value that depends on inputs only");
     });
-    if (const auto* launch = op.get_if<LaunchKernel>()) {
-      if (!program_.kernels().contains(launch->kernel)) {
-        verifier.fail("kernel", concat("is @", launch->kernel, ", which does not exist"),
-                      "a kernel of the program");
-      }
-    }
+    if (const auto* launch = op.get_if<LaunchKernel>()) verify_kernel(verifier, *launch);
     open_ranges_ += op.is<RangePush>();
     open_ranges_ -= op.is<RangePop>();
     HOSTJIT_CHECK(open_ranges_ >= 0, describe(op), ": no range is open here");
@@ -173,6 +168,49 @@ class ProgramVerifier {
     // What a region's op defines for it, the index of a loop, is not seen behind it.
     if (!has_regions(op)) return;
     for (const Value* result : results_of(op)) defined_.erase(result);
+  }
+
+  void verify_kernel(const OpVerifier& verifier, const LaunchKernel& launch) {
+    const auto found = program_.kernels().find(launch.kernel);
+    if (found == program_.kernels().end()) {
+      verifier.fail("kernel", concat("is @", launch.kernel, ", which does not exist"),
+                    "a kernel of the program");
+    }
+    const Kernel& kernel = found->second;
+    const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
+    if (is_cuda(kernel.language) && num_tensors == 0) {
+      verifier.fail("inputs", "is empty, as in_out and outputs are",
+                    "a tensor of the device that the kernel runs on");
+    }
+    if (num_tensors == 0) return;
+    const Device device = launch.device();
+    if (is_cuda(kernel.language) != (device.type == DeviceType::kCUDA)) {
+      verifier.fail("kernel",
+                    concat("is @", launch.kernel, ", which is ", to_string(kernel.language)),
+                    concat("a kernel for ", to_string(device)));
+    }
+    if (is_cuda(kernel.language)) verify_parameters(verifier, launch, kernel);
+  }
+
+  static void verify_parameters(const OpVerifier& verifier, const LaunchKernel& launch,
+                                const Kernel& kernel) {
+    const std::vector<Value*> operands = launch.parameter_operands();
+    if (operands.size() != kernel.parameters.size()) {
+      verifier.fail("parameters", concat("are ", operands.size()),
+                    concat("the ", kernel.parameters.size(), " of @", kernel.name));
+    }
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const ParameterType type = kernel.parameters[i];
+      const bool is_float = type == ParameterType::kF32 || type == ParameterType::kF64;
+      const bool fits = type == ParameterType::kPointer ? operands[i]->is_tensor()
+                        : is_float ? std::holds_alternative<F64Type>(operands[i]->type())
+                                   : std::holds_alternative<IndexType>(operands[i]->type());
+      if (fits) continue;
+      verifier.fail("parameters",
+                    concat("has %", operands[i]->name(), " of type ",
+                           to_string(operands[i]->type()), " for parameter ", i),
+                    concat(to_string(type), " of @", kernel.name));
+    }
   }
 
   void verify_nested(const Op& op, std::string_view name, const Region& region) {

@@ -2,6 +2,7 @@
 #include "passes/plan_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,9 +12,12 @@
 namespace hostjit {
 namespace {
 
-// The arena of a frame is CPU memory that the next call uses again.
-bool may_live_in_arena(const BufferLifetime& lifetime) {
-  return !lifetime.escapes && lifetime.buffer->tensor_type().device.type == DeviceType::kCPU;
+// What the widest accesses of a kernel need, and a line of the device's cache.
+constexpr int64_t kDeviceAlignment = 256;
+
+// The arenas of a frame are memory that the next call uses again.
+bool may_live_in_arena(const BufferLifetime& lifetime, Device device) {
+  return !lifetime.escapes && lifetime.buffer->tensor_type().device == device;
 }
 
 // What is placed: a buffer, or buffers of which each has the memory of the one before.
@@ -43,20 +47,17 @@ SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
   return shared;
 }
 
-}  // namespace
-
-void plan_memory(Program& program) {
-  for (Region* region : {&program.init(), &program.body()}) {
-    for_each_op(*region, [](Op& op) {
-      if (auto* allocate = op.get_if<Allocate>()) allocate->offset = -1;
-    });
-  }
+// Places the buffers on `device`.
+ArenaPlan plan_arena(Program& program, Device device, int64_t alignment) {
   const AliasAnalysis aliases(program);
   std::vector<BufferLifetime> lifetimes = buffer_lifetimes(program, aliases);
-  std::erase_if(lifetimes, [](const auto& lifetime) { return !may_live_in_arena(lifetime); });
   const bool is_symbolic = program.is_symbolic();
-  // The arena serves one row after another, which would lose what init left there.
-  if (is_symbolic) std::erase_if(lifetimes, &BufferLifetime::is_persistent);
+  // The arena serves one row after another, or moves to other streams: what init left there would
+  // be lost.
+  const bool keeps_init = !is_symbolic && device.type == DeviceType::kCPU;
+  std::erase_if(lifetimes, [&](const BufferLifetime& lifetime) {
+    return !may_live_in_arena(lifetime, device) || (lifetime.is_persistent && !keeps_init);
+  });
   const SharedBlocks shared = share_blocks(lifetimes, find_handovers(program, aliases, lifetimes));
 
   ArenaPlan plan;
@@ -66,9 +67,10 @@ void plan_memory(Program& program) {
           static_cast<int64_t>(shared.block_of[i]);
     }
     plan.blocks = static_cast<int64_t>(shared.blocks.size());
-    program.set_arena(plan);
-    return;
+    return plan;
   }
+  if (lifetimes.empty()) return plan;
+  plan.alignment = alignment;
   const ArenaPlacement placement = place_in_arena(shared.blocks, plan.alignment);
   for (size_t i = 0; i < lifetimes.size(); ++i) {
     lifetimes[i].buffer->producer()->get_if<Allocate>()->offset =
@@ -76,7 +78,22 @@ void plan_memory(Program& program) {
   }
   plan.bytes = placement.bytes;
   plan.lower_bound = most_bytes_live(shared.blocks);
-  program.set_arena(plan);
+  return plan;
+}
+
+}  // namespace
+
+void plan_memory(Program& program) {
+  for (Region* region : {&program.init(), &program.body()}) {
+    for_each_op(*region, [](Op& op) {
+      if (auto* allocate = op.get_if<Allocate>()) allocate->offset = -1;
+    });
+  }
+  program.set_arena(plan_arena(program, Device{}, ArenaPlan{}.alignment));
+  const std::optional<Device> device = program.cuda_device();
+  program.set_device_arena(device && !program.is_symbolic()
+                               ? plan_arena(program, *device, kDeviceAlignment)
+                               : ArenaPlan{});
 }
 
 }  // namespace hostjit

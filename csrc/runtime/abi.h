@@ -36,6 +36,10 @@ struct Frame {
   int64_t node;      // index into FrameLayout::nodes of the fallible op under way
   ProgramState* program;
   const int64_t* row;  // what depends on sizes of inputs, see RowContents; null without symbols
+  // Of a program that uses a CUDA device; the first two are set by hostjit_begin_device.
+  void* stream;  // CUstream
+  std::byte* device_arena;
+  void* const* device_functions;  // cuLaunchKernelEx, then the CUfunction of each kernel
 };
 
 // 0: outputs are set. Otherwise the error is recorded with the frame, outputs are unset and every
@@ -59,10 +63,11 @@ struct TensorSpec {
 };
 
 enum class SlotKind : uint8_t {
-  kArena,     // header at `offset` bytes of the arena
-  kConstant,  // header at `offset` bytes of FrameLayout::constants
-  kCall,      // made and released by a call
-  kFrame,     // made by init, released with the frame
+  kArena,        // header at `offset` bytes of the arena
+  kDeviceArena,  // header at `offset` bytes of the device's arena
+  kConstant,     // header at `offset` bytes of FrameLayout::constants
+  kCall,         // made and released by a call
+  kFrame,        // made by init, released with the frame
 };
 
 struct SlotSpec {
@@ -83,6 +88,15 @@ struct AtenCallSpec {
   std::vector<bool> operand_is_f64 = {};
 };
 
+// A kernel for the program's CUDA device.
+struct DeviceKernelSpec {
+  std::string name;
+  std::string image;  // PTX
+  std::string entry;
+  std::vector<int64_t> parameter_bytes;
+  int64_t shared_memory = 0;  // the most dynamic shared memory that a launch asks for, in bytes
+};
+
 // For messages: the op and the user's "file:line" (or empty).
 struct NodeInfo {
   std::string op;
@@ -99,6 +113,9 @@ struct FrameLayout {
   std::vector<SlotSpec> slots;
   std::vector<AtenCallSpec> aten_calls;
   std::vector<NodeInfo> nodes;
+  int32_t device = -1;  // index of the CUDA device in use
+  int64_t device_arena_bytes = 0;
+  std::vector<DeviceKernelSpec> device_kernels;
 };
 
 // What one row adds to the layout of a program with symbols.

@@ -81,6 +81,12 @@ void hostjit_fail(Frame* frame, const char* message) noexcept;
 // Records one of the errors of a launch_kernel, as throw_kernel_error throws it.
 void hostjit_fail_kernel(Frame* frame, const char* error, int64_t value) noexcept;
 
+// Comes before everything else in a program that uses a CUDA device: see begin_device.
+int32_t hostjit_begin_device(Frame* frame) noexcept;
+
+// Records that the launch of FrameLayout::device_kernels[kernel] returned the CUresult `result`.
+void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept;
+
 // Nanoseconds of a steady clock.
 int64_t hostjit_now() noexcept;
 
@@ -113,6 +119,8 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_linear)                \
   X(hostjit_fail)                  \
   X(hostjit_fail_kernel)           \
+  X(hostjit_begin_device)          \
+  X(hostjit_fail_launch)           \
   X(hostjit_now)                   \
   X(hostjit_profiling_enabled)     \
   X(hostjit_range_push)            \

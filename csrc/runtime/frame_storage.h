@@ -36,6 +36,9 @@ struct Arena {
 struct FrameStorage : Frame {
   AlignedMemory memory;
   Arena* shared_arena = nullptr;      // of a call of a row, instead of `memory`
+  c10::DataPtr device_memory;         // Frame::device_arena
+  bool changed_stream = false;        // some call was on another stream than init
+  int32_t device_before = -1;         // of the call under way, where it had to be changed
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data
   std::vector<int64_t> call_slots;    // the kCall slots, which cleanup empties
@@ -60,12 +63,22 @@ struct FrameStorage : Frame {
     first_elements[slot] = data;
     tensors[slot] = std::move(tensor);
   }
+  // Moves the header of a slot to other memory.
+  void move_header(int64_t slot, std::byte* data) {
+    at::Tensor& tensor = tensors[slot];
+    const c10::Device device = tensor.device();
+    tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        c10::DataPtr(data, device));
+    first_elements[slot] = data;
+  }
   void drop(int64_t slot) {
     tensors[slot].reset();
     first_elements[slot] = nullptr;
   }
   // A call left something in it: see ProgramState::settle.
-  bool is_unsettled() const { return kept || shared_arena || error || !ranges.empty(); }
+  bool is_unsettled() const {
+    return kept || shared_arena || error || device_before >= 0 || !ranges.empty();
+  }
   // RecordFunction must end in the reverse order of its begin.
   void close_ranges() {
     while (!ranges.empty()) ranges.pop_back();

@@ -15,8 +15,12 @@ namespace {
 
 void allocate(FrameStorage& storage, int64_t slot) {
   const TensorSpec& type = storage.program->slots()[slot].type;
-  if (type.device.type == DeviceType::kCPU) [[likely]] {
-    at::Tensor tensor = new_cpu_tensor(type, storage.program->slot_bytes(slot));
+  const bool is_cpu = type.device.type == DeviceType::kCPU;
+  const bool is_on_device = type.device.type == DeviceType::kCUDA &&
+                            type.device.index == storage.program->layout().device;
+  if (is_cpu || is_on_device) [[likely]] {
+    const int64_t bytes = storage.program->slot_bytes(slot);
+    at::Tensor tensor = is_cpu ? new_cpu_tensor(type, bytes) : new_cuda_tensor(type, bytes);
     void* data =
         tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->mutable_data();
     storage.put_new(slot, std::move(tensor), data);

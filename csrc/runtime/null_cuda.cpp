@@ -155,6 +155,10 @@ CUresult cuCtxSetCurrent(CUcontext context) {
   });
 }
 
+CUresult cuCtxSynchronize() {
+  return as("cuCtxSynchronize", [](NullCuda::State& state) { return state.synchronize_context(); });
+}
+
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, uint32_t, int32_t*, void**) {
   return as("cuModuleLoadDataEx", [&](NullCuda::State& state) {
     return state.load(module, static_cast<const char*>(image));

@@ -194,7 +194,11 @@ CUresult NullCuda::State::create_stream(CUstream* stream, bool is_blocking) {
 }
 
 CUresult NullCuda::State::destroy_stream(CUstream stream) {
-  return streams_.erase(stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) return CUDA_ERROR_INVALID_HANDLE;
+  ended_.join(found->second->clock);
+  streams_.erase(found);
+  return CUDA_SUCCESS;
 }
 
 CUresult NullCuda::State::synchronize(CUstream stream) {
@@ -202,6 +206,18 @@ CUresult NullCuda::State::synchronize(CUstream stream) {
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   host_.join(found->clock);
   note(concat("synchronize stream ", found->id));
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::synchronize_context() {
+  const CUcontext context = current_context();
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  host_.join(ended_);
+  host_.join(default_streams_[static_cast<size_t>(context->device)].clock);
+  for (const auto& [handle, stream] : streams_) {
+    if (stream->device == context->device) host_.join(stream->clock);
+  }
+  note(concat("synchronize device ", context->device));
   return CUDA_SUCCESS;
 }
 

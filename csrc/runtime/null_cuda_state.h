@@ -112,6 +112,7 @@ class NullCuda::State {
   CUresult create_stream(CUstream* stream, bool is_blocking);
   CUresult destroy_stream(CUstream stream);
   CUresult synchronize(CUstream stream);
+  CUresult synchronize_context();
   CUresult create_event(CUevent* event);
   CUresult destroy_event(CUevent event);
   CUresult record(CUevent event, CUstream stream);
@@ -191,6 +192,7 @@ class NullCuda::State {
   std::map<std::string, Failure> failures_;
   CUresult sticky_ = CUDA_SUCCESS;
   VectorClock host_;
+  VectorClock ended_;  // of streams that were destroyed
   int32_t next_stream_ = 1;
   int32_t next_event_ = 0;
   int32_t next_allocation_ = 0;

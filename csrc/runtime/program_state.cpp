@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "runtime/arena_pool.h"
 #include "runtime/aten_call.h"
+#include "runtime/cuda_device.h"
+#include "runtime/device_frame.h"
+#include "runtime/device_kernels.h"
 #include "runtime/frame_storage.h"
 #include "runtime/tensor_header.h"
 #include "support/check.h"
@@ -29,19 +33,11 @@ std::byte* address_in(std::byte* arena, int64_t offset) {
   return arena == nullptr ? nullptr : arena + offset;
 }
 
-// Moves the header of a slot to other memory.
-void move_header(FrameStorage& frame, int64_t slot, std::byte* data) {
-  at::Tensor& tensor = frame.tensors[slot];
-  const c10::Device device = tensor.device();
-  tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
-      c10::DataPtr(data, device));
-  frame.first_elements[slot] = data;
-}
-
 }  // namespace
 
 std::shared_ptr<const ProgramState::Shared> ProgramState::share(FrameLayout layout) {
   auto shared = std::make_shared<Shared>();
+  shared->device_kernels = std::make_unique<DeviceKernels>();
   shared->layout = std::move(layout);
   shared->layout.alignment = std::max<int64_t>(shared->layout.alignment, 64);
   const std::vector<std::byte>& constants = shared->layout.constants;
@@ -72,7 +68,9 @@ ProgramState::ProgramState(const ProgramState& program, RowContents row,
       init_(program.init_),
       evaluator_(nullptr) {}
 
-ProgramState::~ProgramState() = default;
+ProgramState::~ProgramState() {
+  for (const auto& frame : frames_) finish_device(*frame);
+}
 
 std::unique_ptr<FrameStorage> ProgramState::make_frame() {
   // Headers made now serve calls of either mode: a normal tensor may be used in inference mode, an
@@ -92,12 +90,16 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
   frame->node = -1;
   frame->program = this;
   frame->row = row_.data();
+  frame->stream = nullptr;
+  frame->device_arena = nullptr;
+  frame->device_functions = nullptr;
   for (int64_t slot = 0; slot < num_slots; ++slot) {
     const SlotSpec& spec = slots_[slot];
     switch (spec.kind) {
       case SlotKind::kArena:
         frame->put(slot, tensor_over(address_in(frame->arena, spec.offset), spec.type));
         break;
+      case SlotKind::kDeviceArena: frame->put(slot, tensor_over(nullptr, spec.type)); break;
       case SlotKind::kConstant:
         frame->put(slot, tensor_over(shared_->constants.get() + spec.offset, spec.type));
         break;
@@ -105,9 +107,17 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
       case SlotKind::kFrame: break;
     }
   }
+  const bool has_device = shared_->layout.device >= 0;
+  std::optional<DeviceScope> on_device;
+  if (has_device) {
+    on_device.emplace(*frame);
+    frame->device_functions = shared_->device_kernels->load(shared_->layout.device_kernels);
+  }
   if (init_ != nullptr) {
     void* const inputs[] = {frame.get()};
     if (init_(/*cache_id=*/0, inputs + 1, /*outputs=*/nullptr) != 0) rethrow(frame.get());
+    // Calls on any stream read what init made.
+    if (has_device) cuda::synchronize(static_cast<cuda::CUstream>(frame->stream));
   }
   return frame;
 }
@@ -132,7 +142,7 @@ void ProgramState::take_arena(Frame* frame) {
   frame->arena = memory;
   for (size_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot].kind != SlotKind::kArena) continue;
-    move_header(storage, static_cast<int64_t>(slot), memory + slots_[slot].offset);
+    storage.move_header(static_cast<int64_t>(slot), memory + slots_[slot].offset);
   }
 }
 
@@ -158,6 +168,7 @@ void ProgramState::settle(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
   storage.close_ranges();
   storage.kept = nullptr;
+  end_device(storage);
   if (storage.shared_arena != nullptr) {
     storage.program->arenas_->give_back(std::exchange(storage.shared_arena, nullptr));
   }

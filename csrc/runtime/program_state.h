@@ -14,6 +14,7 @@ namespace hostjit {
 
 class ArenaPool;
 class AtenCallSite;
+class DeviceKernels;
 struct FrameStorage;
 
 // The shared state of one compiled program: its layout, constants, ATen call sites and a pool of
@@ -68,6 +69,7 @@ class ProgramState {
     FrameLayout layout;
     std::shared_ptr<std::byte> constants;  // outlive frames, which point into them
     std::vector<std::shared_ptr<const AtenCallSite>> call_sites;
+    std::unique_ptr<DeviceKernels> device_kernels;
   };
   static std::shared_ptr<const Shared> share(FrameLayout layout);
 

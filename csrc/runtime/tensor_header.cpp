@@ -12,8 +12,10 @@ namespace hostjit {
 namespace {
 
 at::Tensor tensor_with(c10::Storage storage, const TensorSpec& type) {
+  const bool is_cuda = type.device.type == DeviceType::kCUDA;
+  const c10::DispatchKey key = is_cuda ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      std::move(storage), c10::DispatchKeySet(key),
       caffe2::TypeMeta::fromScalarType(to_torch(type.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
   return tensor;
@@ -33,9 +35,14 @@ at::Tensor new_cpu_tensor(const TensorSpec& type, int64_t bytes) {
                      type);
 }
 
+at::Tensor new_cuda_tensor(const TensorSpec& type, int64_t bytes) {
+  c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::CUDA);
+  return tensor_with(c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                                  allocator->allocate(bytes), allocator, /*resizable=*/true),
+                     type);
+}
+
 at::Tensor tensor_over(void* data, const TensorSpec& type) {
-  HOSTJIT_ICHECK(type.device.type == DeviceType::kCPU, "a header over memory of device ",
-                 to_string(type.device), ", expected cpu");
   return tensor_with(c10::Storage(c10::Storage::use_byte_size_t(), extent_in_bytes(type),
                                   c10::DataPtr(data, to_torch(type.device)), /*allocator=*/nullptr,
                                   /*resizable=*/false),

@@ -16,7 +16,10 @@ int64_t extent_in_bytes(const TensorSpec& type);
 // Costs two thirds of at::detail::empty_strided_cpu, which computes and checks what `type` settles.
 at::Tensor new_cpu_tensor(const TensorSpec& type, int64_t bytes);
 
-// A tensor of `type` over CPU memory that somebody else owns and keeps alive.
+// The same on a CUDA device, which is the current one.
+at::Tensor new_cuda_tensor(const TensorSpec& type, int64_t bytes);
+
+// A tensor of `type` over memory that somebody else owns and keeps alive.
 at::Tensor tensor_over(void* data, const TensorSpec& type);
 
 // Another shape of the memory of `source`, whose first element is `offset` elements after the

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ir/kernel.h"
+
+#include "support/check.h"
+
+namespace hostjit {
+
+std::string_view to_string(KernelLanguage language) {
+  switch (language) {
+#define HOSTJIT_KERNEL_LANGUAGE_NAME(enumerator, name, is_cuda) \
+  case KernelLanguage::enumerator: return name;
+    HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(HOSTJIT_KERNEL_LANGUAGE_NAME)
+#undef HOSTJIT_KERNEL_LANGUAGE_NAME
+  }
+  return "";
+}
+
+bool is_cuda(KernelLanguage language) {
+  switch (language) {
+#define HOSTJIT_KERNEL_LANGUAGE_IS_CUDA(enumerator, name, is_cuda) \
+  case KernelLanguage::enumerator: return is_cuda;
+    HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(HOSTJIT_KERNEL_LANGUAGE_IS_CUDA)
+#undef HOSTJIT_KERNEL_LANGUAGE_IS_CUDA
+  }
+  return false;
+}
+
+KernelLanguage kernel_language_from_string(std::string_view name) {
+  std::string names;
+#define HOSTJIT_KERNEL_LANGUAGE_CASE(enumerator, text, is_cuda) \
+  if (name == (text)) return KernelLanguage::enumerator;        \
+  names += concat(names.empty() ? "" : ", ", text);
+  HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(HOSTJIT_KERNEL_LANGUAGE_CASE)
+#undef HOSTJIT_KERNEL_LANGUAGE_CASE
+  throw_error(concat("unknown language of a kernel '", name, "', expected one of: ", names));
+}
+
+std::string_view to_string(ParameterType type) {
+  switch (type) {
+#define HOSTJIT_PARAMETER_TYPE_NAME(enumerator, name, bytes) \
+  case ParameterType::enumerator: return name;
+    HOSTJIT_FOR_EACH_PARAMETER_TYPE(HOSTJIT_PARAMETER_TYPE_NAME)
+#undef HOSTJIT_PARAMETER_TYPE_NAME
+  }
+  return "";
+}
+
+int64_t size_in_bytes(ParameterType type) {
+  switch (type) {
+#define HOSTJIT_PARAMETER_TYPE_BYTES(enumerator, name, bytes) \
+  case ParameterType::enumerator: return bytes;
+    HOSTJIT_FOR_EACH_PARAMETER_TYPE(HOSTJIT_PARAMETER_TYPE_BYTES)
+#undef HOSTJIT_PARAMETER_TYPE_BYTES
+  }
+  return 0;
+}
+
+ParameterType parameter_type_from_string(std::string_view name) {
+  std::string names;
+#define HOSTJIT_PARAMETER_TYPE_CASE(enumerator, text, bytes) \
+  if (name == (text)) return ParameterType::enumerator;      \
+  names += concat(names.empty() ? "" : ", ", text);
+  HOSTJIT_FOR_EACH_PARAMETER_TYPE(HOSTJIT_PARAMETER_TYPE_CASE)
+#undef HOSTJIT_PARAMETER_TYPE_CASE
+  throw_error(concat("unknown type of a parameter '", name, "', expected one of: ", names));
+}
+
+}  // namespace hostjit

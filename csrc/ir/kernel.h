@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hostjit {
+
+// X(enumerator, name in Host IR, whether it is code for CUDA devices)
+#define HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(X) \
+  X(kLlvmIr, "llvm_ir", false)              \
+  X(kPtx, "ptx", true)
+
+enum class KernelLanguage : uint8_t {
+#define HOSTJIT_KERNEL_LANGUAGE_ENUMERATOR(enumerator, name, is_cuda) enumerator,
+  HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(HOSTJIT_KERNEL_LANGUAGE_ENUMERATOR)
+#undef HOSTJIT_KERNEL_LANGUAGE_ENUMERATOR
+};
+std::string_view to_string(KernelLanguage language);
+bool is_cuda(KernelLanguage language);
+// Throws Error that lists the names.
+KernelLanguage kernel_language_from_string(std::string_view name);
+
+// Of one parameter of a kernel for a device. X(enumerator, name, bytes)
+#define HOSTJIT_FOR_EACH_PARAMETER_TYPE(X) \
+  X(kPointer, "ptr", 8)                    \
+  X(kI8, "i8", 1)                          \
+  X(kI16, "i16", 2)                        \
+  X(kI32, "i32", 4)                        \
+  X(kI64, "i64", 8)                        \
+  X(kF32, "f32", 4)                        \
+  X(kF64, "f64", 8)
+
+enum class ParameterType : uint8_t {
+#define HOSTJIT_PARAMETER_TYPE_ENUMERATOR(enumerator, name, bytes) enumerator,
+  HOSTJIT_FOR_EACH_PARAMETER_TYPE(HOSTJIT_PARAMETER_TYPE_ENUMERATOR)
+#undef HOSTJIT_PARAMETER_TYPE_ENUMERATOR
+};
+std::string_view to_string(ParameterType type);
+int64_t size_in_bytes(ParameterType type);
+ParameterType parameter_type_from_string(std::string_view name);
+
+// A kernel that a program brings. For the CPU: LLVM IR that defines
+// `void @<name>(ptr..., scalars...)`. For CUDA: code with a function `entry`.
+struct Kernel {
+  std::string name;
+  std::string text;
+  KernelLanguage language = KernelLanguage::kLlvmIr;
+  // Of code for a device; `parameters` are those of the function, in its order.
+  std::string entry = {};
+  std::vector<ParameterType> parameters = {};
+
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Allocator.h>
+
+#include <cstdint>
+
+#include "runtime/cuda_types.h"
+
+// PyTorch's side of CUDA, found at run time: its current device, its current streams, its memory.
+
+namespace hostjit::cuda {
+
+// The calling thread's current device. Throws Error when PyTorch has no CUDA.
+int32_t current_device();
+void set_current_device(int32_t device);
+
+// Makes the primary context of a device, PyTorch's too, the calling thread's context. Called when
+// the device is current.
+void require_context(int32_t device);
+
+// The stream that PyTorch's work on a device goes to.
+CUstream current_stream(int32_t device);
+
+// Memory of the current device for work on its current stream; what is freed serves that stream
+// again. Throws c10::OutOfMemoryError.
+c10::DataPtr allocate(int64_t bytes);
+
+// Waits for the work on a stream.
+void synchronize(CUstream stream);
+
+}  // namespace hostjit::cuda
