@@ -102,12 +102,12 @@ def refuse_other_result_types(
     Eager raises, computes in the dtype of `out`, or converts: each operator does what it likes. A
     functional trace always converts.
     """
-    if torch.Tag.out not in func.tags:
+    names = [argument.name for argument in func._schema.arguments if argument.is_out]
+    if not names:
         return
     functional = _without_out(func)
     if functional is None:  # it makes a tensor of the dtype of `out`
         return
-    names = [argument.name for argument in func._schema.arguments if argument.is_out]
     given = [x for name in names for x in tree_leaves(kwargs.get(name))]
     others = {name: value for name, value in kwargs.items() if name not in names}
     for value in tree_leaves((args, others)):
