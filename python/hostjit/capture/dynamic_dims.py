@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -61,8 +62,18 @@ def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
 
 
 def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
-    """What a program is lowered under: from now on, a decision by an open size is an error."""
-    return contextlib.nullcontext() if environment is None else environment.error_on_new_guards()
+    """What a program is lowered under: from now on, a decision by an open size is an error.
+
+    PyTorch asks `_check_frozen` before each new guard; a frozen environment only logs it, and
+    torch 2.11 has no `error_on_new_guards`.
+    """
+
+    def refuse(condition: Any, value: Any) -> None:
+        raise RuntimeError(f"a decision by an open size: {condition} is {value}")
+
+    if environment is None:
+        return contextlib.nullcontext()
+    return mock.patch.object(environment, "_check_frozen", refuse)
 
 
 def is_symbolic(value: Any) -> bool:

@@ -23,7 +23,7 @@ from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.capture.dynamic_dims import is_symbolic, no_more_guards, refusal
 from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, quotient
 
 __all__ = [
@@ -109,7 +109,7 @@ def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
 
 @contextlib.contextmanager
 def _without_guards(mode: Any) -> Any:
-    with mode.shape_env.error_on_new_guards(), enable_python_dispatcher(), mode:
+    with no_more_guards(mode.shape_env), enable_python_dispatcher(), mode:
         yield
 
 
