@@ -12,6 +12,7 @@ from torch._decomp import decompositions
 
 from hostjit.capture.dropout import dropout
 from hostjit.capture.interpolation import interpolation_in_one
+from hostjit.capture.kept_checks import checks_kept
 from hostjit.capture.recurrent_dropout import dropout_between_layers
 
 __all__ = ["composites_with_gradients"]
@@ -19,7 +20,10 @@ __all__ = ["composites_with_gradients"]
 
 @contextlib.contextmanager
 def composites_with_gradients() -> Iterator[None]:
-    """Trace dropout without copies, interpolation as one operator, and LSTMs with gradients."""
+    """Trace dropout without copies, interpolation as one operator, and LSTMs with gradients.
+
+    Checks of results stay.
+    """
     operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
     their_dropout = operator.py_kernels[key]
     their_choice = decompositions.select_one_layer_lstm_function
@@ -27,7 +31,7 @@ def composites_with_gradients() -> Iterator[None]:
     operator._dispatch_cache.clear()
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
-        with interpolation_in_one(), dropout_between_layers():
+        with interpolation_in_one(), dropout_between_layers(), checks_kept():
             yield
     finally:
         decompositions.select_one_layer_lstm_function = their_choice
