@@ -13,7 +13,12 @@ const uint64_t* version_of(PyObject* dict) {
 #if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  return &reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+  const auto* object = reinterpret_cast<PyDictObject*>(dict);
+#if PY_VERSION_HEX >= 0x030D0000
+  // 3.13 changes attributes without the version of a dict that shares its values with the object.
+  if (object->ma_values != nullptr) return nullptr;
+#endif
+  return &object->ma_version_tag;
 #pragma GCC diagnostic pop
 #else
   (void)dict;

@@ -18,8 +18,8 @@ namespace hostjit {
 // program is wrong, only that its owner has to look again.
 //
 // Dicts and types are compared by the version that CPython gives them at each change. Where it
-// keeps no version of dicts (3.14 and later), or one that may be less than an earlier one (without
-// the GIL), a watched dict never holds.
+// keeps no version of dicts (3.14 and later; 3.13 for the attributes of most objects), or one that
+// may be less than an earlier one (without the GIL), a dict that is watched whole never holds.
 class WatchList {
  public:
   // Nothing changes in the dict. When `owner` is not null, owner.__dict__ is still this dict.
