@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import machine
@@ -104,14 +104,14 @@ def call(candidate: Prepared, workload: Workload, seed: int) -> torch.Tensor:
     return candidate.to_torch(candidate.function(*inputs))
 
 
-def available(names: Sequence[str]) -> list[Peer]:
+def available(names: Sequence[str], known: Mapping[str, Peer] = PEERS) -> list[Peer]:
     """Return the peers that can run, and say about the others why not."""
     peers = []
     for name in names:
-        if reason := PEERS[name].unavailable():
+        if reason := known[name].unavailable():
             print(f"without {name}: {reason}", file=sys.stderr)
         else:
-            peers.append(PEERS[name])
+            peers.append(known[name])
     return peers
 
 

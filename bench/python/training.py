@@ -29,11 +29,14 @@ DEFAULT_WORKLOADS = ("policy_b1", "lnmlp_b1", "chain32", "lnmlp_b512")
 
 
 class Trainer:
-    """One model with its optimizer; the loss and the optimizer's step are what is compiled."""
+    """One model with its optimizer; the loss and the optimizer's step are what is compiled.
 
-    def __init__(self, workload: Workload, compile: Callable[[Any], Any]) -> None:
+    `options` are those of the optimizer.
+    """
+
+    def __init__(self, workload: Workload, compile: Callable[[Any], Any], **options: Any) -> None:
         self.module = copy.deepcopy(workload.module()).train()
-        self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=1e-3)
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=1e-3, **options)
         module = self.module
 
         def loss(*inputs: Tensor) -> Tensor:
@@ -59,19 +62,26 @@ def main() -> int:
 
 def measure(workload: Workload, names: list[str], rounds: int) -> list[Row]:
     """Train by each name, compare the parameters with eager's, then time those that agree."""
-    inputs = workload.inputs()
-    with torch.no_grad():
-        inputs = (*inputs, torch.zeros_like(workload.module()(*inputs)))
+    inputs = inputs_and_target(workload)
     expected = train(Trainer(workload, COMPILERS["eager"]), inputs)
 
     def prepare(name: str) -> Timed:
         trainer = Trainer(workload, COMPILERS[name])
-        found = train(trainer, inputs)
-        # Adam divides gradients by their own size: those of rounding move parameters too.
-        torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
+        check_parameters(train(trainer, inputs), expected)
         return Timed(trainer.step, inputs)
 
     return compare(workload.name, {name: partial(prepare, name) for name in names}, rounds)
+
+
+def inputs_and_target(workload: Workload) -> tuple[Tensor, ...]:
+    inputs = workload.inputs()
+    with torch.no_grad():
+        return (*inputs, torch.zeros_like(workload.module()(*inputs)))
+
+
+def check_parameters(found: list[Tensor], expected: list[Tensor]) -> None:
+    # Adam divides gradients by their own size: those of rounding move parameters too.
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=2e-3)
 
 
 def train(trainer: Trainer, inputs: tuple[Tensor, ...]) -> list[Tensor]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX on the CPU: the formula under jax.jit."""
+"""JAX: the formula under jax.jit, on the CPU unless JAX_PLATFORMS says otherwise."""
 
+import functools
 import importlib
 import os
 from typing import Any
@@ -28,7 +29,7 @@ class Jax(Peer):
         def call(*inputs: Any) -> Any:
             return compiled(parameters, *inputs).block_until_ready()
 
-        return Prepared(call, from_torch, to_torch)
+        return Prepared(call, from_torch, to_torch, functools.partial(compiled, parameters))
 
 
 class JaxConstants(Peer):
@@ -45,7 +46,7 @@ class JaxConstants(Peer):
         def call(*inputs: Any) -> Any:
             return compiled(*inputs).block_until_ready()
 
-        return Prepared(call, from_torch, to_torch)
+        return Prepared(call, from_torch, to_torch, compiled)
 
 
 class JaxOps:
@@ -62,9 +63,16 @@ class JaxOps:
         variance = (centered * centered).mean(-1, keepdims=True)
         return centered * self.jax.lax.rsqrt(variance + 1e-5)
 
+    def self_attention(self, projected: Any, heads: int, causal: bool) -> Any:
+        batch, steps, width = projected.shape
+        split = projected.reshape(batch, steps, 3, heads, width // 3 // heads)
+        query, key, value = (split[:, :, index] for index in range(3))
+        mixed = self.jax.nn.dot_product_attention(query, key, value, is_causal=causal)
+        return mixed.reshape(batch, steps, width // 3)
+
 
 def load(workload: Workload) -> tuple[Any, JaxOps, dict[str, Any]]:
-    """Import JAX for the CPU and convert the parameters."""
+    """Import JAX and convert the parameters."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     jax: Any = importlib.import_module("jax")
     state = workload.module().state_dict()
@@ -72,7 +80,7 @@ def load(workload: Workload) -> tuple[Any, JaxOps, dict[str, Any]]:
 
 
 def from_torch(tensor: Tensor) -> Any:
-    return importlib.import_module("jax").numpy.array(tensor.numpy())
+    return importlib.import_module("jax").numpy.array(tensor.cpu().numpy())
 
 
 def to_torch(array: Any) -> Tensor:

@@ -20,11 +20,13 @@ class Prepared:
         array, and its result is complete when it returns.
     from_torch: makes such an array; not timed.
     to_torch: makes tensors of the result, for the comparison with eager; not timed.
+    enqueue: the same call without waiting for its result, where `function` waits.
     """
 
     function: Callable[..., Any]
     from_torch: Callable[[Tensor], Any] = lambda tensor: tensor
     to_torch: Callable[[Any], Tensor] = lambda result: result
+    enqueue: Callable[..., Any] | None = None
 
 
 class Peer(ABC):

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of a run that are programs of their own: tests, conformance, bandwidth, memory."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# What is kept of a program's output: its last lines have the summary.
+_LINES = 60
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended.
+
+    Attributes:
+        status: its exit status; None when it was stopped for the time it took.
+        output: its last lines.
+    """
+
+    command: str
+    status: int | None
+    seconds: float
+    output: list[str]
+
+
+def commands(minutes: float) -> dict[str, list[str]]:
+    """Return the command of each section; some need a program or a file that may not be there."""
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+    found = {
+        "tests": [*tests, "--tb=short", "--deselect", "tests/gpu/test_conformance_gpu.py"],
+        "conformance": [
+            *(sys.executable, "tests/conformance", "--device", "cuda", "--sample"),
+            *("--calls", "2", "--minutes", f"{minutes:g}"),
+        ],
+    }
+    if (ROOT / "bench/gpu/kernels.py").exists():
+        found["bandwidth"] = [sys.executable, "bench/gpu/kernels.py"]
+    if sanitizer := shutil.which("compute-sanitizer"):
+        options = [sanitizer, "--error-exitcode=86", "--target-processes=all"]
+        for tool in ("memcheck", "racecheck"):
+            found[tool] = [*options, f"--tool={tool}", *found["tests"]]
+    return found
+
+
+def run(command: list[str], limit_seconds: float) -> Outcome:
+    """Run a program from the root of the repository; what it prints is shown and kept."""
+    shown = shlex.join(["python" if part == sys.executable else part for part in command])
+    print(f"=== {shown}", file=sys.stderr, flush=True)
+    begin = time.monotonic()
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=limit_seconds)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)  # its own session: nothing of ours is in it
+        output, _ = process.communicate()
+        status = None
+    print(output, file=sys.stderr, flush=True)
+    lines = output.strip().splitlines()[-_LINES:]
+    return Outcome(shown, status, round(time.monotonic() - begin, 1), lines)
