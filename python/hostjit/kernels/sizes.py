@@ -9,6 +9,7 @@ symbols. Two sizes are equal if they are equal for all of them; there is no `<` 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ __all__ = [
     "SymbolicSize",
     "as_size",
     "at_most",
+    "ceildiv",
+    "defined",
     "magnitude",
     "quotient",
     "symbols_in",
@@ -123,6 +126,24 @@ def as_size(symbol: Symbol) -> SymbolicSize:
     return SymbolicSize({(symbol,): 1})
 
 
+def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
+    """The result of an operation of `index_binary`, as a symbol of its own."""
+    return as_size(
+        Symbol(f"{operation}_{_word(left)}_{_word(right)}", least, (operation, left, right))
+    )
+
+
+def ceildiv(size: Size, divisor: int) -> Size:
+    """How many parts of `divisor` a size has, the last of which may be smaller.
+
+    Example: ceildiv(1000, 256) == 4
+    """
+    if not isinstance(size, SymbolicSize):
+        return -(-size // divisor)
+    exact = quotient(size, divisor)
+    return exact if exact is not None else defined("ceildiv", size, divisor, int(at_most(1, size)))
+
+
 def symbols_in(sizes: Iterable[Size]) -> list[Symbol]:
     """The symbols in sizes, in the order of their first appearance."""
     found: dict[Symbol, None] = {}
@@ -178,6 +199,12 @@ def magnitude(size: Size) -> int:
         return abs(size)
     total: int = sum(factor * _TYPICAL ** len(product) for product, factor in size.terms)
     return abs(total) or _TYPICAL  # of a difference of two
+
+
+def _word(size: Size) -> str:
+    """A size in letters, digits and underscores."""
+    words = {"*": "x", "+": "_plus_", "-": "minus"}
+    return re.sub(r"[*+-]", lambda found: words[found.group()], repr(size))
 
 
 def _rank(term: tuple[_Product, int]) -> tuple[int, list[str]]:

@@ -16,9 +16,8 @@ from hostjit.kernels import (
     nanoseconds_per_point,
     num_items,
 )
-from hostjit.kernels.sizes import Size, as_size, at_most, quotient
+from hostjit.kernels.sizes import Size, as_size, at_most, defined, quotient
 from hostjit.lowering.context import LoweringContext
-from hostjit.lowering.sizes import defined
 
 __all__ = ["content_digest", "is_worth_threads", "launch"]
 

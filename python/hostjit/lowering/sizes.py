@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,11 +23,10 @@ from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from hostjit.capture.dynamic_dims import is_symbolic, no_more_guards, refusal
-from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, quotient
+from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, defined, quotient
 
 __all__ = [
     "check_range",
-    "defined",
     "element_count",
     "is_contiguous",
     "offset_of",
@@ -98,13 +96,6 @@ def check_range(number: torch.SymInt | torch.SymFloat) -> None:
 def _is_size(symbol: Any, environment: Any) -> bool:
     sources = environment.var_to_sources.get(symbol, ())
     return any(isinstance(source, TensorPropertySource) for source in sources)
-
-
-def defined(operation: str, left: Size, right: Size, least: int = 0) -> Size:
-    """The result of an operation of `index_binary`, as a symbol of its own."""
-    return as_size(
-        Symbol(f"{operation}_{_word(left)}_{_word(right)}", least, (operation, left, right))
-    )
 
 
 @contextlib.contextmanager
@@ -212,9 +203,3 @@ def _factors(expression: Any) -> list[Any]:
 def _least(expression: Any, environment: Any) -> int:
     lower = environment.bound_sympy(expression).lower
     return _UNKNOWN if isinstance(lower, (IntInfinity, NegativeIntInfinity)) else int(lower)
-
-
-def _word(size: Size) -> str:
-    """A size in letters, digits and underscores."""
-    words = {"*": "x", "+": "_plus_", "-": "minus"}
-    return re.sub(r"[*+-]", lambda found: words[found.group()], repr(size))

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes these tests' helpers importable, and the benchmarks' launcher."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[3] / "bench" / "gpu")]
