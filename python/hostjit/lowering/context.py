@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -17,6 +17,9 @@ from hostjit.kernels.sizes import Size
 from hostjit.lowering.index_values import IndexValues, input_type, number_name
 from hostjit.lowering.literals import CallArguments
 from hostjit.lowering.sizes import offset_of, size_of
+
+if TYPE_CHECKING:
+    from hostjit.kernels.cuda import CudaKernel
 
 __all__ = ["LoweringContext"]
 
@@ -29,19 +32,23 @@ class LoweringContext:
 
     Attributes:
         program: the Host IR program.
+        devices: those that kernels are written for.
         location: "file:line" of the ops created from now on, or "".
         kernels: names of the kernels added so far.
+        cuda_kernels: those launched on a CUDA device, by name; compiled and added in the end.
         indices: the sizes that are only known at the call.
         buffers: what was allocated so far, in this region.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, devices: Set[torch.device]) -> None:
         self.program = _C.Program(name)
+        self.devices = devices
         self.location = ""
         self._builder = _C.Builder(self.program)
         self._values: dict[Node, _C.Value] = {}
         self._tuples: dict[Node, list[_C.Value | None]] = {}
         self.kernels: set[str] = set()
+        self.cuda_kernels: dict[str, CudaKernel] = {}
         self.buffers: set[_C.Value] = set()
         self.indices = IndexValues(self.create)
 
@@ -52,6 +59,7 @@ class LoweringContext:
     def _inside(self, builder: _C.Builder) -> LoweringContext:
         inner = LoweringContext.__new__(LoweringContext)
         inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
+        inner.devices, inner.cuda_kernels = self.devices, self.cuda_kernels
         inner.indices, inner._builder = self.indices, builder
         inner._values, inner._tuples, inner.buffers = {}, {}, set()
         return inner

@@ -15,6 +15,8 @@ from torch.fx import Graph, Node
 
 from hostjit import _C
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.copies import copy_values
+from hostjit.lowering.devices import on_cuda
 
 __all__ = ["CONTROL_RULES"]
 
@@ -27,7 +29,7 @@ def lower_cond(context: LoweringContext, node: Node, lower: LowerRegion) -> None
     predicate, *branches, operands = node.args
     values = _values(context, operands)
     buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
-    context.create("if", {"condition": context.value(predicate)})
+    context.create("if", {"condition": _on_the_host(context, context.value(predicate))})
     regions = context.regions()
     for name, branch in zip(("then", "else"), branches, strict=True):
         _copy_all(regions[name], lower(regions[name], _graph(branch), values), buffers)
@@ -133,7 +135,16 @@ def _copy_all(
     context: LoweringContext, sources: Sequence[_C.Value], targets: Sequence[_C.Value]
 ) -> None:
     for source, target in zip(sources, targets, strict=True):
-        context.create("copy", {"source": source, "out": target})
+        copy_values(context, source, target)
+
+
+def _on_the_host(context: LoweringContext, condition: _C.Value) -> _C.Value:
+    """One bool that an op may branch on: a copy, which waits for the device, of one on CUDA."""
+    if not on_cuda(condition):
+        return condition
+    copied: _C.Value = context.create("allocate", {}, [_C.TensorType("bool", [])])
+    copy_values(context, condition, copied)
+    return copied
 
 
 def _values(context: LoweringContext, nodes: Any) -> list[_C.Value]:

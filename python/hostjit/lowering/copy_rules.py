@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from hostjit import _C
 from hostjit.capture.open_sizes import known
-from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
-from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
-from hostjit.lowering.launches import content_digest, launch
+from hostjit.lowering.copies import Box, box_of, can_fill, copy, copy_all, fill
 from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import element_count, shape_of, size_of, strides_of
@@ -27,71 +23,14 @@ __all__: list[str] = []
 
 # Dimensions rolled at once: each doubles the copies.
 _MOST_ROLLED = 3
-_OF_SIZE = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
-
-
-class _Box:
-    """A box of a strided value: views of it by narrowing dimensions."""
-
-    def __init__(self, value: _C.Value, tensor: torch.Tensor) -> None:
-        self.value = value
-        self.sizes = list(shape_of(tensor))
-        self.strides = list(strides_of(tensor))
-        self.offset: Size = 0
-
-    def narrow(self, dim: int, start: Size, size: Size, step: int = 1) -> None:
-        self.offset = self.offset + start * self.strides[dim]
-        self.sizes[dim] = size
-        self.strides[dim] = self.strides[dim] * step
-
-    def view(self, context: LoweringContext) -> _C.Value:
-        type_ = self.value.type
-        assert isinstance(type_, _C.TensorType)
-        narrowed = context.indices.type(type_.dtype, self.sizes, self.strides, type_.device)
-        fields = {"source": self.value, "offset": context.indices.number(self.offset)}
-        view: _C.Value = context.create("view", fields, [narrowed])
-        return view
-
-
-def _copy(context: LoweringContext, source: _Box, target: _Box) -> None:
-    if 0 in target.sizes:
-        return
-    values = source.view(context), target.view(context)
-    if kernel := _turning_kernel(source, target):
-        launch(context, kernel, [values[0]], [values[1]])
-    else:
-        context.create("copy", {"source": values[0], "out": values[1]})
-
-
-def _turning_kernel(source: _Box, target: _Box) -> PointwiseKernel | None:
-    """The copy as a kernel, which has tiles and threads, where the source lies across."""
-    type_, result = source.value.type, target.value.type
-    assert isinstance(type_, _C.TensorType) and isinstance(result, _C.TensorType)
-    if type_.dtype != result.dtype:
-        return None
-    # Of any type of this size: the bits are copied.
-    dtype = _OF_SIZE.get(_C.torch_dtypes()[type_.dtype].itemsize)
-    strides = tuple(
-        0 if size == 1 else stride
-        for size, stride in zip(source.sizes, source.strides, strict=True)
-    )
-    if dtype is None:
-        return None
-    builder = KernelBuilder("", tuple(target.sizes))
-    value = builder.load(builder.input(dtype), strides)
-    builder.store(builder.output(dtype), value, tuple(target.strides))
-    kernel = builder.build()
-    if not point_space(kernel).is_turned(1):
-        return None
-    return replace(kernel, name=f"copy_{content_digest(kernel)}")
 
 
 def _all_plain(nodes: Sequence[Any]) -> bool:
     return all(is_plain(node) for node in nodes)
 
 
-def _source(context: LoweringContext, node: Node) -> _Box:
-    return _Box(context.value(node), node.meta["val"])
+def _source(context: LoweringContext, node: Node) -> Box:
+    return box_of(context.value(node), node.meta["val"])
 
 
 @lowers("aten.copy_.default")
@@ -102,9 +41,11 @@ def lower_write(context: LoweringContext, node: Node) -> bool:
         return False
     assert isinstance(target, Node) and isinstance(source, Node)
     written, tensor = target.meta["val"], source.meta["val"]
-    if written.shape != tensor.shape or written.dtype != tensor.dtype or _overlaps_itself(written):
+    if written.device != tensor.device or _overlaps_itself(written):
         return False
-    context.create("copy", {"source": context.value(source), "out": context.value(target)})
+    if written.shape != tensor.shape or written.dtype != tensor.dtype:
+        return False
+    copy(context, box_of(context.value(source), tensor), box_of(context.value(target), written))
     context.bind(node, context.value(target))
     return True
 
@@ -129,15 +70,17 @@ def lower_cat(context: LoweringContext, node: Node) -> bool:
         return False
     dim = arguments["dim"] % result.dim()
     value = context.allocate(node)
+    pairs = []
     start: Size = 0
     for tensor in tensors:
         if element_count(tensor.meta["val"]) == 0:
             continue
-        target = _Box(value, result)
+        target = box_of(value, result)
         size = shape_of(tensor.meta["val"])[dim]
         target.narrow(dim, start, size)
-        _copy(context, _source(context, tensor), target)
+        pairs.append((_source(context, tensor), target))
         start = start + size
+    copy_all(context, pairs)
     return True
 
 
@@ -150,13 +93,15 @@ def lower_stack(context: LoweringContext, node: Node) -> bool:
         return False
     dim = arguments["dim"] % result.dim()
     value = context.allocate(node)
+    pairs = []
     for position, tensor in enumerate(tensors):
-        target = _Box(value, result)
+        target = box_of(value, result)
         target.narrow(dim, position, 1)
         source = _source(context, tensor)
         source.sizes.insert(dim, 1)
         source.strides.insert(dim, 1)
-        _copy(context, source, target)
+        pairs.append((source, target))
+    copy_all(context, pairs)
     return True
 
 
@@ -183,20 +128,22 @@ def lower_pad(context: LoweringContext, node: Node) -> bool:
     known = all(isinstance(number, int) for number in pad)
     if filling is None or not known or not _all_plain([source, node]):
         return False
+    if not can_fill(result.dtype, result.device):
+        return False
     kept = list(shape_of(source.meta["val"]))
     for position, number in enumerate(pad):
         kept[-1 - position // 2] = kept[-1 - position // 2] + min(number, 0)
     if any(at_most(size, -1) for size in kept):
         return False  # eager raises
     value = context.allocate(node)
-    context.create("fill", {"value": filling, "out": value})
-    origin, target = _source(context, source), _Box(value, result)
+    fill(context, filling, box_of(value, result))
+    origin, target = _source(context, source), box_of(value, result)
     for position in range(len(pad) // 2):
         dim = result.dim() - 1 - position
         before, size = pad[2 * position], kept[dim]
         origin.narrow(dim, max(-before, 0), size)
         target.narrow(dim, max(before, 0), size)
-    _copy(context, origin, target)
+    copy(context, origin, target)
     return True
 
 
@@ -216,12 +163,12 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
     first = arguments["index"] if "index" in arguments else arguments["start"] or 0
     start = _start(first, extent, is_index="index" in arguments)
     filling = _fitting(0, result.dtype)
-    if base is None and filling is None:
+    if base is None and (filling is None or not can_fill(result.dtype, result.device)):
         return False
     if start is None or not isinstance(arguments.get("step", 1), int):
         return False
     value = context.allocate(node)
-    origin, target = _source(context, source), _Box(value, result)
+    origin, target = _source(context, source), box_of(value, result)
     if "index" in arguments:
         origin.sizes.insert(dim, 1)
         origin.strides.insert(dim, 1)
@@ -229,10 +176,11 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
     else:
         target.narrow(dim, start, origin.sizes[dim], arguments["step"])
     if base is None:
-        context.create("fill", {"value": filling, "out": value})
+        assert filling is not None
+        fill(context, filling, box_of(value, result))
     else:
-        _copy(context, _source(context, base), _Box(value, result))
-    _copy(context, origin, target)
+        copy(context, _source(context, base), box_of(value, result))
+    copy(context, origin, target)
     return True
 
 
@@ -252,7 +200,7 @@ def lower_repeat(context: LoweringContext, node: Node) -> bool:
     if not _all_plain([source, node]):
         return False
     result = node.meta["val"]
-    origin, target = _source(context, source), _Box(context.allocate(node), result)
+    origin, target = _source(context, source), box_of(context.allocate(node), result)
     missing = len(repeats) - len(origin.sizes)
     sizes, strides = [1] * missing + origin.sizes, [0] * missing + origin.strides
     target.sizes, target.strides, origin.sizes, origin.strides = [], [], [], []
@@ -262,7 +210,7 @@ def lower_repeat(context: LoweringContext, node: Node) -> bool:
         target.strides += [stride * sizes[dim], stride]
         origin.sizes += [1, sizes[dim]]
         origin.strides += [0, strides[dim]]
-    _copy(context, origin, target)
+    copy(context, origin, target)
     return True
 
 
@@ -274,6 +222,8 @@ def lower_roll(context: LoweringContext, node: Node) -> bool:
     result = node.meta["val"]
     if not _all_plain([source, node]) or element_count(result) == 0 or result.dim() == 0:
         return False
+    if result.device.type == "cuda":  # one kernel of PyTorch's, and at least two here
+        return False
     places = [dim % result.dim() for dim in dims]
     known = all(isinstance(number, int) for number in (*shifts, *(result.shape[d] for d in places)))
     if not known or not 1 <= len(set(places)) == len(shifts) <= _MOST_ROLLED:
@@ -281,11 +231,11 @@ def lower_roll(context: LoweringContext, node: Node) -> bool:
     value = context.allocate(node)
     parts = [_rolled(shift, result.shape[dim]) for shift, dim in zip(shifts, places, strict=True)]
     for part in itertools.product(*parts):
-        origin, target = _source(context, source), _Box(value, result)
+        origin, target = _source(context, source), box_of(value, result)
         for dim, (start, to, size) in zip(places, part, strict=True):
             origin.narrow(dim, start, size)
             target.narrow(dim, to, size)
-        _copy(context, origin, target)
+        copy(context, origin, target)
     return True
 
 

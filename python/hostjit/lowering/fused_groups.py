@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from hostjit import _C
 from hostjit.capture import source_location
-from hostjit.kernels import num_items, split_row
+from hostjit.kernels import PointwiseKernel, num_items, split_row
+from hostjit.kernels.sizes import at_most
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.devices import on_cuda
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.launches import content_digest, is_worth_threads, launch
 from hostjit.lowering.members import selects
+from hostjit.lowering.types import tensor_type
 
 __all__ = ["lower_group"]
+
+# Elements of a row that one block reads in the time of a launch.
+_SPLIT_ON_CUDA = 1 << 15
 
 
 def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
@@ -22,16 +29,24 @@ def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
     inputs = [context.value(node) for node in group.inputs]
     outputs = [context.allocate(node) for node in group.outputs]
     kernel = dataclasses.replace(group.kernel, name=_kernel_name(group))
-    parts = split_row(kernel) if is_worth_threads(kernel) and num_items(kernel) == 1 else None
+    device = tensor_type(outputs[0]).device
+    parts = split_row(kernel) if _is_one_long_row(kernel, outputs[0]) else None
     if parts is None:
         launch(context, kernel, inputs, outputs)
         return
     partials = [
-        context.create("allocate", {}, [_C.TensorType(dtype.value, [parts.parts], [1], "cpu")])
+        context.create("allocate", {}, [_C.TensorType(dtype.value, [parts.parts], [1], device)])
         for dtype in parts.partials
     ]
     launch(context, parts.first, inputs, [*(outputs[n] for n in parts.elements), *partials])
     launch(context, parts.second, [*inputs, *partials], [outputs[n] for n in parts.results])
+
+
+def _is_one_long_row(kernel: PointwiseKernel, output: _C.Value) -> bool:
+    """Whether a row is worth two launches: on the CPU to share it among threads."""
+    if on_cuda(output):
+        return at_most(_SPLIT_ON_CUDA, math.prod(kernel.shape))
+    return is_worth_threads(kernel) and num_items(kernel) == 1
 
 
 def _kernel_name(group: PointwiseGroup) -> str:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
+import torch
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
@@ -18,6 +19,7 @@ from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
 from hostjit.lowering import selection_rules as _selection_rules  # noqa: F401
 from hostjit.lowering.alignment import Alignment
 from hostjit.lowering.dependencies import Dependencies
+from hostjit.lowering.devices import CPU, device_of
 from hostjit.lowering.group_kernel import build_kernel
 from hostjit.lowering.iteration_space import IterationSpace
 from hostjit.lowering.members import (
@@ -59,7 +61,9 @@ class PointwiseGroup:
 ScheduleItem = PointwiseGroup | Node
 
 
-def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
+def schedule(
+    graph: Graph, *, prefix: str = "pointwise", devices: Set[torch.device] = frozenset({CPU})
+) -> list[ScheduleItem]:
     """Order a functional graph's work, with its pointwise nodes and reductions fused.
 
     Nodes fuse with their producers, through views that only reorder elements, and with siblings
@@ -67,12 +71,12 @@ def schedule(graph: Graph, *, prefix: str = "pointwise") -> list[ScheduleItem]:
     meets the elements of the row where it is broadcast to them.
 
     Arguments: a graph of ATen nodes with `meta["val"]`, without dead code; a prefix for kernel
-    names.
+    names; the devices that have kernels. A kernel is for tensors of one device.
     Returns: groups and other nodes in an order to run them. Inputs, constants and the output node
     are not listed, nor are nodes that only fused nodes use.
     Example: schedule(make_fx(f, tracing_mode="fake")(x).graph)
     """
-    return _Grouping(graph).result(prefix)
+    return _Grouping(graph, devices).result(prefix)
 
 
 class _Group:
@@ -91,8 +95,9 @@ class _Group:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, devices: Set[torch.device]) -> None:
         self.graph = graph
+        self.devices = devices
         self.views = Views(symbolic_views(graph))
         self.alignment = Alignment(self.views)
         self.dependencies = Dependencies(graph, self.views)
@@ -105,13 +110,16 @@ class _Grouping:
             if selects(node) in self.group_of:
                 self._select(node)
                 continue
-            if not is_fusable(node) or self._selects_of_a_creator(node):
+            if not self._is_fusable(node) or self._selects_of_a_creator(node):
                 continue
             if creates.find(node.target):
                 self.creators.add(node)
                 self._open(node)
             else:
                 self._place(node)
+
+    def _is_fusable(self, node: Node) -> bool:
+        return device_of(node) in self.devices and is_fusable(node)
 
     def _selects_of_a_creator(self, node: Node) -> bool:
         """Whether a node takes elements of what is repeated where it is used: not in memory."""
@@ -176,7 +184,7 @@ class _Grouping:
 
     def _join(self, node: Node, group: _Group) -> bool:
         """Add a node to a group if its elements align and the order stays possible."""
-        if len(group.members) >= MAX_MEMBERS:
+        if len(group.members) >= MAX_MEMBERS or device_of(group.members[0]) != device_of(node):
             return False
         space = self._with(node, group)
         if space is None or self._would_cycle([*group.members, node]):

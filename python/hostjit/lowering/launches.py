@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launch of a kernel: on one thread, or on those that its work is worth."""
+"""The launch of a kernel: on a CUDA device, one thread, or those that its work is worth."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from hostjit.kernels import (
 )
 from hostjit.kernels.sizes import Size, as_size, at_most, defined, quotient
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.cuda_launches import launch_on_cuda
+from hostjit.lowering.devices import on_cuda
 
 __all__ = ["content_digest", "is_worth_threads", "launch"]
 
@@ -32,6 +34,9 @@ def launch(
     outputs: list[_C.Value],
 ) -> None:
     """Launch a kernel, and add it to the program unless one of its name is there."""
+    if on_cuda(outputs[0]):
+        launch_on_cuda(context, kernel, inputs, outputs)
+        return
     threads = _split(context, kernel)
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))

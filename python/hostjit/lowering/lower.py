@@ -15,6 +15,8 @@ from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.control_rules import CONTROL_RULES
+from hostjit.lowering.cuda_launches import add_kernels
+from hostjit.lowering.devices import device_of, kernel_devices
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
@@ -33,18 +35,19 @@ def lower(graph: Graph, name: str) -> _C.Program:
             sizes that are only known at the call.
         name: of what was captured, for the program's name.
     """
-    context = LoweringContext(_identifier(name))
+    context = LoweringContext(_identifier(name), kernel_devices(graph))
     graph = with_sizes_in_place(graph)
     context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     lower_nodes(context, graph)
     context.program.set_outputs([context.result(result) for result in results_of(graph)])
+    add_kernels(context.program, context.cuda_kernels)
     return context.program
 
 
 def lower_nodes(context: LoweringContext, graph: Graph) -> None:
     """Lower a graph whose placeholders have values."""
     profile = _C.profile_ranges()
-    for item in schedule(graph):
+    for item in schedule(graph, devices=context.devices):
         if profile:
             context.create("range_push", {"label": _label(item)})
         if isinstance(item, PointwiseGroup):
@@ -69,8 +72,13 @@ def _lower_node(context: LoweringContext, node: Node) -> None:
         control(context, node, _lower_region)
         return
     rule = lowers.find(node.target)
-    if rule is None or not rule(context, node):
+    if rule is None or not _has_kernels(context, node) or not rule(context, node):
         context.aten_call(node)
+
+
+def _has_kernels(context: LoweringContext, node: Node) -> bool:
+    device = device_of(node)
+    return device is None or device in context.devices
 
 
 def _lower_region(

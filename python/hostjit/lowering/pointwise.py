@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.kernels.sizes import Size, SymbolicSize
+from hostjit.lowering.devices import device_of, is_number_of_the_host
 from hostjit.lowering.number_values import number_value
 from hostjit.lowering.registry import Registry
 from hostjit.lowering.sizes import check_range, size_of
@@ -31,6 +32,7 @@ __all__ = [
     "Operand",
     "OperandReader",
     "PointwiseContext",
+    "check_devices",
     "check_tensor",
     "creates",
     "dtype_of",
@@ -260,6 +262,7 @@ def is_fusable(node: Node) -> bool:
     builder = KernelBuilder("probe", ())
     try:
         check_tensor(node)
+        check_devices(node)
         emit(node, builder, _Probe(builder))
     except NotFusableError:
         return False
@@ -276,8 +279,21 @@ def check_tensor(node: Node) -> None:
     value = node.meta.get("val")
     dtype_of(node)
     tensor = cast(torch.Tensor, value)
-    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_neg():
-        raise NotFusableError(f"'{node.name}' is no plain CPU tensor")
+    plain = tensor.layout is torch.strided and not tensor.is_neg()
+    if not plain or tensor.device.type not in ("cpu", "cuda"):
+        raise NotFusableError(f"'{node.name}' is no plain tensor of the CPU or a CUDA device")
+
+
+def check_devices(node: Node) -> None:
+    """Raise NotFusableError unless a node and its operands are on one device.
+
+    Numbers on the CPU that are made of nothing do not count: kernels make them where they run.
+    """
+    device = device_of(node)
+    for operand in node.all_input_nodes:
+        is_made = is_number_of_the_host(operand) and creates.find(operand.target) is not None
+        if device_of(operand) != device and not (is_made and is_fusable(operand)):
+            raise NotFusableError(f"'{operand.name}' is on another device than '{node.name}'")
 
 
 def _supported(dtype: torch.dtype) -> DType:

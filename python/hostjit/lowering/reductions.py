@@ -26,6 +26,7 @@ from hostjit.lowering.pointwise import (
     Operand,
     OperandReader,
     PointwiseContext,
+    check_devices,
     check_tensor,
     dtype_of,
     named_arguments,
@@ -274,6 +275,7 @@ def is_reducible(node: Node) -> bool:
     builder = KernelBuilder("probe", ())
     try:
         check_tensor(reduced_operand(node))
+        check_devices(node)
         if not at_most(1, math.prod(points_shape(node))):
             return False
         emit_reduction(node, builder, _Probe(builder))

@@ -10,7 +10,7 @@ from torch.fx import Node
 
 from hostjit import _C
 
-__all__ = ["dtype_name", "is_plain"]
+__all__ = ["dtype_name", "is_plain", "tensor_type"]
 
 _NAMES = {torch_dtype: name for name, torch_dtype in _C.torch_dtypes().items()}
 
@@ -31,3 +31,10 @@ def is_plain(node: Any) -> bool:
         and not value.is_conj()
         and not value.is_neg()
     )
+
+
+def tensor_type(value: _C.Value) -> _C.TensorType:
+    """Return the type of a value of a program that is a tensor."""
+    type_ = value.type
+    assert isinstance(type_, _C.TensorType), f"%{value.name} is no tensor"
+    return type_

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs for CUDA without a device: traced with fake CUDA tensors, and lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule
+
+from hostjit import _C
+from hostjit.capture.functional import trace_functional
+from hostjit.lowering.lower import lower
+
+__all__ = ["cuda_graph", "cuda_program", "on_cuda"]
+
+
+def on_cuda(module: nn.Module) -> nn.Module:
+    """Return the module with fake CUDA tensors; call it where arguments are made."""
+    for part in module.modules():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
+                if tensor is None:
+                    continue
+                fake = torch.empty_strided(
+                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda:0"
+                )
+                # With gradients they would look for CUDA.
+                is_parameter = isinstance(tensor, nn.Parameter)
+                tensors[name] = nn.Parameter(fake, requires_grad=False) if is_parameter else fake
+    return module
+
+
+def cuda_graph(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> Graph:
+    """Return the functional graph of a call with the fake arguments that `make` makes."""
+    found: list[tuple[GraphModule, list[Any]]] = []
+
+    def collect(module: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        found.append((module, inputs))
+        return module.forward
+
+    torch._dynamo.reset()
+    mode = FakeTensorMode()
+    with mode, torch.no_grad():
+        with torch.device("cuda:0"):
+            arguments = make()
+        torch.compile(target, backend=collect, fullgraph=True, dynamic=False)(*arguments)
+    ((module, inputs),) = found
+    return trace_functional(module, inputs, mode).graph_module.graph
+
+
+def cuda_program(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> _C.Program:
+    """Return the program of a call with the fake arguments that `make` makes; it is verified."""
+    program = lower(cuda_graph(target, make), "program")
+    program.verify()
+    return program

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs for CUDA are made of: launches of own kernels, products, calls of operators."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from cuda_programs import cuda_program, on_cuda
+from torch import nn
+
+from hostjit.lowering import cuda_launches
+
+
+@pytest.fixture(autouse=True)
+def _without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_launches, "compile_ptx", lambda source, arch: source)
+
+
+def ops_of(target: Any, make: Any) -> list[str]:
+    """The ops of a program, in order: of launches the kernel, of calls the operator."""
+    found: list[str] = []
+    for op in cuda_program(target, make).ops:
+        if op.name == "launch_kernel":
+            found.append(re.sub(r"_[0-9a-f]{8}", "", op.kernel))
+        elif op.name == "aten_call":
+            found.append(op.target)
+        elif op.name not in ("allocate", "view"):
+            found.append(op.name)
+    return found
+
+
+def test_a_group_is_launched_on_the_device() -> None:
+    program = cuda_program(lambda x: (x * 2).relu(), lambda: (torch.empty(1000),))
+    (launch,) = [op for op in program.ops if op.name == "launch_kernel"]
+    assert launch.kernel.endswith("_cuda")
+    assert len(launch.grid) == 3 and len(launch.block) == 3
+    assert launch.in_place == [] and launch.errors == []
+    assert f"kernel @{launch.kernel} ptx(" in str(program)
+
+
+def test_a_layer_is_a_product_and_launches() -> None:
+    layer = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 32), nn.GELU(), nn.Softmax(-1))
+
+    def apply(x: Any, layer: nn.Module) -> Any:
+        return layer(x)
+
+    ops = ops_of(apply, lambda: (torch.empty(8, 64), on_cuda(layer)))
+    assert ops == [
+        "native_layer_norm_cuda",
+        "linear",
+        "gelu_softmax_cuda",
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int32])
+def test_kernels_have_any_dtype(dtype: torch.dtype) -> None:
+    assert ops_of(lambda x: x * x + x, lambda: (torch.ones(8, dtype=dtype),)) == ["mul_add_cuda"]
+
+
+def test_a_long_row_is_shared_by_blocks() -> None:
+    assert ops_of(lambda x: x.sum(), lambda: (torch.empty(1 << 20),)) == [
+        "sum_cuda",
+        "sum_end_cuda",
+    ]
+    assert ops_of(lambda x: x.sum(), lambda: (torch.empty(1 << 10),)) == ["sum_cuda"]
+
+
+def test_work_of_the_host_stays_there() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x.exp() + 1, y.exp() + 1
+
+    def make() -> Any:
+        return torch.empty(8), torch.empty(8, device="cpu")
+
+    assert sorted(ops_of(both, make)) == ["exp_add", "exp_add_cuda"]
+
+
+def test_numbers_of_the_host_are_left_to_operators() -> None:
+    def make() -> Any:
+        return torch.empty(8), torch.empty((), device="cpu")
+
+    assert ops_of(lambda x, number: x * number, make) == ["aten::mul.Tensor"]
+
+
+def test_numbers_made_of_nothing_are_part_of_kernels() -> None:
+    def fill(x: Any) -> Any:
+        return torch.where(x > 0, x, torch.full((), 2.0, device="cpu"))
+
+    assert ops_of(fill, lambda: (torch.empty(8),)) == ["gt_where_cuda"]
+
+
+def test_an_index_of_the_host_is_left_to_operators() -> None:
+    def make() -> Any:
+        return torch.empty(8), torch.zeros(2, dtype=torch.int64, device="cpu")
+
+    assert ops_of(lambda x, i: torch.ops.aten.index(x, [i]), make) == ["aten::index.Tensor"]
+
+
+def test_copies_between_devices_are_calls() -> None:
+    assert ops_of(lambda x: x.cpu() + 1, lambda: (torch.empty(8),)) == ["aten::_to_copy", "add"]
+    on_host = lambda: (torch.empty(8, device="cpu"),)  # noqa: E731
+    assert ops_of(lambda x: x.to("cuda:0") + 1, on_host) == ["aten::_to_copy", "add_cuda"]
+
+
+def test_other_devices_are_left_to_operators() -> None:
+    def make() -> Any:
+        return torch.empty(8), torch.empty(8, 8, device="cuda:1")
+
+    def both(x: Any, y: Any) -> Any:
+        return x + 1, torch.cat([torch.mm(y, y), y])
+
+    assert ops_of(both, make) == ["add_cuda", "aten::mm", "aten::cat"]
+
+
+def test_parts_of_one_size_are_one_kernel() -> None:
+    def make() -> Any:
+        return torch.empty(4, 8), torch.empty(4, 8), torch.empty(4, 8)
+
+    assert ops_of(lambda *parts: torch.cat(parts, 1), make) == ["copy_cuda"]
+    assert ops_of(lambda *parts: torch.stack(parts), make) == ["copy_cuda"]
+
+
+def test_large_items_are_copied_in_parts() -> None:
+    def make() -> Any:
+        return (torch.empty(4, dtype=torch.complex128),)
+
+    assert ops_of(lambda x: torch.stack([x, x]), make) == ["copy_cuda"]
+
+
+def test_fills_are_kernels() -> None:
+    pad = torch.nn.functional.pad
+    assert ops_of(lambda x: pad(x, (1, 2)), lambda: (torch.empty(8),)) == ["fill_cuda", "copy_cuda"]
+
+
+def test_writes_of_inputs_are_kernels() -> None:
+    assert ops_of(lambda x: x.add_(1), lambda: (torch.empty(8),)) == ["add_cuda", "copy_cuda"]
+
+
+def test_conditions_are_brought_to_the_host() -> None:
+    def choose(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    ops = ops_of(choose, lambda: (torch.empty(8),))
+    assert ops == ["sum_gt_cuda", "aten::copy_", "if"]
