@@ -66,6 +66,7 @@ void Dispatcher::emit_device_launch(const LaunchKernel& op) {
                 "': streams other than the current one have no code yet");
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
+  if (op.graph >= 0 && !node_times_) return emit_graph_node(op);
   std::vector<llvm::Value*> grid;
   llvm::Value* is_empty = builder_.getFalse();
   for (const Dim& size : op.grid) {
@@ -101,6 +102,37 @@ void Dispatcher::emit_device_launch(const LaunchKernel& op) {
   };
   if (known) return launch();
   emit_if(builder_.CreateNot(is_empty), launch);
+}
+
+void Dispatcher::emit_graph_node(const LaunchKernel& op) {
+  const StoragePlan::GraphPlace& place = storage_.graph_place_of(op);
+  const GraphSpec& graph = storage_.layout().graphs[place.graph];
+  if (!graph_words_) {
+    auto* type = llvm::ArrayType::get(builder_.getInt64Ty(), graph.num_words);
+    graph_words_ = entry_builder_.CreateAlloca(type, nullptr, "words");
+  }
+  int64_t word = graph.nodes[place.node].first_word;
+  const auto store = [&](llvm::Value* value) {
+    builder_.CreateStore(value, address(graph_words_, word++ * 8));
+  };
+  for (const std::vector<Dim>* sizes : {&op.grid, &op.block}) {
+    for (size_t i = 0; i < 3; ++i) store(i < sizes->size() ? dim((*sizes)[i]) : integer(1));
+  }
+  const Kernel& kernel = program_.kernels().at(op.kernel);
+  const std::vector<Value*> operands = op.parameter_operands();
+  for (size_t i = 0; i < operands.size(); ++i) {
+    llvm::Value* value = parameter_value(operands[i], kernel.parameters[i]);
+    // Equal parameters are equal words: narrow ones fill theirs.
+    if (value->getType()->isFloatTy()) value = builder_.CreateBitCast(value, builder_.getInt32Ty());
+    if (value->getType()->isIntegerTy()) value = builder_.CreateZExt(value, builder_.getInt64Ty());
+    store(value);
+  }
+  if (place.node + 1 < static_cast<int64_t>(graph.nodes.size())) return;
+  llvm::Value* words = std::exchange(graph_words_, nullptr);
+  call_fallible(Extern::hostjit_launch_graph, {frame_, integer(place.graph), words});
+  for (const int64_t slot : std::exchange(released_with_graph_, {})) {
+    call(Extern::hostjit_release, {frame_, integer(slot)});
+  }
 }
 
 llvm::Value* Dispatcher::launch_config(const LaunchKernel& op,

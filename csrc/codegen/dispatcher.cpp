@@ -223,6 +223,7 @@ llvm::Value* Dispatcher::load_slot_data(llvm::IRBuilder<>& builder, int64_t slot
 
 void Dispatcher::release_slot(int64_t slot) {
   if (live_slots_.erase(slot) == 0) return;
+  if (graph_words_) return released_with_graph_.push_back(slot);
   call(Extern::hostjit_release, {frame_, integer(slot)});
 }
 

@@ -138,6 +138,8 @@ class Dispatcher {
   // device.cpp: what comes first in a function of a program that uses a CUDA device.
   void begin_device();
   void emit_device_launch(const LaunchKernel& op);
+  // Describes the launch to its graph, which the last one launches.
+  void emit_graph_node(const LaunchKernel& op);
   // A pointer to the CUlaunchConfig of a launch.
   llvm::Value* launch_config(const LaunchKernel& op, const std::vector<llvm::Value*>& grid);
   // A pointer to the addresses of the parameters.
@@ -207,6 +209,11 @@ class Dispatcher {
   llvm::Value* frame_ = nullptr;
   llvm::Value* stream_ = nullptr;  // of the device; null without
   llvm::Value* device_arena_ = nullptr;
+  // Of the graph whose launches are being described, null between graphs: its words, and the slots
+  // that are released when it is launched. What was released before could be used again by a part
+  // of the graph.
+  llvm::Value* graph_words_ = nullptr;
+  std::vector<int64_t> released_with_graph_;
   int64_t node_ = 0;
   std::unordered_map<size_t, llvm::Value*> frame_fields_;
   std::map<std::pair<int64_t, size_t>, llvm::Value*> input_fields_;

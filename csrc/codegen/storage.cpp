@@ -8,6 +8,7 @@
 #include "codegen/literal_bytes.h"
 #include "codegen/open_product.h"
 #include "codegen/product_means.h"
+#include "ir/effects.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
@@ -236,6 +237,7 @@ void StoragePlan::add_headers(const Program& program, const Region& region) {
     if (const auto* launch = op.get_if<LaunchKernel>()) {
       const Kernel& kernel = program.kernels().at(launch->kernel);
       if (is_cuda(kernel.language)) add_device_kernel(kernel, launch->shared_memory);
+      if (launch->graph >= 0) add_graph_node(op, *launch);
     }
   });
 }
@@ -252,6 +254,47 @@ void StoragePlan::add_device_kernel(const Kernel& kernel, int64_t shared_memory)
   }
   int64_t& most = layout_.device_kernels[position->second].shared_memory;
   most = std::max(most, shared_memory);
+}
+
+void StoragePlan::add_graph_node(const Op& op, const LaunchKernel& launch) {
+  const auto [position, is_new] =
+      graphs_.try_emplace(launch.graph, static_cast<int64_t>(graph_ops_.size()));
+  if (is_new) {
+    graph_ops_.emplace_back();
+    layout_.graphs.emplace_back();
+  }
+  std::vector<const Op*>& ops = graph_ops_[position->second];
+  GraphSpec& graph = layout_.graphs[position->second];
+  GraphNodeSpec node{device_kernels_.at(launch.kernel), nodes_.at(&op), graph.num_words,
+                     static_cast<int64_t>(launch.parameter_operands().size()),
+                     launch.shared_memory};
+  graph.num_words += 6 + node.num_parameters;
+  // The nearest first: what those wait for has been waited for.
+  std::vector<bool> waited_for(ops.size(), false);
+  for (size_t before = ops.size(); before-- > 0;) {
+    if (waited_for[before]) {
+      for (const int64_t i : graph.nodes[before].dependencies) waited_for[i] = true;
+    } else if (depends_on(op, *ops[before])) {
+      node.dependencies.push_back(static_cast<int64_t>(before));
+      waited_for[before] = true;
+      for (const int64_t i : graph.nodes[before].dependencies) waited_for[i] = true;
+    }
+  }
+  graph_places_[&launch] = {position->second, static_cast<int64_t>(ops.size())};
+  ops.push_back(&op);
+  graph.nodes.push_back(std::move(node));
+}
+
+bool StoragePlan::depends_on(const Op& second, const Op& first) const {
+  bool found = false;
+  for_each_operand(second, [&](const Value* later, Access later_access) {
+    for_each_operand(first, [&](const Value* earlier, Access earlier_access) {
+      if (found || !later->is_tensor() || !earlier->is_tensor()) return;
+      if (!writes(later_access) && !writes(earlier_access)) return;
+      found = may_overlap(of(later), of(earlier));
+    });
+  });
+  return found;
 }
 
 void StoragePlan::add_aten_call(const AtenCall& op) {

@@ -97,6 +97,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   if (shared_memory < 0) {
     verifier.fail("shared_memory", concat("is ", shared_memory), "0 or more bytes");
   }
+  if (graph < -1) verifier.fail("graph", concat("is ", graph), "-1 or the number of a graph");
   require_errors(verifier, errors);
   require_cluster(verifier, cluster);
   require_parameters(verifier, *this);
@@ -111,6 +112,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
       verifier.fail("shared_memory", concat("is ", shared_memory), "0 on the CPU");
     }
     verifier.require(!stream, "stream", "is given", "none on the CPU");
+    if (graph >= 0) verifier.fail("graph", concat("is ", graph), "-1 on the CPU");
     verifier.require(cluster.empty(), "cluster", "is given", "none on the CPU");
     verifier.require(parameters.empty(), "parameters", "is given", "none on the CPU");
     verifier.require(!cooperative, "cooperative", "is true", "false on the CPU");

@@ -26,6 +26,8 @@ namespace hostjit {
 // in_out, outputs and scalars; all of them in this order, if it is empty. `cluster` is the number
 // of blocks of a cluster, `cooperative` blocks wait for one another, and a `programmatic` launch
 // may begin before the one in front of it has ended. Without a stream it is PyTorch's current one.
+// `graph` is set by cut_graphs: launches with the same number, 0 or more, are one CUDA graph, done
+// at the last of them.
 //
 // in_place=[i, o, ...] are pairs of an input and an output that may be the same memory: the kernel
 // writes no byte of outputs[o] before it has read the same byte of inputs[i] for the last time.
@@ -43,6 +45,7 @@ struct LaunchKernel {
   std::vector<int64_t> parameters = {};
   std::vector<std::string> errors = {};
   int64_t shared_memory = 0;
+  int64_t graph = -1;
   bool cooperative = false;
   bool programmatic = false;
   Value* stream = nullptr;
@@ -60,6 +63,7 @@ struct LaunchKernel {
     visit.attribute("parameters", self.parameters, std::vector<int64_t>{});
     visit.attribute("errors", self.errors, std::vector<std::string>{});
     visit.attribute("shared_memory", self.shared_memory, int64_t{0});
+    visit.attribute("graph", self.graph, int64_t{-1});
     visit.attribute("cooperative", self.cooperative, false);
     visit.attribute("programmatic", self.programmatic, false);
     visit.optional_operand("stream", self.stream, Access::kRead);

@@ -7,6 +7,7 @@
 
 #include "ir/printer.h"
 #include "passes/canonicalise_views.h"
+#include "passes/cut_graphs.h"
 #include "passes/hoist_constants.h"
 #include "passes/insert_deallocations.h"
 #include "passes/plan_memory.h"
@@ -36,6 +37,9 @@ constexpr Pass kPipeline[] = {
     // Buffers that are not alive together share bytes of one arena.
     {"plan_memory", "Gives each buffer that stays inside a place in the frame's arena.",
      plan_memory},
+
+    // Launches that follow one another are one piece of work for the driver.
+    {"cut_graphs", "Numbers the runs of launches that can be CUDA graphs.", cut_graphs},
 };
 
 // The pipeline without what HOSTJIT_DISABLE=passes(...) names: without all when it has no names.

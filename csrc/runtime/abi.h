@@ -97,6 +97,24 @@ struct DeviceKernelSpec {
   int64_t shared_memory = 0;  // the most dynamic shared memory that a launch asks for, in bytes
 };
 
+// A launch as a node of a graph.
+struct GraphNodeSpec {
+  int64_t kernel = 0;  // into FrameLayout::device_kernels
+  int64_t node = 0;    // into FrameLayout::nodes
+  int64_t first_word = 0;
+  int64_t num_parameters = 0;
+  int64_t shared_memory = 0;
+  std::vector<int64_t> dependencies = {};  // nodes before it
+};
+
+// A run of launches that may be one CUDA graph. Generated code describes one call by an array of
+// `num_words` words: from GraphNodeSpec::first_word on the three sizes of the grid, the three of
+// the block, and the parameters, each in the first bytes of a word.
+struct GraphSpec {
+  int64_t num_words = 0;
+  std::vector<GraphNodeSpec> nodes = {};
+};
+
 // For messages: the op and the user's "file:line" (or empty).
 struct NodeInfo {
   std::string op;
@@ -116,6 +134,7 @@ struct FrameLayout {
   int32_t device = -1;  // index of the CUDA device in use
   int64_t device_arena_bytes = 0;
   std::vector<DeviceKernelSpec> device_kernels;
+  std::vector<GraphSpec> graphs;
 };
 
 // What one row adds to the layout of a program with symbols.

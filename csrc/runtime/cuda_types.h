@@ -128,6 +128,8 @@ constexpr int32_t CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
   X(cuGraphInstantiateWithFlags, 11040, (CUgraphExec * exec, CUgraph graph, uint64_t flags))       \
   X(cuGraphExecKernelNodeSetParams, 12000,                                                         \
     (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters))               \
+  X(cuGraphNodeSetEnabled, 11060, (CUgraphExec exec, CUgraphNode node, uint32_t enabled))          \
+  X(cuStreamIsCapturing, 10000, (CUstream stream, int32_t* status))                                \
   X(cuGraphExecDestroy, 10000, (CUgraphExec exec))                                                 \
   X(cuGraphLaunch, 10000, (CUgraphExec exec, CUstream stream))
 

@@ -87,6 +87,9 @@ int32_t hostjit_begin_device(Frame* frame) noexcept;
 // Records that the launch of FrameLayout::device_kernels[kernel] returned the CUresult `result`.
 void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept;
 
+// Does the launches of FrameLayout::graphs[graph]; `words` as GraphSpec says.
+int32_t hostjit_launch_graph(Frame* frame, int64_t graph, int64_t* words) noexcept;
+
 // Nanoseconds of a steady clock.
 int64_t hostjit_now() noexcept;
 
@@ -121,6 +124,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_fail_kernel)           \
   X(hostjit_begin_device)          \
   X(hostjit_fail_launch)           \
+  X(hostjit_launch_graph)          \
   X(hostjit_now)                   \
   X(hostjit_profiling_enabled)     \
   X(hostjit_range_push)            \

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/abi.h"
+#include "runtime/device_graph.h"
 #include "runtime/kept_tensors.h"
 
 namespace hostjit {
@@ -38,6 +39,7 @@ struct FrameStorage : Frame {
   Arena* shared_arena = nullptr;      // of a call of a row, instead of `memory`
   c10::DataPtr device_memory;         // Frame::device_arena
   bool changed_stream = false;        // some call was on another stream than init
+  std::vector<DeviceGraph> graphs;    // of FrameLayout::graphs, after the first launch of one
   int32_t device_before = -1;         // of the call under way, where it had to be changed
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data

@@ -270,6 +270,18 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
   });
 }
 
+CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, uint32_t enabled) {
+  return as("cuGraphNodeSetEnabled",
+            [&](NullCuda::State& state) { return state.set_enabled(exec, node, enabled != 0); });
+}
+
+CUresult cuStreamIsCapturing(CUstream, int32_t* status) {
+  return as("cuStreamIsCapturing", [&](NullCuda::State&) {
+    *status = 0;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   return as("cuGraphExecDestroy", [&](NullCuda::State& state) { return state.destroy_exec(exec); });
 }

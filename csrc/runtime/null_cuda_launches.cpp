@@ -155,6 +155,17 @@ CUresult NullCuda::State::set_node(CUgraphExec exec, CUgraphNode node, CUfunctio
   return CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult NullCuda::State::set_enabled(CUgraphExec exec, CUgraphNode node, bool enabled) {
+  if (!execs_.contains(exec)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!exec->dependencies.contains(node)) return CUDA_ERROR_INVALID_VALUE;
+  if (enabled) {
+    exec->disabled.erase(node);
+  } else {
+    exec->disabled.insert(node);
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult NullCuda::State::launch_graph(CUgraphExec exec, CUstream stream) {
   CUstream_st* found = stream_of(stream);
   if (found == nullptr || !execs_.contains(exec)) return CUDA_ERROR_INVALID_HANDLE;
@@ -169,7 +180,7 @@ CUresult NullCuda::State::launch_graph(CUgraphExec exec, CUstream stream) {
     for (const CUgraphNode dependency : exec->dependencies.at(node)) clock.join(clocks[dependency]);
     const int32_t id = next_node_++;
     clock.advance(id);
-    run(launch, *found, id, clock, /*from_graph=*/true);
+    if (!exec->disabled.contains(node)) run(launch, *found, id, clock, /*from_graph=*/true);
     all.join(clock);
   }
   found->clock = std::move(all);

@@ -84,6 +84,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::vector<std::pair<CUgraphNode, KeptLaunch>> launches;
   std::map<CUgraphNode, std::vector<CUgraphNode>> dependencies;
+  std::set<CUgraphNode> disabled;
 };
 
 class NullCuda::State {
@@ -132,6 +133,7 @@ class NullCuda::State {
   CUresult destroy_exec(CUgraphExec exec);
   CUresult set_node(CUgraphExec exec, CUgraphNode node, CUfunction function,
                     const LaunchShape& shape, void* const* parameters);
+  CUresult set_enabled(CUgraphExec exec, CUgraphNode node, bool enabled);
   CUresult launch_graph(CUgraphExec exec, CUstream stream);
 
   CUdeviceptr allocate(size_t bytes, int32_t device, CUstream stream);

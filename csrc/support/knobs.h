@@ -26,6 +26,10 @@ namespace hostjit {
   X(kGdb, kSwitch, "gdb", kNone, true, "", "Register generated code with GDB.")                \
   X(kPerf, kSwitch, "perf", kNone, false, "",                                                  \
     "Write a perf map of generated code, so that perf names it.")                              \
+  X(kCudaGraphs, kSwitch, "cuda_graphs", kNone, true, "",                                      \
+    "Make CUDA graphs of runs of launches, where a graph takes less time of the host.")        \
+  X(kCudaGraphsAlways, kSwitch, "cuda_graphs_always", kNone, false, "",                        \
+    "Run the CUDA graphs without measuring whether they are faster than launches.")            \
   X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                               \
     "Lower every node inside a profiler range of its own.")                                    \
   X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")  \

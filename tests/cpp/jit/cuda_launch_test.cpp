@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches on CUDA, by compiled code and by the evaluator, on the null device.
-#include <c10/util/Exception.h>
-#include <gtest/gtest.h>
-
 #include <thread>
 
-#include "ir/parser.h"
 #include "ir/printer.h"
-#include "passes/pipeline.h"
-#include "runtime/cuda_device.h"
-#include "runtime/null_cuda.h"
-#include "runtime/tensor_header.h"
-#include "tools/runtime_comparison.h"
+#include "jit/cuda_fixture.h"
 
 namespace hostjit {
 namespace {
@@ -19,16 +11,6 @@ namespace {
 using cuda::LaunchShape;
 using cuda::NullCuda;
 using cuda::NullLaunch;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-std::string kernel(const std::string& name, const std::string& types,
-                   const std::vector<size_t>& bytes) {
-  return "kernel @" + name + " ptx(entry=\"" + name + "\", parameters=[" + types + "]) \"\"\"\n" +
-         NullCuda::image(name, bytes) + "\"\"\"\n";
-}
 
 // y = 2 * x, then twice again, by way of memory of the frame.
 const std::string kChain = R"(
@@ -41,60 +23,15 @@ program @chain(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="twice", inputs=[%b], outputs=[%c], grid=[2, 1, 1], block=[32, 1, 1]) loc("model.py:7")
   return %c
 }
-)" + kernel("twice", "ptr, ptr", {8, 8});
+)" + cuda_kernel("twice", "ptr, ptr", {8, 8});
 
-class CudaLaunchTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    null_cuda_.set_current_device(0);
-    null_cuda_.set_current_stream(0, nullptr);
-    null_cuda_.declare_reads("twice", {0});
-    null_cuda_.emulate("twice", [](const LaunchShape& shape, void** parameters) {
-      const float* from = *static_cast<float**>(parameters[0]);
-      float* to = *static_cast<float**>(parameters[1]);
-      const uint32_t count = shape.grid[0] * shape.block[0];
-      for (uint32_t i = 0; i < count; ++i) to[i] = 2 * from[i];
-    });
-    forget();
-  }
-  void TearDown() override {
-    EXPECT_EQ(null_cuda_.take_faults(), std::vector<std::string>());
-    EXPECT_EQ(cuda::current_device(), 0);
-  }
-  void forget() {
-    null_cuda_.take_log();
-    null_cuda_.take_faults();
-    null_cuda_.take_launches();
-  }
-
-  static RunnableProgram planned(const std::string& text) {
-    Program program = parse_program(text);
-    run_pipeline(program);
-    return RunnableProgram(program);
-  }
-
-  at::Tensor tensor(const std::vector<float>& values, int8_t device = 0) {
-    const TensorSpec spec{
-        DType::kF32, {DeviceType::kCUDA, device}, {static_cast<int64_t>(values.size())}, {1}};
-    const int32_t before = cuda::current_device();
-    cuda::set_current_device(device);
-    at::Tensor made = new_cuda_tensor(spec, extent_in_bytes(spec));
-    cuda::set_current_device(before);
-    std::ranges::copy(values, static_cast<float*>(made.unsafeGetTensorImpl()->mutable_data()));
-    return made;
-  }
-  static float first(const at::Tensor& tensor) {
-    return *static_cast<const float*>(tensor.unsafeGetTensorImpl()->data());
-  }
-
-  NullCuda& null_cuda_ = NullCuda::install();
-};
+using CudaLaunchTest = CudaTest;
 
 TEST_F(CudaLaunchTest, BothRuntimesLaunch) {
   RunnableProgram program = planned(kChain);
   EXPECT_TRUE(contains(to_string(program.program()), "device_arena(bytes=")) << "planned";
   for (const bool jit : {true, false}) {
-    const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64, 1.5F))};
+    const std::vector<at::Tensor> inputs{filled(1.5F)};
     forget();
     const auto result = jit ? program.run_jit(inputs) : program.run_evaluator(inputs);
     ASSERT_EQ(result.error, "");
@@ -109,7 +46,7 @@ TEST_F(CudaLaunchTest, BothRuntimesLaunch) {
 
 TEST_F(CudaLaunchTest, ACallMakesItsResultOnly) {
   RunnableProgram program = planned(kChain);
-  const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64, 1.0F))};
+  const std::vector<at::Tensor> inputs{filled(1)};
   program.run_jit(inputs);
   forget();
   const auto result = program.run_jit(inputs);
@@ -128,10 +65,9 @@ program @typed(%x: tensor<f32, [n], cuda:0>, %n: index, %s: f64) {
                 shared_memory=100000, cooperative=true, programmatic=true)
   return %y
 }
-)" + kernel("typed", "i32, ptr, ptr, f32, f64, i8, i64", {4, 8, 8, 4, 8, 1, 8}));
+)" + cuda_kernel("typed", "i32, ptr, ptr, f32, f64, i8, i64", {4, 8, 8, 4, 8, 1, 8}));
   program.use_row({64});
-  const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64)),
-                                       at::scalar_tensor(64, at::kLong),
+  const std::vector<at::Tensor> inputs{filled(0), at::scalar_tensor(64, at::kLong),
                                        at::scalar_tensor(1.5, at::kDouble)};
 
   for (const bool jit : {true, false}) {
@@ -159,7 +95,7 @@ program @empty(%x: tensor<f32, [n], cuda:0>, %n: index) {
   launch_kernel(kernel="twice", inputs=[%x], outputs=[%y], grid=[n, 1, 1], block=[32, 1, 1])
   return %y
 }
-)" + kernel("twice", "ptr, ptr", {8, 8}));
+)" + cuda_kernel("twice", "ptr, ptr", {8, 8}));
   program.use_row({0});
   for (const bool jit : {true, false}) {
     const std::vector<at::Tensor> inputs{tensor({}), at::scalar_tensor(0, at::kLong)};
@@ -176,7 +112,7 @@ TEST_F(CudaLaunchTest, WorkGoesToTheCurrentStream) {
   // Memory of the frame follows: of one stream after the other, nobody waits.
   for (const bool on_stream : {false, true, false, true}) {
     null_cuda_.set_current_stream(0, on_stream ? stream : nullptr);
-    const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64, 1.0F))};
+    const std::vector<at::Tensor> inputs{filled(1)};
     forget();
     const auto result = program.run_jit(inputs);
     ASSERT_EQ(result.error, "");
@@ -192,7 +128,7 @@ TEST_F(CudaLaunchTest, TheDeviceOfTheProgramIsCurrentForTheCall) {
   std::string text = kChain;
   for (size_t at; (at = text.find("cuda:0")) != std::string::npos;) text.replace(at, 6, "cuda:1");
   RunnableProgram program = planned(text);
-  const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64, 1.0F), 1)};
+  const std::vector<at::Tensor> inputs{filled(1, 1)};
   for (int call = 0; call < 2; ++call) {
     forget();
     const auto result = program.run_jit(inputs);
@@ -206,15 +142,13 @@ TEST_F(CudaLaunchTest, TheDeviceOfTheProgramIsCurrentForTheCall) {
 TEST_F(CudaLaunchTest, ThreadsWithoutAContextGetOne) {
   RunnableProgram program = planned(kChain);
   std::string error = "not run";
-  std::thread([&] {
-    error = program.run_jit({tensor(std::vector<float>(64, 1.0F))}).error;
-  }).join();
+  std::thread([&] { error = program.run_jit({filled(1)}).error; }).join();
   EXPECT_EQ(error, "");
 }
 
 TEST_F(CudaLaunchTest, AFailedLaunchIsReportedWithItsNode) {
   RunnableProgram program = planned(kChain);
-  const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64, 1.0F))};
+  const std::vector<at::Tensor> inputs{filled(1)};
   program.run_jit(inputs);
   const int64_t before = null_cuda_.bytes_allocated();
   for (const bool jit : {true, false}) {
@@ -238,7 +172,7 @@ program @unfit(%x: tensor<f32, [64], cuda:0>) {
 }
 kernel @k ptx(entry="k", parameters=[ptr]) """)" +
                    image + "\"\"\"\n")
-        .run_jit({tensor(std::vector<float>(64))})
+        .run_jit({filled(0)})
         .error;
   };
   EXPECT_TRUE(contains(error_of(NullCuda::image("k", {4})),
@@ -258,14 +192,14 @@ program @hoisted(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="twice", inputs=[%a], outputs=[%b], grid=[2, 1, 1], block=[32, 1, 1])
   return %b
 }
-)" + kernel("twice", "ptr, ptr", {8, 8}) +
-                                    kernel("ones", "ptr", {8}));
+)" + cuda_kernel("twice", "ptr, ptr", {8, 8}) +
+                                    cuda_kernel("ones", "ptr", {8}));
   null_cuda_.emulate("ones", [](const LaunchShape&, void** parameters) {
     std::fill_n(*static_cast<float**>(parameters[0]), 64, 1.0F);
   });
   cuda::CUstream stream = nullptr;
   HOSTJIT_CUDA(cuStreamCreate, &stream, cuda::CU_STREAM_NON_BLOCKING);
-  const std::vector<at::Tensor> inputs{tensor(std::vector<float>(64))};
+  const std::vector<at::Tensor> inputs{filled(0)};
   EXPECT_EQ(first(program.run_jit(inputs).outputs[0]), 2.0F);
   null_cuda_.set_current_stream(0, stream);
   forget();

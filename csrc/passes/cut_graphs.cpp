@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/cut_graphs.h"
+
+#include <vector>
+
+#include "ir/visitor.h"
+#include "support/knobs.h"
+
+namespace hostjit {
+namespace {
+
+// What a graph depends on is found pair by pair.
+constexpr size_t kMostLaunches = 1024;
+
+bool can_be_a_node(const LaunchKernel& launch, const Program& program) {
+  return is_cuda(program.kernels().at(launch.kernel).language) && launch.stream == nullptr &&
+         launch.cluster.empty() && !launch.cooperative && !launch.programmatic;
+}
+
+// Has no effect that a launch in front of it, done later, could see.
+bool may_be_between(const Op& op) {
+  return op.is<Allocate>() || op.is<Deallocate>() || op.is<View>() || op.is<Size>() ||
+         op.is<IndexConstant>() || op.is<IndexBinary>();
+}
+
+void cut(Region& region, const Program& program, int64_t& next_graph) {
+  std::vector<LaunchKernel*> run;
+  const auto end_run = [&] {
+    if (run.size() > 1) {
+      for (LaunchKernel* launch : run) launch->graph = next_graph;
+      ++next_graph;
+    }
+    run.clear();
+  };
+  for (const auto& op : region) {
+    auto* launch = op->get_if<LaunchKernel>();
+    if (launch != nullptr && can_be_a_node(*launch, program)) {
+      run.push_back(launch);
+      if (run.size() == kMostLaunches) end_run();
+    } else if (!may_be_between(*op)) {
+      end_run();
+    }
+    for_each_region(
+        *op, [&](std::string_view, NestedRegion& nested) { cut(*nested, program, next_graph); });
+  }
+  end_run();
+}
+
+}  // namespace
+
+void cut_graphs(Program& program) {
+  for_each_op(program.body(), [](Op& op) {
+    if (auto* launch = op.get_if<LaunchKernel>()) launch->graph = -1;
+  });
+  int64_t next_graph = 0;
+  if (is_enabled(Knob::kCudaGraphs)) cut(program.body(), program, next_graph);
+}
+
+}  // namespace hostjit

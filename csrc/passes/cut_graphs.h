@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ir/program.h"
+
+namespace hostjit {
+
+// Numbers the runs of launches on CUDA that can be CUDA graphs (LaunchKernel::graph): two or more
+// launches with nothing between them but places of memory, views and index arithmetic. Launches
+// with a stream or launch attributes of their own are left out. Without the knob cuda_graphs no
+// launch has a graph.
+void cut_graphs(Program& program);
+
+}  // namespace hostjit
