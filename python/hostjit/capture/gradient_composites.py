@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -41,5 +41,13 @@ def composites_with_gradients() -> Iterator[None]:
 
 def _unrolled(*_: Any) -> Callable[..., Any]:
     """Choose step by step, where PyTorch has a layer of oneDNN, for inference if it looks so."""
-    layer: Callable[..., Any] = decompositions.one_layer_lstm
-    return layer
+    return _layer
+
+
+def _layer(
+    x: torch.Tensor, hidden: Sequence[torch.Tensor], *arguments: Any, **options: Any
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """A layer of an LSTM; that of torch 2.11 returns its states with a dimension too many."""
+    result, states = decompositions.one_layer_lstm(x, hidden, *arguments, **options)
+    pairs = zip(states, hidden, strict=True)
+    return result, tuple(s.squeeze(0) if s.dim() > h.dim() else s for s, h in pairs)
