@@ -18,7 +18,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capture.contexts import eager_graph
+from hostjit.capture.contexts import eager_graph, find_modes
 from hostjit.capture.gradient_composites import composites_with_gradients
 from hostjit.capture.joint import partition
 from hostjit.capture.thread_state import thread_state_kept
@@ -52,7 +52,23 @@ def compile_with_backward(
             raise
         warnings.warn(f"hostjit: '{name}' runs eagerly: {error!r}", stacklevel=2)
         return eager_graph(module)
+    if find_modes(module).changes_grad_mode:
+        return _leaving_grad_mode(compiled, not torch.is_grad_enabled())
     return compiled
+
+
+def _leaving_grad_mode(run: Callable[..., Any], enabled: bool) -> Callable[..., Any]:
+    """Return what leaves recording of gradients as the graph does, switched on or off.
+
+    AOTAutograd of torch 2.11 forgets to where no result needs a gradient.
+    """
+
+    def call(*inputs: Any) -> Any:
+        results = run(*inputs)
+        torch._C._set_grad_enabled(enabled)
+        return results
+
+    return call
 
 
 def _compile_boxed(
