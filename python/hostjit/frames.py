@@ -24,7 +24,7 @@ from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
 from hostjit.capture.container_changes import stopping_at_container_changes
-from hostjit.capture.dynamo import capture_lock
+from hostjit.capture.dynamo import capture_lock, guard_settings
 from hostjit.capture.lazy_modules import refusing_lazy_modules
 from hostjit.capture.optimizer_steps import stopping_at_steps
 from hostjit.capture.quiet_log import without_log_of_failures
@@ -76,6 +76,7 @@ class _Callback:
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
         limit = _C.recompile_limit()
         settings = {
+            **guard_settings,
             "record_runtime_overhead": False,
             "use_numpy_random_stream": True,
             "recompile_limit": _NO_LIMIT if limit is None else limit,

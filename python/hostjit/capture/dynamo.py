@@ -37,7 +37,7 @@ from hostjit.capture.random_numbers import stopping_at_random_numbers
 from hostjit.capture.startup import lean_dynamo
 from hostjit.capture.tensor_methods import checked_tensor_methods
 
-__all__ = ["DynamoCapture", "capture_lock", "function_modes", "run_dynamo"]
+__all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
 
 _GRAPH = "__compiled_fn"
 # What Dynamo puts among the user's globals for one capture alone.
@@ -47,6 +47,18 @@ _OWN_NAMES = (_GRAPH, "__builtins_dict__", "__resume_at", "__hostjit")
 capture_lock = threading.RLock()
 # A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
 function_modes: Any = torch_function_mode_stack_state_mgr
+
+# Nothing may be assumed: every read of Python state must leave a guard.
+_GUARDS: dict[str, Any] = {
+    "guard_nn_modules": True,
+    "skip_nnmodule_hook_guards": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+    "skip_guards_on_constant_func_defaults": False,
+    "use_recursive_dict_tags_for_guards": False,
+    "skip_tensor_guards_with_matching_dict_tags": False,
+}
+# As this torch has them.
+guard_settings = {k: v for k, v in _GUARDS.items() if hasattr(torch._dynamo.config, k)}
 
 _SETTINGS: dict[str, Any] = {
     "assume_static_by_default": True,
@@ -59,13 +71,6 @@ _SETTINGS: dict[str, Any] = {
     "capture_dynamic_output_shape_ops": False,
     # Read when bytecode is generated: two context managers less in every call.
     "record_runtime_overhead": False,
-    # Nothing may be assumed: every read of Python state must leave a guard.
-    "guard_nn_modules": True,
-    "skip_nnmodule_hook_guards": False,
-    "assume_dunder_attributes_remain_unchanged": False,
-    "skip_guards_on_constant_func_defaults": False,
-    "use_recursive_dict_tags_for_guards": False,
-    "skip_tensor_guards_with_matching_dict_tags": False,
     "install_free_tensors": False,
     "prepare_freezing": False,
     "allow_rnn": True,
@@ -194,7 +199,7 @@ def run_dynamo(
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
     modes_in_place: Any = contextlib.nullcontext()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(torch._dynamo.config.patch(settings))
+        stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(eager_attention_path())
         stack.enter_context(left_open(numbers))
