@@ -79,9 +79,13 @@ def test_quantised_tensors_on_the_way_are_named() -> None:
         return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
 
     error = refused(function, torch.randn(3))
-    assert error.failure is CaptureFailure.UNSUPPORTED_PROGRAM
     assert error.where == f"{__file__}:{function.__code__.co_firstlineno + 1}"
-    assert "torch.qint8" in error.what
+    if torch.__version__ < (2, 12):  # Dynamo has no fake tensors of such types there
+        assert error.failure is CaptureFailure.GRAPH_BREAK
+        assert "UnsupportedFakeTensor" in error.what
+    else:
+        assert error.failure is CaptureFailure.UNSUPPORTED_PROGRAM
+        assert "torch.qint8" in error.what
 
 
 def test_data_dependent_control_flow() -> None:

@@ -64,6 +64,21 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_of_what_it_finds_are_seen(name: str) -> None:
+    configuration = make_configuration()
+    fast = hostjit.compile(lambda x: scaled(x, configuration))
+    x = torch.randn(3)
+    with torch.no_grad():
+        for change in (lambda _: None, CHANGES[name]):
+            change(configuration)
+            torch.testing.assert_close(fast(x), scaled(x, configuration))
+
+
+@pytest.mark.skipif(
+    torch.__version__ < (2, 12), reason="Dynamo guards what such a property returns: no watch does"
+)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_way_of_its_own_to_find_attributes(name: str) -> None:
     configuration = make_configuration()
