@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.exc import SkipFrame
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.graph_compilation import compile_graph
@@ -26,7 +27,7 @@ from hostjit.capture.contexts import (
     say_setter,
     take_out_inference_mode,
 )
-from hostjit.capture.gradients import marks_input_dirty
+from hostjit.capture.gradients import marks_are_kept, marks_input_dirty
 from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
@@ -43,6 +44,8 @@ def compile_dynamo_graph(
     obstacle = _obstacle(module)
     if obstacle:
         _warn(name, obstacle)
+        if marks_input_dirty(module.graph) and not marks_are_kept():
+            raise SkipFrame(obstacle)  # what Dynamo's graph does is not what the function does
         return eager_graph(module)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:

@@ -8,11 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._functorch.autograd_function import AutogradFunctionApply
 
 from hostjit.capture.overlap import may_write
 from hostjit.capture.traced_graph import storage_of
 
-__all__ = ["marks_input_dirty", "needs_backward", "saved_tensor_hooks_set_aside"]
+__all__ = [
+    "marks_are_kept",
+    "marks_input_dirty",
+    "needs_backward",
+    "saved_tensor_hooks_set_aside",
+]
 
 _FUNCTION_APPLY = torch.ops.higher_order.autograd_function_apply
 
@@ -44,19 +50,33 @@ def marks_input_dirty(graph: torch.fx.Graph) -> bool:
     )
 
 
+def marks_are_kept() -> bool:
+    """Tell whether Dynamo's graphs say what an autograd.Function marks; those of 2.11 do not."""
+    return "dirty_idx" in AutogradFunctionApply.__call__.__code__.co_consts
+
+
+def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What a node may write."""
+    operands = [*node.args[:1], node.kwargs.get("out")] if may_write(node) else []
+    return [operand for operand in operands if isinstance(operand, torch.fx.Node)]
+
+
 def _example(node: torch.fx.Node) -> Any:
     return node.meta.get("example_value")
 
 
 def _dirty_operands(call: torch.fx.Node) -> list[torch.fx.Node]:
-    """What an autograd.Function is given, changes and returns."""
+    """What an autograd.Function is given, changes and returns.
+
+    Where Dynamo does not say what is returned, all that is changed.
+    """
     body = getattr(call.graph.owning_module, str(call.args[0].target))  # type: ignore[union-attr]
     results: Any = body.graph.output_node().args[0][0]
     results = results if isinstance(results, (tuple, list)) else (results,)
-    dirty = {
-        storage_of(_example(results[index]))
-        for index in call.kwargs.get("dirty_idx", ())  # type: ignore[union-attr]
-    }
+    marked = [results[index] for index in call.kwargs.get("dirty_idx", ())]  # type: ignore[union-attr]
+    if not marks_are_kept():
+        marked = [operand for node in body.graph.nodes for operand in _written(node)]
+    dirty = {storage_of(_example(node)) for node in marked}
     given = [node for node in body.graph.nodes if node.op == "placeholder"]
     return [
         operand
