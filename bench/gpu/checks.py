@@ -34,7 +34,7 @@ def commands(minutes: float) -> dict[str, list[str]]:
     """Return the command of each section; some need a program or a file that may not be there."""
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
     found = {
-        "tests": [*tests, "--tb=short", "--deselect", "tests/gpu/test_conformance_gpu.py"],
+        "tests": [*tests, "--tb=short", "--deselect", "tests/gpu/test_conformance_on_gpu.py"],
         "conformance": [
             *(sys.executable, "tests/conformance", "--device", "cuda", "--sample"),
             *("--calls", "2", "--minutes", f"{minutes:g}"),

@@ -37,18 +37,18 @@ _SAMPLE = {
 }
 
 
-def cases() -> list[Case]:
-    """Return all cases, in the order of the databases."""
-    return [*operator_cases(), *module_cases(), *optimizer_cases()]
+def cases(device: str = "cpu") -> list[Case]:
+    """Return all cases on a device, in the order of the databases."""
+    return [*operator_cases(device), *module_cases(), *optimizer_cases()]
 
 
-def sample_cases(through: str) -> list[Case]:
+def sample_cases(through: str, device: str = "cpu") -> list[Case]:
     """Return a case of some entries, or of all of them, of each kind that the subject can be asked.
 
     The entry's name says whether it has its turn, and with which dtype.
     """
     groups: dict[tuple[str, str], list[Case]] = {}
-    for case in cases():
+    for case in cases(device):
         groups.setdefault((case.kind, case.entry), []).append(case)
     chosen = []
     for (kind, entry), group in groups.items():
@@ -59,12 +59,12 @@ def sample_cases(through: str) -> list[Case]:
     return chosen
 
 
-def calls_of(case: Case, limit: int | None = None) -> Iterator[Call | Steps]:
-    """Make the calls of a case, at most `limit` of them, spread over all that there are."""
+def calls_of(case: Case, limit: int | None = None, device: str = "cpu") -> Iterator[Call | Steps]:
+    """Make the calls of a case on a device, at most `limit`, spread over all that there are."""
     seed_everything()
     match case.kind.split(",")[0]:
         case "operators":
-            return operator_calls(case, limit)
+            return operator_calls(case, limit, device)
         case "modules":
-            return module_calls(case, limit)
-    return optimizer_calls(case, limit)
+            return module_calls(case, limit, device)
+    return optimizer_calls(case, limit, device)

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import random
 from pathlib import Path
 
 from conformance.case import Case
 from conformance.cases import cases, sample_cases
 from conformance.runner import Outcome, run_cases
 from conformance.summary import suggested_lines, summarise
-from conformance.verdict import KNOWN_FAILURES, judge, read_known
+from conformance.verdict import judge, known_on
 
 __all__ = ["main"]
 
@@ -35,10 +37,12 @@ def main() -> int:
         limit=options.calls or None,
         jobs=options.jobs,
         seconds=options.seconds,
+        device=options.device,
+        total_seconds=60 * options.minutes,
         report=report,
     )
-    known = read_known(KNOWN_FAILURES.read_text())
-    wrong = judge(outcomes, known, options.through, complete=not options.calls)
+    complete = not options.calls and options.device == "cpu"
+    wrong = judge(outcomes, known_on(options.device), options.through, complete=complete)
     for line in wrong:
         print(line)
     if options.suggest:
@@ -46,6 +50,8 @@ def main() -> int:
             "".join(f"{line}\n" for line in suggested_lines(outcomes, options.through))
         )
     print(summarise(outcomes))
+    if len(outcomes) < len(chosen):
+        print(f"{len(outcomes)} of {len(chosen)} cases had a turn in {options.minutes:g} minutes")
     print(f"{len(wrong)} not as listed" if wrong else "all as listed")
     return 1 if wrong else 0
 
@@ -62,13 +68,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--calls", type=int, default=0, help="calls of a case at most; 0 for all")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=120, help="time limit of one call")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=math.inf,
+        help="begin no case after these; cases are then in an order of chance",
+    )
     parser.add_argument("--suggest", metavar="FILE", help="write the failures as lines of the list")
     parser.add_argument("only", nargs="*", help="entries (add) or cases (add/float32)")
     return parser
 
 
 def _chosen(options: argparse.Namespace) -> list[Case]:
-    found = sample_cases(options.through) if options.sample else cases()
+    device = options.device
+    found = sample_cases(options.through, device) if options.sample else cases(device)
     if options.kind:
         found = [case for case in found if options.kind in case.kind]
     if options.part:
@@ -78,4 +92,7 @@ def _chosen(options: argparse.Namespace) -> list[Case]:
     index, _, count = options.shard.partition("/")
     entries = list(dict.fromkeys(case.entry for case in found))
     mine = set(entries[int(index) - 1 :: int(count)])
-    return [case for case in found if case.entry in mine]
+    found = [case for case in found if case.entry in mine]
+    if options.minutes < math.inf:
+        random.Random(0).shuffle(found)
+    return found

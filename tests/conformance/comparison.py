@@ -128,9 +128,8 @@ def _structure_difference(found: Effects, expected: Effects) -> str:
 
 
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        name: getattr(tensor, name) for name in ("dtype", "shape", "layout", "requires_grad")
-    }
+    names = ("dtype", "device", "shape", "layout", "requires_grad")
+    facts: dict[str, Any] = {name: getattr(tensor, name) for name in names}
     if tensor.layout is torch.strided and not tensor.is_nested:
         facts["strides"] = tensor.stride()
         facts["conjugate bit"] = tensor.is_conj()

@@ -30,7 +30,7 @@ def module_cases() -> list[Case]:
     ]
 
 
-def module_calls(case: Case, limit: int | None) -> Iterator[Call]:
+def module_calls(case: Case, limit: int | None, device: str) -> Iterator[Call]:
     """Make the calls of a case: each sample of the database in both modes."""
     info = _entries()[case.entry]
     calls = [
@@ -38,7 +38,7 @@ def module_calls(case: Case, limit: int | None) -> Iterator[Call]:
         for training in (True, False)
         for sample in info.module_inputs_func(
             info,
-            device="cpu",
+            device=device,
             dtype=DTYPES[case.dtype],
             requires_grad=case.backward,
             training=training,
@@ -48,7 +48,7 @@ def module_calls(case: Case, limit: int | None) -> Iterator[Call]:
         seed_everything()
         made = sample.constructor_input
         module = info.module_cls(*made.args, **made.kwargs)
-        module = module.to(DTYPES[case.dtype]).train(training)
+        module = module.to(device, DTYPES[case.dtype]).train(training)
         if not case.backward and not info.is_lazy:
             module.requires_grad_(False)
         yield Call(

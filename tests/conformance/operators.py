@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from torch.testing._internal import common_methods_invocations
-from torch.testing._internal.common_device_type import onlyCUDA, toleranceOverride
+from torch.testing._internal.common_device_type import onlyCPU, onlyCUDA, toleranceOverride
 from torch.utils._pytree import tree_leaves
 
 from conformance.case import BACKWARD, DTYPES, ERRORS, Call, Case, spread
@@ -31,28 +31,30 @@ _TOLERANCE_TESTS = (None, "TestCommon", "TestInductorOpInfo", "TestDecomp")
 _DIFFERENTIABLE = ("float32", "float64", "bfloat16", "complex64")
 
 
-def operator_cases() -> list[Case]:
-    """Return all cases, in the order of the database."""
+def operator_cases(device: str) -> list[Case]:
+    """Return all cases on a device, in the order of the database."""
     found = []
     for entry, op in _entries().items():
-        if onlyCUDA in op.decorators:
+        if (onlyCPU if device == "cuda" else onlyCUDA) in op.decorators:
             continue
-        names = [name for name, dtype in DTYPES.items() if op.supports_dtype(dtype, "cpu")]
-        names += [f"{name}{BACKWARD}" for name in _DIFFERENTIABLE if _has_gradients(op, name)]
+        names = [name for name, dtype in DTYPES.items() if op.supports_dtype(dtype, device)]
+        names += [
+            f"{name}{BACKWARD}" for name in _DIFFERENTIABLE if _has_gradients(op, name, device)
+        ]
         if op.error_inputs_func is not None:
             names.append(ERRORS)
         found += [Case(entry, name) for name in names]
     return found
 
 
-def operator_calls(case: Case, limit: int | None) -> Iterator[Call]:
+def operator_calls(case: Case, limit: int | None, device: str) -> Iterator[Call]:
     """Make the calls of a case, at most `limit` of them, spread over all that there are."""
     op = _entries()[case.entry]
     if case.dtype == ERRORS:
-        samples = [error.sample_input for error in op.error_inputs("cpu")]
+        samples = [error.sample_input for error in op.error_inputs(device)]
     else:
         dtype = DTYPES[case.dtype]
-        samples = list(op.sample_inputs("cpu", dtype, requires_grad=case.backward))
+        samples = list(op.sample_inputs(device, dtype, requires_grad=case.backward))
     for sample in spread(samples, limit):
         yield Call(
             function=op.op,
@@ -64,8 +66,8 @@ def operator_calls(case: Case, limit: int | None) -> Iterator[Call]:
         )
 
 
-def _has_gradients(op: Any, dtype: str) -> bool:
-    return op.supports_autograd and DTYPES[dtype] in op.supported_backward_dtypes("cpu")
+def _has_gradients(op: Any, dtype: str, device: str) -> bool:
+    return op.supports_autograd and DTYPES[dtype] in op.supported_backward_dtypes(device)
 
 
 def _differentiated(sample: Any) -> Callable[[Any], list[Any]]:

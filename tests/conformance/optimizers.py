@@ -58,19 +58,20 @@ def optimizer_cases() -> list[Case]:
     return [Case(f"optim.{entry}", dtype) for entry in _entries() for dtype in _DTYPES]
 
 
-def optimizer_calls(case: Case, limit: int | None) -> Iterator[Steps]:
+def optimizer_calls(case: Case, limit: int | None, device: str) -> Iterator[Steps]:
     """Make the calls of a case: each configuration in the plain, foreach and fused forms."""
     info = _entries()[case.entry.removeprefix("optim.")]
     forms: list[dict[str, bool]] = [{}]
     forms += [{"foreach": True}] if "foreach" in info.supported_impls else []
-    fused = "fused" in info.supported_impls and "cpu" in info.supports_fused_on
+    fused = "fused" in info.supported_impls and device in info.supports_fused_on
     forms += [{"fused": True}] if fused else []
     configurations = [
-        sample.kwargs | form for sample in info.optim_inputs_func(device="cpu") for form in forms
+        sample.kwargs | form for sample in info.optim_inputs_func(device=device) for form in forms
     ]
     for options in spread(configurations, limit):
         parameters = [
-            torch.randn(shape, dtype=DTYPES[case.dtype]).requires_grad_() for shape in _SHAPES
+            torch.randn(shape, dtype=DTYPES[case.dtype], device=device).requires_grad_()
+            for shape in _SHAPES
         ]
         for parameter in parameters:
             parameter.grad = torch.randn_like(parameter)

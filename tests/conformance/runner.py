@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import queue
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,11 @@ def run_cases(
     limit: int | None = None,
     jobs: int = 1,
     seconds: float = 120,
+    device: str = "cpu",
+    total_seconds: float = math.inf,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Run cases and return their outcomes, in the order of `cases`.
+    """Run cases and return their outcomes, in the order of `cases`: of those that had a turn.
 
     Args:
         cases: which.
@@ -59,12 +63,15 @@ def run_cases(
         limit: calls of one case at most; None for all.
         jobs: processes at a time.
         seconds: time limit of one call.
+        device: "cpu" or "cuda", where the arguments are.
+        total_seconds: after these no further case is begun.
         report: called with each outcome when it is there.
     """
     waiting: queue.SimpleQueue[list[Case]] = queue.SimpleQueue()
     size = max(1, min(_CASES_PER_PROCESS, -(-len(cases) // jobs)))
     for start in range(0, len(cases), size):
         waiting.put(list(cases[start : start + size]))
+    deadline = time.monotonic() + total_seconds
     found: dict[Case, Outcome] = {}
     lock = threading.Lock()
 
@@ -74,7 +81,7 @@ def run_cases(
                 batch = waiting.get_nowait()
             except queue.Empty:
                 return
-            for outcome in _run_batch(batch, through, limit, seconds):
+            for outcome in _run_batch(batch, (through, str(limit or 0), device), seconds, deadline):
                 with lock:
                     found[outcome.case] = outcome
                     report(outcome)
@@ -93,17 +100,17 @@ def run_cases(
         finally:
             if mine:
                 del os.environ["HOSTJIT_CACHE_DIR"]
-    return [found[case] for case in cases]
+    return [found[case] for case in cases if case in found]
 
 
 def _run_batch(
-    batch: list[Case], through: str, limit: int | None, seconds: float
+    batch: list[Case], arguments: Sequence[str], seconds: float, deadline: float
 ) -> Iterator[Outcome]:
-    """Run one process after the other until every case of the batch has its outcome."""
-    while batch:
-        with _Worker(batch, through, limit) as worker:
+    """Run one process after the other until every case has its outcome, or the time is over."""
+    while batch and time.monotonic() < deadline:
+        with _Worker(batch, arguments) as worker:
             outcome = Outcome(batch[0])
-            while batch:
+            while batch and time.monotonic() < deadline:
                 event = worker.next_event(seconds)
                 match event["event"]:
                     case "call":
@@ -126,20 +133,12 @@ def _run_batch(
 class _Worker:
     """A process that runs cases, and the events that it tells."""
 
-    def __init__(self, cases: Sequence[Case], through: str, limit: int | None) -> None:
+    def __init__(self, cases: Sequence[Case], arguments: Sequence[str]) -> None:
         paths = [str(_ROOT / "tests"), str(_ROOT / "python"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-X",
-                "faulthandler",
-                "-m",
-                "conformance.worker",
-                through,
-                str(limit or 0),
-            ],
+            [sys.executable, "-X", "faulthandler", "-m", "conformance.worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -10,9 +10,10 @@ from pathlib import Path
 from conformance.case import BACKWARD, ERRORS, Case
 from conformance.runner import Outcome
 
-__all__ = ["KNOWN_FAILURES", "Known", "judge", "read_known"]
+__all__ = ["KNOWN_FAILURES", "Known", "judge", "known_on", "read_known"]
 
 KNOWN_FAILURES = Path(__file__).with_name("known_failures.txt")
+_KNOWN_ON_CUDA = Path(__file__).with_name("known_failures_cuda.txt")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Known:
     """One line of the list.
 
     Attributes:
-        entry: an entry of a database.
+        entry: an entry of a database, "*" for all of them.
         parts: which of its cases: names of dtypes, "*" for all of them, either with ".backward"
             for their gradients, "errors".
         calls: "all" when every call of such a case fails so, "some" when there are others.
@@ -37,7 +38,7 @@ class Known:
     reason: str
 
     def covers(self, case: Case, through: str) -> bool:
-        if case.entry != self.entry or self.through not in ("*", through):
+        if self.entry not in ("*", case.entry) or self.through not in ("*", through):
             return False
         every = f"*{BACKWARD}" if case.backward else "*"
         return case.part in self.parts or (every in self.parts and case.part != ERRORS)
@@ -62,6 +63,15 @@ def read_known(text: str) -> list[Known]:
         entry, parts, calls, through, kind, reason = fields
         found.append(Known(entry, tuple(parts.split(",")), calls, through, kind, reason))
     return found
+
+
+def known_on(device: str) -> list[Known]:
+    """Return the lines for a device. CUDA has its own, and may fail where the CPU does."""
+    known = read_known(KNOWN_FAILURES.read_text())
+    if device != "cuda":
+        return known
+    also = [dataclasses.replace(line, calls="some") for line in known]
+    return [*also, *read_known(_KNOWN_ON_CUDA.read_text())]
 
 
 def judge(

@@ -28,7 +28,7 @@ from conformance.subjects import Subject, subject_named
 __all__ = ["main"]
 
 
-def main(through: str, limit: int | None) -> None:
+def main(through: str, limit: int | None, device: str) -> None:
     """Run the cases that the standard input names, one per line, until it ends."""
     # Operators may print; the events keep the pipe to themselves.
     events = os.fdopen(os.dup(1), "w", buffering=1)
@@ -45,13 +45,13 @@ def main(through: str, limit: int | None) -> None:
         gc.freeze()
         tell("ready")
         for line in sys.stdin:
-            _run(Case.parse(line.strip()), subject, limit, tell)
+            _run(Case.parse(line.strip()), subject, limit, device, tell)
 
 
-def _run(case: Case, subject: Subject, limit: int | None, tell: Any) -> None:
+def _run(case: Case, subject: Subject, limit: int | None, device: str, tell: Any) -> None:
     calls = 0
     tell("call", case=str(case), index=0)
-    for index, call in enumerate(calls_of(case, limit)):
+    for index, call in enumerate(calls_of(case, limit, device)):
         tell("call", case=str(case), index=index)
         try:
             finding = compare(call, subject)
@@ -59,6 +59,9 @@ def _run(case: Case, subject: Subject, limit: int | None, tell: Any) -> None:
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({os.path.basename(where.filename)})"
             finding = Finding(DIFFERS, " ".join(f"comparison: {what}".split()))
+        if device == "cuda":
+            # What a kernel did wrong ends this process: no later call would tell anything.
+            torch.cuda.synchronize()
         calls += 1
         if finding.kind:
             tell("finding", case=str(case), index=index, **dataclasses.asdict(finding))
@@ -66,4 +69,4 @@ def _run(case: Case, subject: Subject, limit: int | None, tell: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) or None)
+    main(sys.argv[1], int(sys.argv[2]) or None, sys.argv[3])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 from gpu_device import DEVICE, MISSING
 
 HERE = Path(__file__).parent
+# For the package `conformance`.
+sys.path.append(str(HERE.parent))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
