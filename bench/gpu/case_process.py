@@ -53,7 +53,8 @@ def run_case(request: Request, limit_seconds: float) -> list[Row]:
 def _attempt(request: Request, limit_seconds: float) -> tuple[str, str, list[Row] | None]:
     """Return the subject that ended the process and how, or the rows."""
     subject, failure, rows = "", "", None
-    command = [sys.executable, str(HERE), "--request", json.dumps(dataclasses.asdict(request))]
+    text = json.dumps(dataclasses.asdict(request))
+    command = [sys.executable, str(HERE), "--request", text, "--device", request.device]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         timer = threading.Timer(limit_seconds, process.kill)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sections of a run that are programs of their own: tests, conformance, bandwidth, memory."""
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # What is kept of a program's output: its last lines have the summary.
 _LINES = 60
+# Of tests; each has a context of its own on the device.
+_PROCESSES = "8"
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,11 @@ class Outcome:
 
 def commands(minutes: float) -> dict[str, list[str]]:
     """Return the command of each section; some need a program or a file that may not be there."""
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/gpu"]
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+    tests += ["tests/gpu", "--ignore", "tests/gpu/test_conformance_on_gpu.py"]
+    side_by_side = ["-n", _PROCESSES] if importlib.util.find_spec("xdist") else []
     found = {
-        "tests": [*tests, "--tb=short", "--deselect", "tests/gpu/test_conformance_on_gpu.py"],
+        "tests": [*tests, *side_by_side],
         "conformance": [
             *(sys.executable, "tests/conformance", "--device", "cuda", "--sample"),
             *("--calls", "2", "--minutes", f"{minutes:g}"),
@@ -43,9 +48,11 @@ def commands(minutes: float) -> dict[str, list[str]]:
     if (ROOT / "bench/gpu/kernels.py").exists():
         found["bandwidth"] = [sys.executable, "bench/gpu/kernels.py"]
     if sanitizer := shutil.which("compute-sanitizer"):
-        options = [sanitizer, "--error-exitcode=86", "--target-processes=all"]
+        # Errors that the tests provoke are those of calls, or in processes of their own.
+        options = ["--error-exitcode=86", "--report-api-errors=no"]
+        options += ["--target-processes=application-only"]
         for tool in ("memcheck", "racecheck"):
-            found[tool] = [*options, f"--tool={tool}", *found["tests"]]
+            found[tool] = [sanitizer, f"--tool={tool}", *options, *tests]
     return found
 
 

@@ -28,12 +28,12 @@ def chain(launches: int, block: int = 128) -> str:
     return "\n".join([*lines, f"  return %x{launches}", "}", NAMED])
 
 
-OPEN = f"""program @open(%x: tensor<f32, [%n], cuda:0>) {{
+OPEN = f"""program @open(%x: tensor<f32, [n], cuda:0>) {{
   %n = size(source=%x, dim=0) : index
   %size = index_constant(value=32) : index
   %blocks = index_binary(operation=ceildiv, lhs=%n, rhs=%size) : index
-  %y = allocate() : tensor<f32, [%n], cuda:0>
-  launch_kernel(kernel="add_one", inputs=[%x], outputs=[%y], scalars=[%n], grid=[%blocks, 1, 1],
+  %y = allocate() : tensor<f32, [n], cuda:0>
+  launch_kernel(kernel="add_one", inputs=[%x], outputs=[%y], scalars=[%n], grid=[blocks, 1, 1],
                 block=[32, 1, 1])
   return %y
 }}

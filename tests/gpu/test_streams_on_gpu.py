@@ -23,9 +23,9 @@ LARGE = 1 << 20
 
 
 def chain(x: Tensor) -> Tensor:
-    """Have several intermediate tensors in memory: sums cannot be fused with what follows."""
+    """Have several intermediate tensors in memory: means are known before what follows."""
     for _ in range(8):
-        x = x + x.cumsum(0).tanh() / 8
+        x = x + (x - x.mean()).tanh() / 8 + x.amax() / 16
     return x
 
 
@@ -36,11 +36,6 @@ def compiled(runtime: str) -> Callable[[Tensor], Tensor]:
         function(torch.ones(LARGE, device="cuda"))
         torch.cuda.synchronize()
     return function
-
-
-@pytest.fixture(autouse=True)
-def _without_gradients() -> None:
-    torch.cuda.synchronize()
 
 
 @torch.no_grad()
