@@ -33,8 +33,8 @@ def main() -> int:
     on_gpu = options.device == "cuda"
     if on_gpu and (reason := gpu_machine.why_none()):
         print(
-            f"bench/gpu/run: {reason}. Nothing is written that no GPU measured; "
-            "--device cpu tries the scripts and only prints.",
+            f"bench/gpu/run: {reason}\n"
+            "Nothing is written that no GPU measured; --device cpu tries the scripts, and prints.",
             file=sys.stderr,
         )
         return 2

@@ -19,7 +19,7 @@ def why_none() -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} was built without CUDA"
     if not torch.cuda.is_available():
-        return f"torch {torch.__version__} finds no CUDA device; is there a driver?"
+        return f"torch {torch.__version__} finds no CUDA device (is there a driver?)"
     return ""
 
 
