@@ -78,7 +78,7 @@ def _rows(section: str, options: argparse.Namespace, deadline: float) -> list[Ro
             continue
         request = Request(case, options.device, options.subjects, options.rounds)
         rows += (found := run_case(request, min(left, options.seconds)))
-        print(table(found), flush=True)
+        print(table(found), file=sys.stderr, flush=True)
     return rows
 
 

@@ -78,6 +78,34 @@ except RuntimeError as error:
     print(error)
 """
 
+RESULTS = """
+import sys
+from pathlib import Path
+
+import command_line
+import gpu_machine
+
+path = Path(sys.argv[1]) / "results" / "page.json"
+facts = gpu_machine.facts("abc") | {"gpu": "Some GPU", "driver_version": "1.2"}
+
+def row(case, subject, time):
+    return {"case": case, "subject": subject, "median_us": {"host": time, "synchronised": time}}
+
+def add(facts, section, *rows):
+    content = command_line._content_of(path, facts)
+    command_line._enter(content["sections"], section, {"rows": list(rows)})
+    command_line._write(path, content)
+    return path.with_suffix(".md").read_text()
+
+add(facts, "calls", row("policy_b1", "eager", 30.0), row("policy_b1", "hostjit", 5.0))
+add(facts, "calls", row("block_b1", "eager", 90.0))
+page = add(facts, "calls", row("policy_b1", "eager", 40.0), row("policy_b1", "hostjit", 5.0))
+for line in page.splitlines():
+    if "policy_b1" in line or "block_b1 | eager" in line or line.startswith("# "):
+        print(line)
+print("policy_b1 | eager" in add(facts | {"commit": "def"}, "calls"))
+"""
+
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])
@@ -128,3 +156,16 @@ def test_the_loops_of_the_floor(tmp_path: Path) -> None:
     subprocess.run([compiler, "-shared", "-fPIC", source, "-o", str(library)], check=True)
     done = run("-c", LOOPS, LD_LIBRARY_PATH=str(tmp_path))
     assert done.stdout == "floor.cpp: no loop 'other'\n", done.stderr
+
+
+def test_later_runs_add_to_the_page(tmp_path: Path) -> None:
+    done = run("-c", RESULTS, str(tmp_path))
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("# Some GPU, 20"), done.stderr
+    assert lines[1:] == [
+        "| policy_b1: the best of the three / hostjit | 1.5x | 8.00x host, 8.00x synchronised |",
+        "| block_b1 | eager | 90.0 | 90.0 |  | 1.00x |  |  |",
+        "| policy_b1 | eager | 40.0 | 40.0 |  | 1.00x |  |  |",
+        "| policy_b1 | hostjit | 5.000 | 5.000 |  | 8.00x |  |  |",
+        "False",
+    ]
