@@ -2,16 +2,20 @@
 """The sections of a run that are programs of their own: tests, conformance, bandwidth, memory."""
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
+NUMBERS = "NUMBERS.json"
 # What is kept of a program's output: its last lines have the summary.
 _LINES = 60
 # Of tests; each has a context of its own on the device.
@@ -25,16 +29,21 @@ class Outcome:
     Attributes:
         status: its exit status; None when it was stopped for the time it took.
         output: its last lines.
+        measured: what it wrote, where it writes numbers.
     """
 
     command: str
     status: int | None
     seconds: float
     output: list[str]
+    measured: dict[str, Any] | None = None
 
 
 def commands(minutes: float) -> dict[str, list[str]]:
-    """Return the command of each section; some need a program or a file that may not be there."""
+    """Return the command of each section; some need a program that may not be there.
+
+    `NUMBERS` among the arguments stands for a file that the program writes.
+    """
     tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
     tests += ["tests/gpu", "--ignore", "tests/gpu/test_conformance_on_gpu.py"]
     side_by_side = ["-n", _PROCESSES] if importlib.util.find_spec("xdist") else []
@@ -44,9 +53,8 @@ def commands(minutes: float) -> dict[str, list[str]]:
             *(sys.executable, "tests/conformance", "--device", "cuda", "--sample"),
             *("--calls", "2", "--minutes", f"{minutes:g}"),
         ],
+        "bandwidth": [sys.executable, "bench/gpu/kernels.py", "--json", NUMBERS],
     }
-    if (ROOT / "bench/gpu/kernels.py").exists():
-        found["bandwidth"] = [sys.executable, "bench/gpu/kernels.py"]
     if sanitizer := shutil.which("compute-sanitizer"):
         # Errors that the tests provoke are those of calls, or in processes of their own.
         options = ["--error-exitcode=86", "--report-api-errors=no"]
@@ -61,8 +69,11 @@ def run(command: list[str], limit_seconds: float) -> Outcome:
     shown = shlex.join(["python" if part == sys.executable else part for part in command])
     print(f"=== {shown}", file=sys.stderr, flush=True)
     begin = time.monotonic()
+    scratch = tempfile.TemporaryDirectory(prefix="hostjit-bench-")
+    numbers = Path(scratch.name) / NUMBERS
+    arguments = [str(numbers) if part == NUMBERS else part for part in command]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     try:
@@ -74,4 +85,6 @@ def run(command: list[str], limit_seconds: float) -> Outcome:
         status = None
     print(output, file=sys.stderr, flush=True)
     lines = output.strip().splitlines()[-_LINES:]
-    return Outcome(shown, status, round(time.monotonic() - begin, 1), lines)
+    measured = json.loads(numbers.read_text()) if numbers.exists() else None
+    scratch.cleanup()
+    return Outcome(shown, status, round(time.monotonic() - begin, 1), lines, measured)

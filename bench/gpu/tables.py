@@ -30,7 +30,7 @@ def markdown(content: Mapping[str, Any]) -> str:
     rows = [Row(**row) for section in sections.values() for row in section.get("rows", ())]
     parts = [*head]
     if rows:
-        parts += ["## Goals", goals(rows)]
+        parts += ["## Goals", goals(rows, sections)]
     for name, section in sections.items():
         parts.append(f"## {name}")
         if "rows" in section:
@@ -62,7 +62,7 @@ def table(rows: Sequence[Row]) -> str:
     return format_table(header, lines, markdown=True)
 
 
-def goals(rows: Sequence[Row]) -> str:
+def goals(rows: Sequence[Row], sections: Mapping[str, Any]) -> str:
     """Return what the numbers should be beside what they are."""
     times = {(row.case, row.subject): row.median_us for row in rows if not row.failure}
 
@@ -76,6 +76,7 @@ def goals(rows: Sequence[Row]) -> str:
         )
     for case in ("policy_b1", "block_token", "block_b1"):
         lines.append([f"{case}: the best of the three / hostjit", "1.5x", _ratios(of, case, PEERS)])
+    lines.append(_bandwidth_goal(sections.get("bandwidth", {})))
     return format_table(["", "goal", "measured"], lines, markdown=True)
 
 
@@ -99,6 +100,17 @@ def _graph_goals(of: Any) -> list[list[str]]:
         title = f"graph replay with {what} changed address, beyond cuGraphLaunch"
         lines.append([title, f"{most} us", measured])
     return lines
+
+
+def _bandwidth_goal(section: Mapping[str, Any]) -> list[str]:
+    kernels = (section.get("measured") or {}).get("kernels", ())
+    fractions = [kernel["of_largest_copy"] for kernel in kernels if "failed" not in kernel]
+    measured = ""
+    if fractions:
+        slow = sum(fraction < 0.85 for fraction in fractions)
+        measured = f"{min(fractions):.0%} to {max(fractions):.0%}"
+        measured += f", {slow} of {len(fractions)} below" if slow else ""
+    return ["kernels on large tensors, of the bandwidth of a copy", "85%", measured]
 
 
 def _ratios(of: Any, case: str, peers: Sequence[str]) -> str:
