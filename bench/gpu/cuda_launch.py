@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 
-from hostjit.kernels.cuda import CudaKernel, compile_ptx
+from hostjit.kernels import PointwiseKernel
+from hostjit.kernels.cuda import (
+    Buffer,
+    CudaKernel,
+    Launches,
+    Step,
+    compile_ptx,
+    cuda_kernel,
+    split_long_rows,
+)
 from hostjit.kernels.sizes import Size, Symbol, SymbolicSize
 
 _TYPES = {"ptr": ctypes.c_void_p, "i64": ctypes.c_int64, "f64": ctypes.c_double}
@@ -57,6 +66,44 @@ class LaunchedKernel:
 
     def __call__(self, *arguments: torch.Tensor | float) -> None:
         self.prepare(*arguments)()
+
+
+class LaunchedSteps:
+    """A kernel, or what is launched in its place where its rows are few and long."""
+
+    def __init__(self, kernel: PointwiseKernel) -> None:
+        split = split_long_rows(kernel)
+        if split is None:
+            inputs = tuple(Buffer("input", n) for n in range(len(kernel.inputs)))
+            outputs = tuple(Buffer("output", n) for n in range(len(kernel.outputs)))
+            split = Launches((), (Step(kernel, inputs, outputs),))
+        self.num_inputs = len(kernel.inputs)
+        self.split = split
+        self.kernels = [LaunchedKernel(cuda_kernel(step.kernel)) for step in split.steps]
+
+    def prepare(self, *tensors: torch.Tensor) -> Any:
+        """Return a function without arguments that launches the steps on the current stream."""
+        buffers = {
+            "input": tensors[: self.num_inputs],
+            "output": tensors[self.num_inputs :],
+            "temporary": [
+                torch.empty(count * dtype.itemsize, dtype=torch.uint8, device="cuda")
+                for dtype, count in self.split.temporaries
+            ],
+        }
+        runs = []
+        for step, kernel in zip(self.split.steps, self.kernels, strict=True):
+            operands = [buffers[one.kind][one.place] for one in (*step.inputs, *step.outputs)]
+            runs.append(kernel.prepare(*operands))
+
+        def run(keep: Any = buffers) -> None:
+            for one in runs:
+                one()
+
+        return run
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        self.prepare(*tensors)()
 
 
 def evaluate(size: Size, numbers: dict[Symbol, int]) -> int:

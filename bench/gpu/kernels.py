@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cuda_launch import LaunchedKernel
+from cuda_launch import LaunchedSteps
 from gpu_kernel_cases import TORCH, Case, cases
-
-from hostjit.kernels.cuda import cuda_kernel
 
 LAUNCHES = 10
 # Together, the sets of buffers of a case are at least this large: four times the H200's cache.
@@ -62,7 +60,7 @@ def copy_bandwidth(count: int, rounds: int) -> float:
 
 
 def measure(case: Case, rounds: int, peak: float) -> dict[str, Any]:
-    launched = LaunchedKernel(cuda_kernel(case.kernel))
+    launched = LaunchedSteps(case.kernel)
     dtype = TORCH[case.dtype]
     sets = []
     for _ in range(-(-ROTATING_BYTES // case.bytes) + 1):
@@ -82,8 +80,8 @@ def measure(case: Case, rounds: int, peak: float) -> dict[str, Any]:
         "kernel": case.name,
         "dtype": case.dtype.value,
         "shape": list(case.inputs[0]),
-        "grid": launched.kernel.grid[0],
-        "block": launched.kernel.block[0],
+        "grids": [one.kernel.grid[0] for one in launched.kernels],
+        "blocks": [one.kernel.block[0] for one in launched.kernels],
         "microseconds": round(time * 1e3, 2),
         "eager_microseconds": round(eager * 1e3, 2),
         "terabytes_per_second": round(speed / 1e12, 3),

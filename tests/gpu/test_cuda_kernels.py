@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "python" / "kernels"
 sys.path[:0] = [str(TESTS), str(TESTS / "cuda"), str(ROOT / "bench" / "gpu")]
 
-from cuda_families import Family, families, placed  # noqa: E402
-from cuda_launch import LaunchedKernel  # noqa: E402
+from cuda_families import Family, families, placed, softmax  # noqa: E402
+from cuda_launch import LaunchedKernel, LaunchedSteps  # noqa: E402
 from cuda_operations import CASES, OperationCase  # noqa: E402
 
 from hostjit.kernels.cuda import cuda_kernel  # noqa: E402
@@ -63,3 +63,18 @@ def test_an_output_may_be_an_input() -> None:
     expected = 2 * x
     launched(family)(x, x)
     assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 22), (3, 1 << 18), (1 << 16, 96)])
+def test_long_rows_and_columns(shape: tuple[int, int]) -> None:
+    x = torch.randn(shape, device="cuda")
+    rows, columns = shape
+    out, largest = torch.empty_like(x), torch.empty(rows, device="cuda")
+    LaunchedSteps(softmax("softmax", shape, (columns, 1)))(x, out, largest)
+    torch.testing.assert_close(out, x.softmax(1))
+    assert torch.equal(largest, x.amax(1))
+    out, largest = torch.empty_like(x), torch.empty(columns, device="cuda")
+    across = softmax("across", (columns, rows), (1, columns))
+    LaunchedSteps(across)(x, out, largest)
+    torch.testing.assert_close(out, x.softmax(0))
+    assert torch.equal(largest, x.amax(0))

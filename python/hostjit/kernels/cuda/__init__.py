@@ -2,6 +2,15 @@
 """Kernels for NVIDIA GPUs, written as CUDA C++ and compiled by NVRTC."""
 
 from hostjit.kernels.cuda.kernel import CudaKernel, cuda_kernel
+from hostjit.kernels.cuda.long_rows import Buffer, Launches, Step, split_long_rows
 from hostjit.kernels.cuda.nvrtc import compile_ptx
 
-__all__ = ["CudaKernel", "compile_ptx", "cuda_kernel"]
+__all__ = [
+    "Buffer",
+    "CudaKernel",
+    "Launches",
+    "Step",
+    "compile_ptx",
+    "cuda_kernel",
+    "split_long_rows",
+]
