@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import cudnn_batch_norm
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -24,6 +25,7 @@ from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.memory_formats import MEMORY_FORMATS
 from hostjit.capture.open_sizes import is_open, known, some, typical
+from hostjit.capture.operand_devices import on_cuda
 from hostjit.capture.overlap import refuse_overlapping_operands
 from hostjit.capture.refused_numbers import refuse_numbers
 from hostjit.capture.result_types import refuse_other_result_types
@@ -54,7 +56,7 @@ class Decompositions(TorchDispatchMode):
         if func._schema.is_mutable:
             refuse_overlapping_operands(func, args, kwargs)
             refuse_other_result_types(func, args, kwargs)
-        decomposition = _TABLE.get(func) or _OF_DYNAMO.get(func.name())
+        decomposition = _decomposition_of(func, args)
         with self:
             # What a composite operator is made of may be in the table too.
             result = (decomposition or func.decompose)(*args, **kwargs)
@@ -67,12 +69,18 @@ class Decompositions(TorchDispatchMode):
                 return result
             with self:
                 return correct(func, args, kwargs, result)
-        if decomposition is None or func in MEMORY_FORMATS:
+        if decomposition is None or func in MEMORY_FORMATS or func is aten.cudnn_batch_norm.default:
             return result
         with disable_proxy_modes_tracing():
             whole = func(*args, **kwargs)
         with self:
             return tree_map(_with_strides, result, whole)
+
+
+def _decomposition_of(func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+    if func in _ON_CPU and not on_cuda(args):
+        return _ON_CPU[func]
+    return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
 
 
 def _with_strides(x: Any, model: Any) -> Any:
@@ -131,6 +139,8 @@ def _strides_on(device: str, func: Any, args: Sequence[Any], kwargs: Any) -> tup
 
 
 def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    if on_cuda(args):  # there it is contiguous, always
+        return result
     return result.contiguous(memory_format=suggest_memory_format(args[0]))
 
 
@@ -339,13 +349,17 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **MEMORY_FORMATS,
     aten._pad_circular.default: _pad_circular,
     aten._transformer_encoder_layer_fwd.default: _encoder_layer,
-    aten.convolution.default: convolution,
+    aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.dropout.default: dropout,
     aten.linalg_svdvals.default: _singular_values,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.linear.default: _linear,
-    aten.lstm.input: _lstm,
     aten.pow.Tensor_Scalar: _power,
+}
+# On CUDA devices these are one kernel of a library, and launches cost more than arithmetic.
+_ON_CPU: dict[torch._ops.OpOverload, Callable[..., Any]] = {
+    aten.convolution.default: convolution,
+    aten.lstm.input: _lstm,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
 }
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.

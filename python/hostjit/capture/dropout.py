@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropout as eager computes it on the CPU: of nothing to drop, the operand itself."""
+"""Dropout as eager computes it: of nothing to drop, the operand itself."""
 
 from __future__ import annotations
 
@@ -18,4 +18,6 @@ def dropout(x: torch.Tensor, p: float, train: bool) -> Any:
     """Replace `aten.dropout`, which PyTorch decomposes to a copy where there is nothing to drop."""
     if p == 0 or not train or known(x.numel() == 0):
         return x
+    if p == 1 and x.is_cuda:  # eager draws no numbers there
+        return x * torch.zeros((), dtype=x.dtype, device=x.device)
     return aten.native_dropout.default(x, p, train)[0]

@@ -31,9 +31,11 @@ from hostjit.capture.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capture.fake_inputs import fake_inputs
 from hostjit.capture.interpolation import interpolation_in_one
 from hostjit.capture.open_indices import get_item, set_item
+from hostjit.capture.operand_devices import on_cuda
 from hostjit.capture.overlap import refuse_overlap
 from hostjit.capture.recorder import record
 from hostjit.capture.recurrent_dropout import dropout_between_layers
+from hostjit.capture.recurrent_networks import KEPT_ON_CUDA, recurrent_networks_known
 from hostjit.capture.result_types import correct_result_types
 from hostjit.capture.traced_graph import (
     attribute_of,
@@ -95,7 +97,8 @@ def trace_functional(
     symbolic = any(is_symbolic(fake) for fake in fakes)
     with (
         enable_python_dispatcher() if symbolic else contextlib.nullcontext(),
-        _kept_whole(KEPT_OPERATORS),
+        _kept_whole(),
+        recurrent_networks_known(),
         interpolation_in_one(),
         torch.no_grad(),
         torch._C._AutoDispatchBelowAutograd(),
@@ -259,13 +262,15 @@ class _Interpreter(torch.fx.Interpreter):
 
 
 @contextlib.contextmanager
-def _kept_whole(operators: Sequence[torch._ops.OpOverload]) -> Iterator[None]:
-    """Make `decompose()` of these composite operators decline."""
+def _kept_whole() -> Iterator[None]:
+    """Make `decompose()` of composite operators that stay one node decline."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     missing = object()
+    operators = (*KEPT_OPERATORS, *KEPT_ON_CUDA)
     saved = [(op, op.py_kernels.get(key, missing)) for op in operators]
-    for op in operators:
-        op.py_kernels[key] = functools.partial(_decline, op, key)
+    for op, kernel in saved:
+        decompose = functools.partial(op._op_dk, key) if kernel is missing else kernel
+        op.py_kernels[key] = functools.partial(_decline, op, decompose)
     try:
         yield
     finally:
@@ -276,13 +281,14 @@ def _kept_whole(operators: Sequence[torch._ops.OpOverload]) -> Iterator[None]:
                 op.py_kernels[key] = kernel  # type: ignore[assignment]
 
 
-def _decline(op: torch._ops.OpOverload, key: Any, *args: Any, **kwargs: Any) -> Any:
+def _decline(op: torch._ops.OpOverload, decompose: Any, *args: Any, **kwargs: Any) -> Any:
     """Say that an operator has no decomposition, but to the fake tensors that compute its result.
 
     With open sizes those look for it too.
     """
-    if torch._C._meta_in_tls_dispatch_include():
-        return op._op_dk(key, *args, **kwargs)
+    is_kept = op in KEPT_OPERATORS or on_cuda(args)
+    if torch._C._meta_in_tls_dispatch_include() or not is_kept:
+        return decompose(*args, **kwargs)
     return NotImplemented
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch._decomp import decompositions
 
+from hostjit.capture.errors import CaptureError, CaptureFailure
+
 __all__ = ["dropout_between_layers"]
 
 Tensor = torch.Tensor
@@ -33,6 +35,11 @@ def dropout_between_layers() -> Iterator[None]:
         layer: Callable[..., Any],
     ) -> tuple[Tensor, list[Any]]:
         """Run PyTorch's function on a layer at a time: it takes every one for the last."""
+        if x.is_cuda:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a recurrent network on a CUDA device has gradients, which cuDNN computes",
+            )
         directions = 2 if bidirectional else 1
         x = x.transpose(0, 1) if batch_first else x
         last: list[Any] = []

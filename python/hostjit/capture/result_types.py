@@ -43,7 +43,14 @@ _TYPED_AS: dict[Any, dict[int, tuple[int, ...]]] = {
     aten.native_group_norm_backward.default: {0: (1,)},
     aten.native_layer_norm.default: {1: (2, 3, 0), 2: (2, 3, 0)},
 }
-
+# Fake tensors know the types of those on CUDA.
+_STATISTICS: dict[Any, tuple[int, ...]] = {
+    aten._batch_norm_with_update_functional.default: (1, 2),
+    aten._native_batch_norm_legit.no_stats: (1, 2),
+    aten._native_batch_norm_legit_functional.default: (1, 2),
+    aten._native_batch_norm_legit_no_training.default: (1, 2),
+    aten.native_layer_norm.default: (1, 2),
+}
 
 _BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 
@@ -52,6 +59,8 @@ def correct_result_types(graph: torch.fx.Graph) -> None:
     """Give the nodes of a traced graph the dtypes and sizes that their operators return."""
     for node in graph.nodes:
         for result, arguments in _TYPED_AS.get(node.target, {}).items():
+            if result in _STATISTICS.get(node.target, ()) and node.args[0].meta["val"].is_cuda:
+                continue
             given = [node.args[argument] for argument in arguments]
             model = next(x.meta["val"] for x in given if isinstance(x, torch.fx.Node))
             value = node.meta["val"][result]

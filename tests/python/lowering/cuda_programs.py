@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -13,9 +16,14 @@ from torch.fx import Graph, GraphModule
 
 from hostjit import _C
 from hostjit.capture.functional import trace_functional
+from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower
 
-__all__ = ["cuda_graph", "cuda_program", "on_cuda"]
+__all__ = ["cuda_graph", "cuda_program", "on_cuda", "ops_of"]
+
+
+class _TracedError(Exception):
+    """The call is known, and not run."""
 
 
 def on_cuda(module: nn.Module) -> nn.Module:
@@ -38,22 +46,46 @@ def cuda_graph(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) 
     """Return the functional graph of a call with the fake arguments that `make` makes."""
     found: list[tuple[GraphModule, list[Any]]] = []
 
+    def stop(*_: Any) -> None:
+        raise _TracedError
+
     def collect(module: GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         found.append((module, inputs))
-        return module.forward
+        return stop
 
     torch._dynamo.reset()
     mode = FakeTensorMode()
     with mode, torch.no_grad():
         with torch.device("cuda:0"):
             arguments = make()
-        torch.compile(target, backend=collect, fullgraph=True, dynamic=False)(*arguments)
+        with contextlib.suppress(_TracedError):
+            torch.compile(target, backend=collect, fullgraph=True, dynamic=False)(*arguments)
     ((module, inputs),) = found
     return trace_functional(module, inputs, mode).graph_module.graph
 
 
 def cuda_program(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> _C.Program:
-    """Return the program of a call with the fake arguments that `make` makes; it is verified."""
-    program = lower(cuda_graph(target, make), "program")
+    """Return the program of a call with the fake arguments that `make` makes; it is verified.
+
+    The text of its kernels is their source, not what a compiler made of it.
+    """
+    with mock.patch.object(cuda_launches, "compile_ptx", lambda source, arch: source):
+        program = lower(cuda_graph(target, make), "program")
     program.verify()
     return program
+
+
+def ops_of(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> list[str]:
+    """Return the ops of a program, in order: of launches the kernel, of calls the operator.
+
+    Memory and views are left out, and the digests in names of kernels.
+    """
+    found: list[str] = []
+    for op in cuda_program(target, make).ops:
+        if op.name == "launch_kernel":
+            found.append(re.sub(r"_[0-9a-f]{8}", "", op.kernel))
+        elif op.name == "aten_call":
+            found.append(op.target)
+        elif op.name not in ("allocate", "view"):
+            found.append(op.name)
+    return found

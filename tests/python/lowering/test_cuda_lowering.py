@@ -3,33 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 import torch
-from cuda_programs import cuda_program, on_cuda
+from cuda_programs import cuda_program, on_cuda, ops_of
 from torch import nn
-
-from hostjit.lowering import cuda_launches
-
-
-@pytest.fixture(autouse=True)
-def _without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_launches, "compile_ptx", lambda source, arch: source)
-
-
-def ops_of(target: Any, make: Any) -> list[str]:
-    """The ops of a program, in order: of launches the kernel, of calls the operator."""
-    found: list[str] = []
-    for op in cuda_program(target, make).ops:
-        if op.name == "launch_kernel":
-            found.append(re.sub(r"_[0-9a-f]{8}", "", op.kernel))
-        elif op.name == "aten_call":
-            found.append(op.target)
-        elif op.name not in ("allocate", "view"):
-            found.append(op.name)
-    return found
 
 
 def test_a_group_is_launched_on_the_device() -> None:
