@@ -51,6 +51,10 @@ _STATISTICS: dict[Any, tuple[int, ...]] = {
     aten._native_batch_norm_legit_no_training.default: (1, 2),
     aten.native_layer_norm.default: (1, 2),
 }
+# The state of the random numbers that attention drew: fake tensors have it where the operands are.
+_ON_THE_HOST: dict[Any, tuple[int, ...]] = {
+    aten._scaled_dot_product_efficient_attention.default: (2, 3),
+}
 
 _BAGS = (aten._embedding_bag.default, aten._embedding_bag_forward_only.default)
 
@@ -66,6 +70,9 @@ def correct_result_types(graph: torch.fx.Graph) -> None:
             value = node.meta["val"][result]
             if value is not None:  # else a gradient that a mask turned off
                 _replace_result(node, result, value.to(model.dtype))
+        for result in _ON_THE_HOST.get(node.target, ()):
+            state = node.meta["val"][result]
+            _replace_result(node, result, state.new_empty(state.shape, device="cpu"))
         if node.target in _BAGS and _keeps_no_places(node):
             _replace_result(node, 1, node.meta["val"][1].new_empty(0))
 

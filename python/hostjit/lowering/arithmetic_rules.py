@@ -7,6 +7,8 @@ import torch
 from torch.fx import Node
 
 from hostjit.kernels import DType
+from hostjit.kernels.expression import Constant
+from hostjit.lowering.devices import is_number_of_the_host
 from hostjit.lowering.pointwise import (
     PROMOTION,
     NotFusableError,
@@ -27,14 +29,26 @@ def multiply(context: PointwiseContext) -> int:
 
 @pointwise("aten.div.Tensor", "aten.div.Scalar")
 def divide(context: PointwiseContext) -> int:
-    kind = PROMOTION.INT_TO_FLOAT
-    return context.apply("div", *context.promoted(_operands(context), kind, exact_numbers=True))
+    x, divisor = context.promoted(_operands(context), PROMOTION.INT_TO_FLOAT, exact_numbers=True)
+    inverse = _inverse(context, divisor)
+    return context.apply("div", x, divisor) if inverse is None else context.apply("mul", x, inverse)
+
+
+def _inverse(context: PointwiseContext, divisor: int) -> int | None:
+    """What eager multiplies by on CUDA devices where a divisor is a known number."""
+    number, value = context.arguments["other"], context.builder.values[divisor]
+    is_of_device = isinstance(number, Node) and not is_number_of_the_host(number)
+    if not context.on_cuda() or is_of_device or not isinstance(value, Constant):
+        return None
+    dtype = torch.float64 if value.dtype is DType.F64 else torch.float32
+    inverse = torch.tensor(value.number, dtype=dtype).reciprocal().item()
+    return context.constant_like(divisor, inverse)
 
 
 @pointwise("aten.add.Tensor", "aten.add.Scalar")
 def add(context: PointwiseContext) -> int:
     """`self + alpha * other`."""
-    x, y = context.promoted(_operands(context))
+    x, y = context.promoted(_operands(context), exact_numbers=context.on_cuda())
     return _add_scaled(context, "add", x, y)
 
 
@@ -55,11 +69,11 @@ def subtract_from(context: PointwiseContext) -> int:
 def _difference(context: PointwiseContext) -> list[int]:
     dtypes = context.tensor_dtypes("self", "other")
     context.require(DType.BOOL not in dtypes, "eager raises for a subtraction of bool")
-    return context.promoted(_operands(context))
+    return context.promoted(_operands(context), exact_numbers=context.on_cuda())
 
 
 def _add_scaled(context: PointwiseContext, operation: str, x: int, y: int) -> int:
-    """Add or subtract `alpha * y`; of floats rounded once, with an alpha of their type."""
+    """Add or subtract `alpha * y`; of floats rounded once, and `alpha` before that on the CPU."""
     alpha = context.number("alpha")
     if alpha == 1:
         return context.apply(operation, x, y)
@@ -67,7 +81,9 @@ def _add_scaled(context: PointwiseContext, operation: str, x: int, y: int) -> in
     context.require(dtype is not DType.BOOL, "alpha of bool")
     if not dtype.is_float:
         return context.apply(operation, x, context.apply("mul", y, context.constant_like(y, alpha)))
-    factor = torch.tensor(alpha, dtype=context.node.meta["val"].dtype).item()
+    factor = float(alpha)
+    if not context.on_cuda():
+        factor = torch.tensor(alpha, dtype=context.node.meta["val"].dtype).item()
     factor = factor if operation == "add" else -factor
     return context.apply("multiply_add", y, context.constant_like(y, factor), x)
 

@@ -146,8 +146,8 @@ class PointwiseContext:
         """The operands converted to the type that eager computes in.
 
         They are rounded to the promoted type before, which shows for the half types;
-        `exact_numbers` keeps numbers and tensors without dims as they are, as eager's kernels of
-        products and quotients do.
+        `exact_numbers` keeps numbers, and tensors without dims on the CPU, as they are, as eager's
+        kernels of products and quotients do.
         """
         compute, promoted = self._promotion(operands, kind)
         values = [self.value(operand, compute) for operand in operands]
@@ -157,8 +157,8 @@ class PointwiseContext:
         def is_rounded(operand: Operand) -> bool:
             if not isinstance(operand, Node):
                 return exact_numbers
-            known = operand.meta["val"]
-            return dtype_of(operand) is promoted or (exact_numbers and known.dim() == 0)
+            is_exact = exact_numbers and is_number_of_the_host(operand)
+            return dtype_of(operand) is promoted or is_exact
 
         return [
             value if is_rounded(operand) else self.builder.cast(value, promoted)
@@ -171,6 +171,11 @@ class PointwiseContext:
         values = [1.0 if isinstance(value, torch.SymFloat) else value for value in values]
         compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
         return _supported(compute), _supported(promoted)
+
+    def on_cuda(self) -> bool:
+        """Whether eager would run a kernel of its own for CUDA, which may round otherwise."""
+        device = device_of(self.node)
+        return device is not None and device.type == "cuda"
 
     def require(self, condition: bool, reason: str) -> None:
         """Leave the node to ATen, with the reason, unless `condition` holds."""

@@ -124,3 +124,15 @@ def test_conditions_are_brought_to_the_host() -> None:
 
     ops = ops_of(choose, lambda: (torch.empty(8),))
     assert ops == ["sum_gt_cuda", "aten::copy_", "if"]
+
+
+def test_arithmetic_rounds_where_cuda_does() -> None:
+    """Quotients by numbers are products, and numbers are not rounded to half precision."""
+
+    def halves(x: Any) -> Any:
+        return x / 3, x + 0.1, x.add(x, alpha=0.3)
+
+    text = str(cuda_program(halves, lambda: (torch.empty(8, dtype=torch.float16),)))
+    for number in (1 / 3, 0.1, 0.3):
+        assert torch.tensor(number).item().hex() in text
+    assert "op_div(v" not in text
