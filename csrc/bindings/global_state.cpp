@@ -43,6 +43,8 @@ GlobalState GlobalState::current() {
   // Where autocast is off, which the keys tell, nobody asks for its dtype.
   if (!keys.excluded_.has(c10::DispatchKey::AutocastCPU)) [[unlikely]]
     append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), 8);
+  if (!keys.excluded_.has(c10::DispatchKey::AutocastCUDA)) [[unlikely]]
+    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA)), 8);
   return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), flags};
 }
 

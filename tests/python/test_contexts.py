@@ -383,3 +383,19 @@ def test_settings_last_as_in_eager_mode(
             (found, found_state), (expected, expected_state) = outcome(compiled), outcome(function)
             assert_same(found, expected)
             assert found_state == expected_state
+
+
+def test_the_dtype_of_autocast_for_cuda_is_part_of_the_state() -> None:
+    @hostjit.compile
+    def convert(x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.get_autocast_dtype("cuda"))
+
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        for dtype in (torch.float16, torch.bfloat16, torch.float16):
+            torch.set_autocast_dtype("cuda", dtype)
+            assert convert(torch.ones(2)).dtype is dtype
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
