@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One long row as many short ones and a row of their results, so that threads may share it."""
+"""Long rows as many short ones and rows of their results, so that threads or blocks share them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from hostjit.kernels.sizes import quotient
 __all__ = ["SplitRow", "split_row"]
 
 # Parts are enough for the threads of most machines, and few beside the elements of each.
-_FEWEST_PARTS = 16
 _PARTS = 128
-_MOST_PARTS = 4096
+# How many times more or fewer there may be than were asked for, if sizes divide no better.
+_MORE = 32
+_FEWER = 8
 
 
 @dataclass(frozen=True)
 class SplitRow:
     """Two kernels that do the work of one, over all of its inputs.
 
-    `first` writes the outputs `elements` of the original, then one buffer of `parts` elements for
-    each of `partials`. `second` reads those buffers after the inputs, and writes `results`.
+    `first` writes the outputs `elements` of the original, then one buffer of `partial_size`
+    elements for each of `partials`. `second` reads those buffers after the inputs, and writes
+    `results`.
     """
 
     first: PointwiseKernel
@@ -46,28 +48,31 @@ class SplitRow:
     elements: tuple[int, ...]
     results: tuple[int, ...]
     partials: tuple[DType, ...]
-    parts: int
+    partial_size: int
 
 
-def split_row(kernel: PointwiseKernel) -> SplitRow | None:
-    """Split a kernel whose elements are all in one row.
+def split_row(kernel: PointwiseKernel, parts: int = _PARTS) -> SplitRow | None:
+    """Split the rows of a kernel into about so many parts each.
 
-    None for several rows, for more than one pass, and where no size can be divided.
+    None for more than one pass, where no size can be divided, and for rows whose number is not
+    known.
     """
     kept = len(kernel.shape) - kernel.num_reduced
-    if math.prod(kernel.shape[:kept]) != 1 or len(make_plan(kernel, 1).passes) != 1:
+    known = isinstance(math.prod(kernel.shape[:kept]), int)
+    if not known or not kernel.num_reduced or len(make_plan(kernel, 1).passes) != 1:
         return None
     for dim in range(kept, len(kernel.shape)):
         size = kernel.shape[dim]
-        parts = _divisor(size) if isinstance(size, int) else None
-        if parts:
-            return _Splitter(kernel, dim, parts).split()
+        found = _divisor(size, parts) if isinstance(size, int) else None
+        if found:
+            return _Splitter(kernel, dim, found).split()
     return None
 
 
-def _divisor(size: int) -> int | None:
-    divisors = [n for n in range(_FEWEST_PARTS, min(size, _MOST_PARTS) + 1) if size % n == 0]
-    return min(divisors, key=lambda n: abs(n - _PARTS), default=None)
+def _divisor(size: int, parts: int) -> int | None:
+    possible = range(max(2, parts // _FEWER), min(size, parts * _MORE) + 1)
+    divisors = [n for n in possible if size % n == 0]
+    return min(divisors, key=lambda n: abs(n - parts), default=None)
 
 
 class _Splitter:
@@ -77,11 +82,17 @@ class _Splitter:
         self.parts = parts
         self.dtypes = kernel.value_dtypes()
         kept = len(kernel.shape) - kernel.num_reduced
+        self.rows = [n for n in range(kept) if kernel.shape[n] != 1]
         self.inner = [n for n in range(kept, len(kernel.shape)) if n != dim]
-        sizes = [kernel.shape[n] for n in self.inner]
+        rows, sizes = ([kernel.shape[n] for n in dims] for dims in (self.rows, self.inner))
         each = self.each = quotient(kernel.shape[dim], parts) or 1
-        self.first = KernelBuilder(kernel.name, (parts, each, *sizes), 1 + len(sizes))
-        self.second = KernelBuilder(f"{kernel.name}_end", (parts,), 1)
+        self.first = KernelBuilder(kernel.name, (parts, *rows, each, *sizes), 1 + len(sizes))
+        self.second = KernelBuilder(f"{kernel.name}_end", (*rows, parts), 1)
+        # Of a partial result: parts one after the other, each with all rows.
+        number = math.prod(rows)
+        assert isinstance(number, int)
+        self.num_rows = number
+        self.row_steps = tuple(math.prod(rows[n + 1 :]) for n in range(len(rows)))
         for operand in kernel.inputs:
             self.first.input(operand.dtype)
             self.second.input(operand.dtype)
@@ -102,20 +113,21 @@ class _Splitter:
             assert isinstance(reduce, Reduce)
             dtype = self.dtypes[number]
             partial = self.first.reduce(reduce.name, self._first(reduce.operand))
-            place = (1, *[0] * (len(self.first.shape) - 1))
+            place = (self.num_rows, *self.row_steps, 0, *[0] * len(self.inner))
             self.first.store(self.first.output(dtype), partial, place)
-            loaded = self.second.load(self.second.input(dtype), (1,))
+            loaded = self.second.load(self.second.input(dtype), (*self.row_steps, self.num_rows))
             self.after[number] = self.second.reduce(reduce.name, loaded)
         for store in still:
             output = self.second.output(store.dtype)
-            self.second.store(output, self._second(store.value), (0,), store.offset)
+            place = self._strides_of_rows(store.strides)
+            self.second.store(output, self._second(store.value), place, store.offset)
         return SplitRow(
             self.first.build(),
             self.second.build(),
             tuple(store.operand for store in moving),
             tuple(store.operand for store in still),
             tuple(self.dtypes[number] for number in reductions),
-            self.parts,
+            self.parts * self.num_rows,
         )
 
     def _live(self) -> set[int]:
@@ -124,7 +136,14 @@ class _Splitter:
 
     def _strides(self, strides: Strides) -> Strides:
         step = strides[self.dim]
-        return (step * self.each, step, *(strides[n] for n in self.inner))
+        rows, inner = ([strides[n] for n in dims] for dims in (self.rows, self.inner))
+        return (step * self.each, *rows, step, *inner)
+
+    def _strides_in(self, builder: KernelBuilder, strides: Strides) -> Strides:
+        return self._strides(strides) if builder is self.first else self._strides_of_rows(strides)
+
+    def _strides_of_rows(self, strides: Strides) -> Strides:
+        return (*(strides[n] for n in self.rows), 0)
 
     def _first(self, number: int) -> int:
         if number not in self.before:
@@ -141,11 +160,11 @@ class _Splitter:
         value = self.kernel.values[number]
         match value:
             case Load():
-                strides = self._strides(value.strides) if builder is self.first else (0,)
+                strides = self._strides_in(builder, value.strides)
                 terms = tuple((operand(index), stride) for index, stride in value.terms)
                 return builder.load(value.operand, strides, value.offset, terms)
             case Index():
-                strides = self._strides(value.strides) if builder is self.first else (0,)
+                strides = self._strides_in(builder, value.strides)
                 return builder.index(strides, value.offset)
             case Constant():
                 return builder.constant(value.dtype, value.number)

@@ -8,19 +8,16 @@ import math
 
 from hostjit import _C
 from hostjit.capture import source_location
-from hostjit.kernels import PointwiseKernel, num_items, split_row
-from hostjit.kernels.sizes import at_most
+from hostjit.kernels import PointwiseKernel, SplitRow, num_items, split_row
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.devices import on_cuda
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.launches import content_digest, is_worth_threads, launch
 from hostjit.lowering.members import selects
+from hostjit.lowering.narrow_rows import parts_on_cuda
 from hostjit.lowering.types import tensor_type
 
 __all__ = ["lower_group"]
-
-# Elements of a row that one block reads in the time of a launch.
-_SPLIT_ON_CUDA = 1 << 15
 
 
 def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
@@ -30,23 +27,28 @@ def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
     outputs = [context.allocate(node) for node in group.outputs]
     kernel = dataclasses.replace(group.kernel, name=_kernel_name(group))
     device = tensor_type(outputs[0]).device
-    parts = split_row(kernel) if _is_one_long_row(kernel, outputs[0]) else None
+    parts = _shared_rows(kernel, outputs[0])
     if parts is None:
         launch(context, kernel, inputs, outputs)
         return
     partials = [
-        context.create("allocate", {}, [_C.TensorType(dtype.value, [parts.parts], [1], device)])
+        context.create(
+            "allocate", {}, [_C.TensorType(dtype.value, [parts.partial_size], [1], device)]
+        )
         for dtype in parts.partials
     ]
     launch(context, parts.first, inputs, [*(outputs[n] for n in parts.elements), *partials])
     launch(context, parts.second, [*inputs, *partials], [outputs[n] for n in parts.results])
 
 
-def _is_one_long_row(kernel: PointwiseKernel, output: _C.Value) -> bool:
-    """Whether a row is worth two launches: on the CPU to share it among threads."""
+def _shared_rows(kernel: PointwiseKernel, output: _C.Value) -> SplitRow | None:
+    """Two kernels where threads, or blocks of a CUDA device, are to share rows."""
     if on_cuda(output):
-        return at_most(_SPLIT_ON_CUDA, math.prod(kernel.shape))
-    return is_worth_threads(kernel) and num_items(kernel) == 1
+        parts = parts_on_cuda(kernel)
+        return split_row(kernel, parts) if parts > 1 else None
+    is_worth_it = is_worth_threads(kernel) and num_items(kernel) == 1
+    kept = len(kernel.shape) - kernel.num_reduced
+    return split_row(kernel) if is_worth_it and math.prod(kernel.shape[:kept]) == 1 else None
 
 
 def _kernel_name(group: PointwiseGroup) -> str:

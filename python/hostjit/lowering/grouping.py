@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 from torch.fx import Graph, Node
 
 from hostjit.kernels import PointwiseKernel
+from hostjit.kernels.sizes import at_most
 from hostjit.lowering import activation_rules as _activation_rules  # noqa: F401
 from hostjit.lowering import arithmetic_rules as _arithmetic_rules  # noqa: F401
 from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
@@ -31,10 +33,11 @@ from hostjit.lowering.members import (
     points,
     selects,
 )
+from hostjit.lowering.narrow_rows import num_narrow_rows, takes_passes
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.reductions import points_shape
 from hostjit.lowering.selection import selection_of
-from hostjit.lowering.sizes import symbolic_views
+from hostjit.lowering.sizes import element_count, symbolic_views
 from hostjit.lowering.views import Views
 
 __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
@@ -119,7 +122,9 @@ class _Grouping:
                 self._place(node)
 
     def _is_fusable(self, node: Node) -> bool:
-        return device_of(node) in self.devices and is_fusable(node)
+        if device_of(node) not in self.devices or not is_fusable(node):
+            return False
+        return num_narrow_rows(node) is None or not takes_passes(node)
 
     def _selects_of_a_creator(self, node: Node) -> bool:
         """Whether a node takes elements of what is repeated where it is used: not in memory."""
@@ -186,12 +191,25 @@ class _Grouping:
         """Add a node to a group if its elements align and the order stays possible."""
         if len(group.members) >= MAX_MEMBERS or device_of(group.members[0]) != device_of(node):
             return False
+        if self._adds_pass(node, group):
+            return False
         space = self._with(node, group)
         if space is None or self._would_cycle([*group.members, node]):
             return False
         group.space = space
         self._add(node, group)
         return True
+
+    def _adds_pass(self, node: Node, group: _Group) -> bool:
+        """Whether a node goes over few long rows again, for what is known at their end."""
+        rows = num_narrow_rows(group.reduction) if group.reduction else None
+        if rows is None or at_most(math.prod(points_shape(node)), rows):
+            return False
+        roots = {self.views.root(operand) for operand in node.all_input_nodes}
+        return any(
+            self.group_of.get(root) is group and at_most(element_count(root.meta["val"]), rows)
+            for root in roots
+        )
 
     def _with(self, node: Node, group: _Group) -> IterationSpace | None:
         """The group's space with `node` in it."""
@@ -207,7 +225,7 @@ class _Grouping:
     def _merge(self, group: _Group, other: _Group, node: Node) -> None:
         """Take `other` into the node's group, if the node meets it in place too."""
         members = [*group.members, *other.members]
-        if len(members) > MAX_MEMBERS:
+        if len(members) > MAX_MEMBERS or self._adds_pass(node, other):
             return
         theirs = self._with(node, other)
         space = group.space.merged(theirs, points(node)) if theirs else None

@@ -160,13 +160,36 @@ def test_a_split_row(shape: tuple[int, ...]) -> None:
     assert split is not None
     assert (split.elements, split.results, split.partials) == ((1,), (0, 2), (F32, F32))
     x, scale = torch.randn(shape), torch.randn(3)
-    squares, sums, largest = torch.empty(shape), torch.empty(split.parts), torch.empty(split.parts)
+    squares, sums, largest = (
+        torch.empty(shape),
+        torch.empty(split.partial_size),
+        torch.empty(split.partial_size),
+    )
     total, extreme = torch.empty(()), torch.empty(())
     CompiledKernel(split.first, optimise=False)(x, scale, squares, sums, largest)
     CompiledKernel(split.second, optimise=False)(x, scale, sums, largest, total, extreme)
     torch.testing.assert_close(total, (x * x).sum() * scale[2])
     torch.testing.assert_close(squares, x * x)
     assert extreme == x.max()
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_several_split_rows(across: bool) -> None:
+    """Along dimensions 1 and 2, or 0 and 1, of which one can't be divided by about four."""
+    x, scale = torch.randn(6, 13, 20), torch.randn(20 if across else 6)
+    order = (2, 0, 1) if across else (0, 1, 2)
+    builder = KernelBuilder("kernel", tuple(x.shape[dim] for dim in order), 2)
+    value = builder.load(builder.input(F32), tuple(x.stride(dim) for dim in order))
+    factor = builder.load(builder.input(F32), (1, 0, 0))
+    total = builder.reduce("sum", builder.apply("square", value))
+    builder.store(builder.output(F32), builder.apply("mul", total, factor), (1, 0, 0))
+    split = split_row(builder.build(), 4)
+    assert split is not None and split.results == (0,)
+    partial, found = torch.empty(split.partial_size), torch.empty(scale.shape)
+    CompiledKernel(split.first, optimise=False)(x, scale, partial)
+    CompiledKernel(split.second, optimise=False)(x, scale, partial, found)
+    dims = tuple(sorted(order[1:]))
+    torch.testing.assert_close(found, (x * x).sum(dims) * scale)
 
 
 def test_what_is_not_split() -> None:

@@ -136,3 +136,19 @@ def test_arithmetic_rounds_where_cuda_does() -> None:
     for number in (1 / 3, 0.1, 0.3):
         assert torch.tensor(number).item().hex() in text
     assert "op_div(v" not in text
+
+
+def test_few_long_rows_take_one_pass() -> None:
+    long = lambda: (torch.empty(1 << 20),)  # noqa: E731
+    ops = ops_of(lambda x: x.exp() - x.mean().sqrt(), long)
+    assert ops == ["exp_mean_sqrt_cuda", "exp_mean_sqrt_end_cuda", "sub_cuda"]
+    assert ops_of(lambda x: torch.softmax(x, 0), long) == ["aten::_softmax"]
+    assert ops_of(lambda x: torch.softmax(x, 0), lambda: (torch.empty(1 << 12),)) == [
+        "softmax_cuda"
+    ]
+
+
+def test_columns_are_shared_by_blocks() -> None:
+    ops = ops_of(lambda x: x.sum(0), lambda: (torch.empty(8192, 1024),))
+    assert ops == ["sum_cuda", "sum_end_cuda"]
+    assert ops_of(lambda x: x.sum(1), lambda: (torch.empty(8192, 1024),)) == ["sum_cuda"]
