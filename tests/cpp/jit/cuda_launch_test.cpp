@@ -4,6 +4,7 @@
 
 #include "ir/printer.h"
 #include "jit/cuda_fixture.h"
+#include "support/knobs.h"
 
 namespace hostjit {
 namespace {
@@ -25,7 +26,9 @@ program @chain(%x: tensor<f32, [64], cuda:0>) {
 }
 )" + cuda_kernel("twice", "ptr, ptr", {8, 8});
 
-using CudaLaunchTest = CudaTest;
+class CudaLaunchTest : public CudaTest {
+  const ScopedKnobs launches_only_{{.disable = "cuda_graphs"}};
+};
 
 TEST_F(CudaLaunchTest, BothRuntimesLaunch) {
   RunnableProgram program = planned(kChain);

@@ -50,7 +50,7 @@ TEST(PassManager, TimesEachPassAndSaysWhatChanged) {
   const std::vector<PassTiming> timings = run_pipeline(program);
   EXPECT_EQ(names_of(timings),
             (std::vector<std::string>{"canonicalise_views", "remove_dead_ops", "hoist_constants",
-                                      "insert_deallocations", "plan_memory"}));
+                                      "insert_deallocations", "plan_memory", "cut_graphs"}));
   EXPECT_FALSE(timings[0].changed);
   EXPECT_FALSE(timings[1].changed);
   EXPECT_TRUE(timings[2].changed);
@@ -96,7 +96,7 @@ TEST(Pipeline, LeavesOutDisabledPasses) {
     const ScopedKnobs knobs({.disable = "passes(plan_memory, hoist_constants)"});
     EXPECT_EQ(names_of(run_pipeline(program)),
               (std::vector<std::string>{"canonicalise_views", "remove_dead_ops",
-                                        "insert_deallocations"}));
+                                        "insert_deallocations", "cut_graphs"}));
   }
   {
     const ScopedKnobs knobs({.disable = "passes"});
@@ -105,7 +105,7 @@ TEST(Pipeline, LeavesOutDisabledPasses) {
   const ScopedKnobs knobs({.disable = "passes(plan)"});
   EXPECT_EQ(message_of<Error>([&] { run_pipeline(program); }),
             "unknown pass 'plan', expected one of: canonicalise_views, remove_dead_ops, "
-            "hoist_constants, insert_deallocations, plan_memory");
+            "hoist_constants, insert_deallocations, plan_memory, cut_graphs");
 }
 
 TEST(Pipeline, FindsEachPassByItsName) {

@@ -122,6 +122,8 @@ TEST(PassProperties, EachPassChangesManyOfThePrograms) {
     for (size_t i = 0; i < timings.size(); ++i) num_changed[i] += timings[i].changed;
   }
   for (size_t i = 0; i < num_changed.size(); ++i) {
+    if (default_pipeline()[i].name == "cut_graphs")
+      continue;  // of CUDA, for which see cut_graphs.hir
     EXPECT_GT(num_changed[i], static_cast<int>(kNumPrograms / 4)) << default_pipeline()[i].name;
   }
 }
