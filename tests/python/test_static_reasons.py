@@ -113,11 +113,15 @@ def test_a_position_in_a_tensor_is_named_with_its_line() -> None:
     def write(x: torch.Tensor, position: torch.Tensor) -> None:
         cache[:, position] = x
 
-    with torch.no_grad(), pytest.warns(UserWarning, match="runs eagerly") as caught:
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         hostjit.compile(write)(torch.ones(2), torch.tensor(3))
-    (warning,) = caught
-    assert "gradient" not in str(warning.message)
-    assert f"at {__file__}:" in str(warning.message)
+    said = [str(warning.message) for warning in caught]
+    if torch.__version__ < (2, 12):  # Dynamo stops there before that, and says nothing of where
+        assert "runs in parts" in said.pop(0)
+    (text,) = said
+    assert "runs eagerly" in text and "gradient" not in text
+    assert f"at {__file__}:" in text
     assert cache[:, 3].tolist() == [1, 1]
 
 

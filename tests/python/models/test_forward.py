@@ -11,9 +11,15 @@ from same_as_eager import assert_same
 from small_models import MODELS, make_model
 
 
+# They copy their configurations in every call.
+COPYING = ("t5", "whisper")
+
+
 @pytest.mark.filterwarnings("error:hostjit")
 @pytest.mark.parametrize("name", MODELS)
 def test_forward(name: str, compile_with: Any) -> None:
+    if name in COPYING and torch.__version__ < (2, 12):
+        pytest.skip("Dynamo does not follow copy.deepcopy: it runs in parts")
     model, inputs = make_model(name)
     compiled = compile_with(model)
     with torch.no_grad():

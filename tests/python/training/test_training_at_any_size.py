@@ -102,7 +102,9 @@ def test_views_and_parts(runtime: str) -> None:
         heads = x.view(rows, -1, 2, 4).transpose(1, 2).reshape(rows * 2, -1)
         return heads.tanh(), x[1:, :-1] * 2, torch.cat([x, x.flip(0)], 1).t() * 3
 
-    check(function, [(leaf(n, 8 * m),) for n, m in SIZES], runtime)
+    # The trace of torch 2.11 loses a size that -1 stands for.
+    programs = len(set(SIZES)) if torch.__version__ < (2, 12) else 1
+    check(function, [(leaf(n, 8 * m),) for n, m in SIZES], runtime, programs)
 
 
 def test_softmax_and_cross_entropy(runtime: str) -> None:
