@@ -10,7 +10,6 @@ import torch
 from same_as_eager import assert_same
 from small_models import MODELS, make_model
 
-
 # They copy their configurations in every call.
 COPYING = ("t5", "whisper")
 
