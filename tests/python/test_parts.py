@@ -460,3 +460,21 @@ def test_recursion() -> None:
     fast = hostjit.compile(countdown)
     for _ in range(2):
         assert_close(fast(torch.ones(2), 4), torch.full((2,), 17.0))
+
+
+def test_a_hook_that_a_module_is_given_later_in_a_frame_below() -> None:
+    def layer(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x) * 2
+
+    def function(model: nn.Module, x: Tensor) -> Tensor:
+        # Dynamo follows no `eval`, but compiles the frame that it begins.
+        y: Tensor = eval("layer(model, x)", {"layer": layer, "model": model, "x": x})
+        return y + 1
+
+    model, x = nn.Linear(3, 3), torch.randn(2, 3)
+    fast = hostjit.compile(function)
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(fast(model, x), function(model, x))
+        model.register_forward_hook(lambda module, args, result: result + 1)
+        assert_close(fast(model, x), function(model, x))
