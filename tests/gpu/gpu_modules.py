@@ -62,8 +62,7 @@ class Tokens(nn.Module):
 
 def convolutional() -> nn.Module:
     return nn.Sequential(
-        # A bias in front of a batch norm has no gradient but rounding, which Adam would follow.
-        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),  # its gradient would be noise
         nn.BatchNorm2d(8),
         nn.ReLU(),
         nn.MaxPool2d(2),
