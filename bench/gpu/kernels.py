@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bandwidth of generated CUDA kernels on large tensors, as a fraction of a copy's.
 
-python bench/gpu/kernels.py [--json FILE] [--only NAME] [--rounds 50]
+python bench/gpu/kernels.py [--json FILE] [--only NAME] [--rounds 50] [--set rows._MOST_KEPT=32]
 
 Needs a GPU, its driver and NVRTC, and of hostjit only the package of kernels. Each number is the
 median of the rounds; a round is some launches between two CUDA events, on buffers that take turns
-and are together larger than the second-level cache. Results are checked against eager's first.
+and are together larger than the second-level cache. Results are checked against eager's first;
+`--set` tries another constant of hostjit.kernels.cuda.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 from collections.abc import Callable
@@ -95,7 +97,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--set", action="append", default=[], metavar="rows._MOST_KEPT=32")
     options = parser.parse_args()
+    for setting in options.set:
+        name, _, number = setting.partition("=")
+        module, _, constant = name.rpartition(".")
+        found = importlib.import_module(f"hostjit.kernels.cuda.{module}")
+        assert hasattr(found, constant), name
+        setattr(found, constant, int(number))
     if not torch.cuda.is_available():
         parser.exit(2, "kernels.py: there is no GPU to measure\n")
     peak = copy_bandwidth(1 << 30, options.rounds)

@@ -165,6 +165,21 @@ __device__ __forceinline__ T op_div(T x, T y) {
   return x / y;
 }
 
+// A number that many are divided by. Products with the reciprocal are less exact than quotients by
+// one place of float, which is none of a half type.
+struct Divisor {
+  float number;
+  float reciprocal;
+};
+__device__ __forceinline__ Divisor divisor_of(float number) {
+  const float size = magnitude(number);
+  const bool is_plain = size > 0x1p-60f && size < 0x1p60f;
+  return {number, is_plain ? 1.0f / number : 0.0f};
+}
+__device__ __forceinline__ float divided(float x, Divisor by) {
+  return by.reciprocal != 0.0f ? x * by.reciprocal : x / by.number;
+}
+
 // The divisor, or 1 for what no integer can be divided by without a fault or an overflow.
 template <class T>
 __device__ __forceinline__ T safe_divisor(T y) {

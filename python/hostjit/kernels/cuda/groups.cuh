@@ -15,17 +15,32 @@ struct Product {
     return op_mul(x, y);
   }
 };
+// Which of two zeros wins is left open, as it is in eager.
 struct Largest {
   template <class T>
   __device__ __forceinline__ static T combine(T x, T y) {
     return op_maximum(x, y);
   }
+#ifdef __CUDA_ARCH__
+  __device__ __forceinline__ static float combine(float x, float y) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(x), "f"(y));
+    return larger;
+  }
+#endif
 };
 struct Smallest {
   template <class T>
   __device__ __forceinline__ static T combine(T x, T y) {
     return op_minimum(x, y);
   }
+#ifdef __CUDA_ARCH__
+  __device__ __forceinline__ static float combine(float x, float y) {
+    float smaller;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(x), "f"(y));
+    return smaller;
+  }
+#endif
 };
 
 // Shuffles move 4 or 8 bytes.

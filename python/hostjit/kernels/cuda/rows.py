@@ -14,7 +14,7 @@ from hostjit.kernels.cuda.c_text import REGISTER_TYPES, literal, text_of
 from hostjit.kernels.cuda.scope import Scope
 from hostjit.kernels.cuda.space import ROW, VECTOR, Space
 from hostjit.kernels.cuda.values import ValueWriter
-from hostjit.kernels.expression import Reduce, operands_of
+from hostjit.kernels.expression import Load, Reduce, operands_of
 from hostjit.kernels.reduction import REDUCTIONS
 from hostjit.kernels.reduction_plan import Pass, Plan, make_plan
 from hostjit.kernels.sizes import Size, SymbolicSize, quotient
@@ -25,7 +25,9 @@ _COMBINE = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"
 # Registers of 32 bits that a thread may keep elements in, with up to 512 threads and with more.
 _REGISTERS = 64
 _FEW_REGISTERS = 24
-_MOST_KEPT = 32
+_MOST_KEPT = 16
+# What a thread may keep instead where one warp is then enough for a row: it needs no barriers.
+_MOST_OF_WARP = 32
 # Elements that a thread reads at once of a row that is too long.
 _BATCH = 8
 # Threads that fill a large device.
@@ -71,6 +73,8 @@ def row_shape(space: Space) -> RowShape:
     if space.columns:
         return _column_shape(space, length, num_rows, each)
     most = max(space.width, min(_MOST_KEPT, _REGISTERS // each))
+    if length <= _WARP * _MOST_OF_WARP and _MOST_OF_WARP * each <= _REGISTERS:
+        most = max(most, -(-length // _WARP))
     group = _power_above(-(-length // most))
     vectors = -(-length // space.width)
     while group < vectors and group < 1024 and num_rows * group < _ENOUGH_THREADS:
@@ -210,18 +214,31 @@ class _RowWriter(ValueWriter):
                     if number not in kept_loads:
                         self.declare_vectors(walk, number, "C")
                 fresh = [number for number in loads if number not in loaded]
-                if fresh:
+                at_once = [number for number in fresh if not self._is_shared(number)]
+                if at_once:
                     with self._each_vector(walk, shape) as scope:
-                        for number in fresh:
+                        for number in at_once:
                             self.load_vector(scope, number)
-                self._elements(walk, shape, pass_, caches)
+                late = [number for number in fresh if number not in at_once]
+                self._elements(walk, shape, pass_, caches, late)
             loaded.update(number for number in loads if number in kept_loads)
         cached.update(caches)
         self.kept.update(caches)
         self._finish(shape, pass_)
 
-    def _elements(self, walk: Scope, shape: RowShape, pass_: Pass, caches: list[int]) -> None:
+    def _is_shared(self, number: int) -> bool:
+        """Whether all rows read the same elements: the cache has them, and registers are few."""
+        load = self.kernel.values[number]
+        assert isinstance(load, Load)
+        rows = self.space.strides_of(load)[: self.space.num_kept]
+        return not load.terms and bool(rows) and all(step == 0 for step in rows)
+
+    def _elements(
+        self, walk: Scope, shape: RowShape, pass_: Pass, caches: list[int], late: list[int]
+    ) -> None:
         with self._each_vector(walk, shape) as scope:
+            for number in late:
+                self.load_vector(scope, number)
             stores = [(self.kernel.stores.index(store), store) for store in pass_.stores]
             for position, store in stores:
                 self.begin_store(scope, store, f"o{position}")

@@ -23,6 +23,7 @@ class Scope:
         self.place: str = place or (parent.place if parent else "")
         self.lines: list[str] = []
         self.known: dict[int, str] = {}
+        self.names: set[str] = set()
 
     def add(self, *lines: str) -> None:
         """Append statements."""

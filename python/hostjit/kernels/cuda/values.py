@@ -16,7 +16,7 @@ from hostjit.kernels.cuda.c_text import (
     widened,
 )
 from hostjit.kernels.cuda.scope import Scope
-from hostjit.kernels.cuda.space import ELEMENT, Access, Space
+from hostjit.kernels.cuda.space import ELEMENT, ROW, Access, Space
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import (
     Apply,
@@ -25,6 +25,7 @@ from hostjit.kernels.expression import (
     Constant,
     Index,
     Load,
+    PointwiseKernel,
     ScalarArgument,
     SizeNumber,
     Store,
@@ -49,6 +50,7 @@ class ValueWriter:
         self.symbols = self.kernel.symbols()
         self.dtypes = self.kernel.value_dtypes()
         self.levels = space.levels()
+        self.rounded = _rounded_quotients(self.kernel, self.levels, self.dtypes)
         # Values of arrays of the thread, which are kept from pass to pass.
         self.kept: set[int] = set()
 
@@ -194,6 +196,9 @@ class ValueWriter:
                 return text_of(value.size, self.symbols)
             case Cast():
                 return self._cast(self.value(scope, value.operand), value.dtype)
+            case Apply() if number in self.rounded:
+                dividend, divisor = value.operands
+                return f"divided({self.value(scope, dividend)}, {self._divisor(scope, divisor)})"
             case Apply():
                 operands = [self.value(scope, operand) for operand in value.operands]
                 return f"op_{value.name}({', '.join(operands)})"
@@ -205,6 +210,29 @@ class ValueWriter:
                 return f"bounded({found}, {size}, {wraps}, {names})"
         raise AssertionError(f"a {type(value).__name__} is made by a pass")
 
+    def _divisor(self, scope: Scope, number: int) -> str:
+        target = scope.at_level(ROW)
+        name = f"d{number}"
+        if name not in target.names:
+            target.add(f"const Divisor {name} = divisor_of({self.value(target, number)});")
+            target.names.add(name)
+        return name
+
     def _cast(self, operand: str, dtype: DType) -> str:
         converted = f"convert<{REGISTER_TYPES[dtype]}>({operand})"
         return converted if dtype is dtype.register else f"widen({narrowed(converted, dtype)})"
+
+
+def _rounded_quotients(kernel: PointwiseKernel, levels: list[int], dtypes: list[DType]) -> set[int]:
+    """Quotients by one number for a row of which all that is kept is rounded to a half type."""
+    exact: set[int] = set()
+    for value in kernel.values:
+        if not isinstance(value, Cast) or value.dtype is value.dtype.register:
+            exact.update(operands_of(value))
+    exact.update(s.value for s in kernel.stores if s.dtype is s.dtype.register)
+    return {
+        number
+        for number, value in enumerate(kernel.values)
+        if isinstance(value, Apply) and value.name == "div" and dtypes[number] is DType.F32
+        if number not in exact and levels[value.operands[1]] == ROW < levels[number]
+    }

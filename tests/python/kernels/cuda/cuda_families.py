@@ -273,34 +273,34 @@ def norms() -> Iterator[Family]:
 
 
 def reductions() -> Iterator[Family]:
-    eager: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-        "sum": lambda x: x.sum(-1, dtype=x.dtype),
-        "prod": lambda x: x.prod(-1, dtype=x.dtype),
-        "max": lambda x: x.amax(-1),
-        "min": lambda x: x.amin(-1),
-    }
-    for name, reference in eager.items():
-        for dtype in (F32, F64, I64, I32, DType.I16, DType.U8):
-            for rows, columns in ((3, 100), (2, 2500)):
-                for across in (False, True):
-                    strides = (1, rows) if across else (columns, 1)
-                    label = f"{name}_{dtype.value}_{columns}_{'across' if across else 'along'}"
-                    builder = KernelBuilder(label, (rows, columns), 1)
-                    x = builder.load(builder.input(dtype), strides)
+    def reference(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total, product = x.sum(-1, dtype=x.dtype), x.prod(-1, dtype=x.dtype)
+        return total, product, x.amax(-1), x.amin(-1)
+
+    for dtype in (F32, F64, I64, I32, DType.I16, DType.U8):
+        for rows, columns in ((3, 100), (2, 2500)):
+            for across in (False, True):
+                strides = (1, rows) if across else (columns, 1)
+                place = "across" if across else "along"
+                builder = KernelBuilder(
+                    f"reduced_{dtype.value}_{columns}_{place}", (rows, columns), 1
+                )
+                x = builder.load(builder.input(dtype), strides)
+                for name in ("sum", "prod", "max", "min"):
                     builder.store(builder.output(dtype), builder.reduce(name, x), (1, 0))
 
-                    def tensors(
-                        shape: tuple[int, int] = (rows, columns),
-                        dtype: DType = dtype,
-                        across: bool = across,
-                    ) -> list[torch.Tensor]:
-                        if dtype.is_float:
-                            x = (1 + torch.randn(shape) / 100).to(TORCH_DTYPES[dtype])
-                        else:
-                            x = random(shape, dtype)
-                        return [x.t().contiguous().t() if across else x]
+                def tensors(
+                    shape: tuple[int, int] = (rows, columns),
+                    dtype: DType = dtype,
+                    across: bool = across,
+                ) -> list[torch.Tensor]:
+                    if dtype.is_float:
+                        x = (1 + torch.randn(shape) / 100).to(TORCH_DTYPES[dtype])
+                    else:
+                        x = random(shape, dtype)
+                    return [x.t().contiguous().t() if across else x]
 
-                    yield Family(builder.build(), tensors, reference)
+                yield Family(builder.build(), tensors, reference)
     builder = KernelBuilder("nan_wins", (2, 200), 1)
     x = builder.load(builder.input(F32), (200, 1))
     for name in ("max", "min"):
@@ -342,22 +342,21 @@ def gathers() -> Iterator[Family]:
     )
 
 
-def cast(source: DType, target: DType) -> Family:
-    """Numbers that fit every type but bool, in `source`, as `target`."""
-    builder = KernelBuilder(f"cast_{source.value}_{target.value}", (1001,))
-    x = builder.load(builder.input(source), (1,))
-    builder.store(builder.output(target), builder.cast(x, target), (1,))
-
-    def tensors() -> list[torch.Tensor]:
-        return [(torch.rand(1001) * 127).to(TORCH_DTYPES[source])]
-
-    return Family(builder.build(), tensors, lambda x: x.to(TORCH_DTYPES[target]))
-
-
 def casts() -> Iterator[Family]:
+    """Numbers that fit every type, of each type to all types."""
     for source in DType:
+        builder = KernelBuilder(f"casts_of_{source.value}", (1001,))
+        x = builder.load(builder.input(source), (1,))
         for target in DType:
-            yield cast(source, target)
+            builder.store(builder.output(target), builder.cast(x, target), (1,))
+
+        def tensors(source: DType = source) -> list[torch.Tensor]:
+            return [(torch.rand(1001) * 127).to(TORCH_DTYPES[source])]
+
+        def reference(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(x.to(TORCH_DTYPES[target]) for target in DType)
+
+        yield Family(builder.build(), tensors, reference)
 
 
 def others() -> Iterator[Family]:
