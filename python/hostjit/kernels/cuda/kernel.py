@@ -11,6 +11,14 @@ from hostjit.kernels.cuda.c_text import MEMORY_TYPES, REGISTER_TYPES, prelude, t
 from hostjit.kernels.cuda.points import point_shape, write_points
 from hostjit.kernels.cuda.rows import row_shape, write_rows
 from hostjit.kernels.cuda.space import Space, make_space
+from hostjit.kernels.cuda.tiles import (
+    SIDE,
+    THREADS,
+    Tiles,
+    find_tiles,
+    num_blocks,
+    write_tiles,
+)
 from hostjit.kernels.expression import Load, PointwiseKernel
 from hostjit.kernels.sizes import Size, SymbolicSize, at_most, ceildiv
 
@@ -51,8 +59,14 @@ def cuda_kernel(kernel: PointwiseKernel) -> CudaKernel:
     parameters = _parameters(kernel)
     blocks, threads, functions, body = _nothing()
     if kernel.stores and 0 not in kernel.shape:
-        write = _rows if kernel.has_rows else _points
-        blocks, threads, functions, body = write(make_space(kernel), entry, parameters)
+        space = make_space(kernel)
+        tiles = None if kernel.has_rows else find_tiles(space)
+        if tiles is not None:
+            written = _tiles(space, tiles, entry, parameters)
+        else:
+            write = _rows if kernel.has_rows else _points
+            written = write(space, entry, parameters)
+        blocks, threads, functions, body = written
     lines = [
         "namespace hostjit {",
         *functions,
@@ -127,6 +141,14 @@ def _points(space: Space, entry: str, parameters: str) -> _Written:
 
     body = _by_index_type(space, shape.points, calls)
     return ceildiv(space.elements, shape.points), shape.threads, functions, body
+
+
+def _tiles(space: Space, tiles: Tiles, entry: str, parameters: str) -> _Written:
+    name = f"tiles_of_{entry}"
+    functions = write_tiles(space, tiles, name, parameters)
+    arguments = _arguments(space.kernel)
+    body = _by_index_type(space, SIDE, lambda index: [f"{name}<{index}>({arguments});"])
+    return num_blocks(space, tiles), THREADS, functions, body
 
 
 def _rows(space: Space, entry: str, parameters: str) -> _Written:

@@ -207,6 +207,31 @@ def strided() -> Iterator[Family]:
                 return [random((tall, wide), dtype), random((wide, tall), dtype)]
 
             yield Family(builder.build(), tensors, lambda x, y: x - y.t())
+    for number, (planes, tall, wide) in enumerate(((2, 40, 70), (3, 33, 32))):
+        p, m, n = (as_size(Symbol(name, 1)) for name in "pmn")
+        for sizes in ((planes, tall, wide), (p, m, n)):
+            name = f"planes{number}_{'known' if sizes[0] == planes else 'open'}"
+            builder = KernelBuilder(name, sizes)
+            x = builder.load(builder.input(BF16), (sizes[1] * sizes[2], 1, sizes[1]))
+            y = builder.load(builder.input(F32), (0, 0, 1))
+            z = builder.apply("mul", x, y)
+            step = sizes[1] * sizes[2]
+            builder.store(builder.output(F32), z, (step, sizes[2], 1))
+            builder.store(
+                builder.output(DType.BOOL), builder.apply("gt", x, y), (step, sizes[2], 1)
+            )
+
+            def planes_of(
+                shape: tuple[int, int, int] = (planes, wide, tall), wide: int = wide
+            ) -> list[torch.Tensor]:
+                return [random(shape, BF16), torch.randn(wide)]
+
+            def turned(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                x = x.transpose(1, 2).contiguous()
+                return x * y, x > y
+
+            numbers = {"p": planes, "m": tall, "n": wide}
+            yield Family(builder.build(), planes_of, turned, 0, numbers)
     builder = KernelBuilder("backwards", (5, 64))
     x = builder.load(builder.input(F32), (128, -2), offset=127)
     builder.store(builder.output(F32), x, (64, 1))
