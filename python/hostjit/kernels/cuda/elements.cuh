@@ -60,6 +60,12 @@ __device__ __forceinline__ bool starts_vector(const T* place) {
   return reinterpret_cast<unsigned long long>(place) % alignof(Vector<T, V>) == 0;
 }
 
+// Conversions to the half type that a pointer is to.
+__device__ __forceinline__ f16 to_f16(float x);
+__device__ __forceinline__ bf16 to_bf16(float x);
+__device__ __forceinline__ f16 to_half(f16*, float x) { return to_f16(x); }
+__device__ __forceinline__ bf16 to_half(bf16*, float x) { return to_bf16(x); }
+
 // Coordinates, which are never negative: unsigned divisions are shorter.
 template <class I>
 __device__ __forceinline__ I quotient(I x, I y) {
@@ -106,7 +112,37 @@ __device__ __forceinline__ bf16 to_bf16(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow.bits) : "f"(x));
   return narrow;
 }
+
+__device__ __forceinline__ unsigned int to_pair(f16*, float first, float second) {
+  unsigned int pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
+
+__device__ __forceinline__ unsigned int to_pair(bf16*, float first, float second) {
+  unsigned int pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+  return pair;
+}
 #endif
+
+// Stores floats, rounded to a half type; two are converted at once.
+template <class T, int V>
+__device__ __forceinline__ void store_rounded(T* place, const Vector<float, V>& elements) {
+#ifdef __CUDA_ARCH__
+  if constexpr (V > 1) {
+    Vector<unsigned int, V / 2> pairs;
+#pragma unroll
+    for (int e = 0; e < V / 2; ++e) {
+      pairs.element[e] = to_pair(place, elements.element[2 * e], elements.element[2 * e + 1]);
+    }
+    store_vector(reinterpret_cast<unsigned int*>(place), pairs);
+    return;
+  }
+#endif
+#pragma unroll
+  for (int e = 0; e < V; ++e) place[e] = to_half(place, elements.element[e]);
+}
 
 // Conversions between registers, as the hardware makes them.
 template <class To, class From>

@@ -25,6 +25,10 @@ from hostjit.kernels.sizes import Size, SymbolicSize, at_most, ceildiv
 __all__ = ["CudaKernel", "cuda_kernel"]
 
 
+# Threads of a multiprocessor that registers of rows must be enough for.
+_THREADS_AT_ONCE = 768
+
+
 @dataclass(frozen=True)
 class CudaKernel:
     """A kernel as CUDA C++, and how it is launched.
@@ -67,10 +71,13 @@ def cuda_kernel(kernel: PointwiseKernel) -> CudaKernel:
             write = _rows if kernel.has_rows else _points
             written = write(space, entry, parameters)
         blocks, threads, functions, body = written
+    # Without the second number, points get few registers and many threads by themselves.
+    bounds = f"{threads}, {-(-_THREADS_AT_ONCE // threads)}" if kernel.has_rows else str(threads)
     lines = [
         "namespace hostjit {",
         *functions,
-        f'extern "C" __global__ void __launch_bounds__({threads}) {entry}({parameters}) {{',
+        f'extern "C" __global__ void __launch_bounds__({bounds})',
+        f"{entry}({parameters}) {{",
         *(f"  {line}" for line in body),
         "}",
         "}  // namespace hostjit",
@@ -154,11 +161,15 @@ def _tiles(space: Space, tiles: Tiles, entry: str, parameters: str) -> _Written:
 def _rows(space: Space, entry: str, parameters: str) -> _Written:
     shape = row_shape(space)
     name = f"rows_of_{entry}"
+    conditions = _vector_conditions(space, space.width)
     functions = write_rows(space, shape, name, parameters)
     arguments = _arguments(space.kernel)
+    if conditions:
+        # Of what is no vector, each pass reads its elements: few registers are enough.
+        scalar_name = f"scalar_{name}"
+        functions += write_rows(space, shape.of_scalars(), scalar_name, parameters)
 
     def calls(index: str) -> list[str]:
-        conditions = _vector_conditions(space, space.width)
         vectors = f"{name}<{index}, {space.width}>({arguments});"
         if not conditions:
             return [vectors]
@@ -166,7 +177,7 @@ def _rows(space: Space, entry: str, parameters: str) -> _Written:
             f"if ({' && '.join(conditions)}) {{",
             f"  {vectors}",
             "} else {",
-            f"  {name}<{index}, 1>({arguments});",
+            f"  {scalar_name}<{index}, 1>({arguments});",
             "}",
         ]
 

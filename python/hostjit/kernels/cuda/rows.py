@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostjit.kernels.cuda.c_text import REGISTER_TYPES, literal, text_of
 from hostjit.kernels.cuda.scope import Scope
@@ -25,9 +25,7 @@ _COMBINE = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"
 # Registers of 32 bits that a thread may keep elements in, with up to 512 threads and with more.
 _REGISTERS = 64
 _FEW_REGISTERS = 24
-_MOST_KEPT = 16
-# What a thread may keep instead where one warp is then enough for a row: it needs no barriers.
-_MOST_OF_WARP = 32
+_MOST_KEPT = 32
 # Elements that a thread reads at once of a row that is too long.
 _BATCH = 8
 # Threads that fill a large device.
@@ -55,6 +53,10 @@ class RowShape:
         """The rows of a block."""
         return self.threads // self.group
 
+    def of_scalars(self) -> RowShape:
+        """The same threads, where elements do not stay in registers."""
+        return replace(self, elements=_BATCH, keeps=False)
+
     @property
     def step(self) -> int:
         """The elements of a row that its threads have at once."""
@@ -73,8 +75,6 @@ def row_shape(space: Space) -> RowShape:
     if space.columns:
         return _column_shape(space, length, num_rows, each)
     most = max(space.width, min(_MOST_KEPT, _REGISTERS // each))
-    if length <= _WARP * _MOST_OF_WARP and _MOST_OF_WARP * each <= _REGISTERS:
-        most = max(most, -(-length // _WARP))
     group = _power_above(-(-length // most))
     vectors = -(-length // space.width)
     while group < vectors and group < 1024 and num_rows * group < _ENOUGH_THREADS:

@@ -115,22 +115,24 @@ class ValueWriter:
     def begin_store(self, scope: Scope, store: Store, name: str) -> None:
         """Make the vector that the elements of a store are collected in."""
         if self.space.strides_of(store)[-1] == 1:
-            scope.add(f"Vector<{MEMORY_TYPES[store.dtype]}, V> {name};")
+            type_ = "float" if _is_half(store.dtype) else MEMORY_TYPES[store.dtype]
+            scope.add(f"Vector<{type_}, V> {name};")
 
     def store_element(self, scope: Scope, store: Store, name: str) -> None:
         """Collect an element of a store, or write it."""
-        stored = narrowed(self.value(scope, store.value), store.dtype)
+        found = self.value(scope, store.value)
         if self.space.strides_of(store)[-1] == 1:
-            scope.add(f"{name}.element[e] = {stored};")
+            scope.add(f"{name}.element[e] = {found};")
         else:
             place = self.place(scope, store, f"out{store.operand}")
-            scope.add(f"*({place}) = {stored};")
+            scope.add(f"*({place}) = {narrowed(found, store.dtype)};")
 
     def end_store(self, scope: Scope, store: Store, name: str) -> None:
         """Write what was collected."""
         if self.space.strides_of(store)[-1] == 1:
             place = self.place(scope, store, f"out{store.operand}")
-            scope.add(f"store_vector({place}, {name});")
+            function = "store_rounded" if _is_half(store.dtype) else "store_vector"
+            scope.add(f"{function}({place}, {name});")
 
     def store_row(self, scope: Scope, store: Store) -> None:
         """Write what there is once in a row."""
@@ -221,6 +223,10 @@ class ValueWriter:
     def _cast(self, operand: str, dtype: DType) -> str:
         converted = f"convert<{REGISTER_TYPES[dtype]}>({operand})"
         return converted if dtype is dtype.register else f"widen({narrowed(converted, dtype)})"
+
+
+def _is_half(dtype: DType) -> bool:
+    return dtype is not dtype.register
 
 
 def _rounded_quotients(kernel: PointwiseKernel, levels: list[int], dtypes: list[DType]) -> set[int]:
