@@ -11,6 +11,7 @@ import torch
 from hostjit import _C
 from hostjit.capture.dynamic_dims import is_number, refusal
 from hostjit.kernels.sizes import Size
+from hostjit.lowering.devices import device_of
 from hostjit.lowering.sizes import check_range, size_of
 from hostjit.lowering.types import dtype_name
 
@@ -35,6 +36,7 @@ class CallArguments:
     ) -> None:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
+        self._device = device_of(node)
         self._reads: list[torch.fx.Node] = []
         self._writes: list[torch.fx.Node] = []
         self._aliased: list[torch.fx.Node] = []
@@ -86,7 +88,9 @@ class CallArguments:
         if isinstance(found, torch.dtype):
             return _C.Symbol("dtype", dtype_name(found))
         if isinstance(found, torch.device):
-            return _C.Symbol("device", str(found))
+            # Without an index it is the current one, which may be another at a call.
+            is_open = found.type == "cuda" and found.index is None
+            return _C.Symbol("device", str(self._device if is_open else found))
         if isinstance(found, torch.layout):
             return _C.Symbol("layout", str(found).removeprefix("torch."))
         if isinstance(found, torch.memory_format):

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hostjit
+from hostjit.lowering.lower import lower
 
 RUNTIMES = ["jit", "evaluator"]
 
@@ -32,3 +34,14 @@ def test_default_dtypes(function: Callable[[], torch.Tensor], runtime: str) -> N
     found = fast()
     assert found.dtype == expected.dtype
     assert torch.equal(found, expected)
+
+
+def test_the_device_of_a_call_is_that_of_its_capture() -> None:
+    """Without an index it would be the current one, which may be another at a call."""
+    graph = torch.fx.Graph()
+    device = {"device": torch.device("cuda")}
+    node = graph.call_function(torch.ops.aten.rand.default, ([3],), device)
+    with FakeTensorMode():
+        node.meta["val"] = torch.empty(3, device="cuda:1")
+    graph.output((node,))
+    assert "device(cuda:1)" in str(lower(graph, "program"))
