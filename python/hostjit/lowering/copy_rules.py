@@ -23,6 +23,8 @@ __all__: list[str] = []
 
 # Dimensions rolled at once: each doubles the copies.
 _MOST_ROLLED = 3
+# Kernels that put tensors together on a CUDA device, where PyTorch has one for any sizes.
+_MOST_KERNELS = 2
 
 
 def _all_plain(nodes: Sequence[Any]) -> bool:
@@ -69,12 +71,14 @@ def lower_cat(context: LoweringContext, node: Node) -> bool:
     if not _all_plain([*tensors, node]) or result.dim() == 0:
         return False
     dim = arguments["dim"] % result.dim()
+    some = [tensor for tensor in tensors if element_count(tensor.meta["val"]) != 0]
+    widths = {shape_of(tensor.meta["val"])[dim] for tensor in some}
+    if result.device.type == "cuda" and len(widths) > _MOST_KERNELS:
+        return False
     value = context.allocate(node)
     pairs = []
     start: Size = 0
-    for tensor in tensors:
-        if element_count(tensor.meta["val"]) == 0:
-            continue
+    for tensor in some:
         target = box_of(value, result)
         size = shape_of(tensor.meta["val"])[dim]
         target.narrow(dim, start, size)

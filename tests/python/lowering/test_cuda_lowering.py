@@ -102,6 +102,14 @@ def test_parts_of_one_size_are_one_kernel() -> None:
     assert ops_of(lambda *parts: torch.stack(parts), make) == ["copy_cuda"]
 
 
+def test_parts_of_many_sizes_are_a_call() -> None:
+    def make() -> Any:
+        return tuple(torch.empty(4, width) for width in (8, 16, 8, 24))
+
+    assert ops_of(lambda *parts: torch.cat(parts, 1), make) == ["aten::cat"]
+    assert ops_of(lambda *parts: torch.cat(parts[:3], 1), make) == ["copy_cuda", "copy_cuda"]
+
+
 def test_large_items_are_copied_in_parts() -> None:
     def make() -> Any:
         return (torch.empty(4, dtype=torch.complex128),)
