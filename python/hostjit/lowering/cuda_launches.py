@@ -29,6 +29,8 @@ def launch_on_cuda(
     outputs: list[_C.Value],
 ) -> None:
     """Launch a kernel on the device of its operands; `add_kernels` adds it to the program."""
+    if 0 in kernel.shape:
+        return
     name = f"{kernel.name}_cuda"
     if name not in context.cuda_kernels:
         context.cuda_kernels[name] = cuda_kernel(kernel)

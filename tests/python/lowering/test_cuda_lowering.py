@@ -47,6 +47,10 @@ def test_a_long_row_is_shared_by_blocks() -> None:
     assert ops_of(lambda x: x.sum(), lambda: (torch.empty(1 << 10),)) == ["sum_cuda"]
 
 
+def test_nothing_is_launched_for_no_elements() -> None:
+    assert ops_of(lambda x: x.exp() + 1, lambda: (torch.empty(0, 8),)) == []
+
+
 def test_work_of_the_host_stays_there() -> None:
     def both(x: Any, y: Any) -> Any:
         return x.exp() + 1, y.exp() + 1
