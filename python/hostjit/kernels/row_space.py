@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
@@ -73,9 +74,15 @@ def row_space(kernel: PointwiseKernel) -> RowSpace:
             for number, access in enumerate(accesses)
             if not isinstance(access, Index) and kernel.moves_in_row(access.strides)
         ]
-        columns = sum(kept_strides[number][-1] == 1 for number in moving)
-        elements = sum(reduced_strides[number][-1] == 1 for number in moving)
+        columns = _neighbours([kept_strides[number] for number in moving])
+        elements = _neighbours([reduced_strides[number] for number in moving])
         rows = kept[-1]
         fitting = _TILE if isinstance(rows, SymbolicSize) else min(rows, _TILE)
         width = fitting if columns > elements else 1
     return RowSpace(accesses, kept, tuple(kept_strides), reduced, tuple(reduced_strides), width)
+
+
+def _neighbours(strides: Sequence[Strides]) -> tuple[int, int]:
+    """How well the last loop walks memory: accesses that go to the next place, less jumps."""
+    steps = [step for *_, step in strides]
+    return steps.count(1), -sum(step not in (0, 1) for step in steps)

@@ -17,6 +17,7 @@ from hostjit.lowering import arithmetic_rules as _arithmetic_rules  # noqa: F401
 from hostjit.lowering import creation_rules as _creation_rules  # noqa: F401
 from hostjit.lowering import normalisation_rules as _normalisation_rules  # noqa: F401
 from hostjit.lowering import pointwise_rules as _pointwise_rules  # noqa: F401
+from hostjit.lowering import product_rules as _product_rules  # noqa: F401
 from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
 from hostjit.lowering import selection_rules as _selection_rules  # noqa: F401
 from hostjit.lowering.alignment import Alignment

@@ -82,6 +82,8 @@ class Rows:
 
 
 Emit = Callable[["ReductionContext"], "int | tuple[int, ...]"]
+# Of a node, an operand and its strides, those along the dimensions of the node's points.
+PlaceOperand = Callable[[Node, Node, Sequence[Size]], Steps]
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,15 @@ class ReductionRule:
 
     `results` has "row" or "element" for each result; a node with several gives a tuple.
     `rows` is None where nothing is reduced. `channelwise` says that the other operands have one
-    element per channel, which is dimension 1.
+    element per channel, which is dimension 1. `strides` places operands in the dimensions of the
+    rows, where those are not the dimensions of the first operand.
     """
 
     rows: Callable[[Node], Rows] | None
     emit: Emit
     results: tuple[str, ...]
     channelwise: bool
+    strides: PlaceOperand | None
 
 
 _rules: Registry[Any] = Registry("reduction rule")
@@ -107,6 +111,7 @@ def reduces(
     rows: Callable[[Node], Rows] | None,
     results: tuple[str, ...] = ("row",),
     channelwise: bool = False,
+    strides: PlaceOperand | None = None,
 ) -> Callable[[Emit], Emit]:
     """Register the decorated rule for operator overloads.
 
@@ -116,7 +121,7 @@ def reduces(
     """
 
     def register(emit: Emit) -> Emit:
-        _rules(*overloads)(ReductionRule(rows, emit, results, channelwise))
+        _rules(*overloads)(ReductionRule(rows, emit, results, channelwise, strides))
         return emit
 
     return register
@@ -159,6 +164,8 @@ def broadcast(node: Node, operand: Node, strides: Sequence[Size]) -> Steps:
     if picked is not None:
         return picked
     rule = rule_of(node)
+    if rule and rule.strides:
+        return rule.strides(node, operand, strides)
     shape = shape_of(operand.meta["val"])
     rank = len(points_shape(node))
     own = [0 if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
@@ -169,7 +176,10 @@ def broadcast(node: Node, operand: Node, strides: Sequence[Size]) -> Steps:
 
 def points_shape(node: Node) -> tuple[Size, ...]:
     """The shape that a node's rule visits the points of."""
-    visited = reduced_operand(node) if rule_of(node) else node
+    rule = rule_of(node)
+    if rule and rule.strides and rule.rows:
+        return rule.rows(node).shape
+    visited = reduced_operand(node) if rule else node
     return shape_of(visited.meta["val"])
 
 

@@ -21,12 +21,12 @@ def test_a_group_is_launched_on_the_device() -> None:
 
 
 def test_a_layer_is_a_product_and_launches() -> None:
-    layer = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 32), nn.GELU(), nn.Softmax(-1))
+    layer = nn.Sequential(nn.LayerNorm(1024), nn.Linear(1024, 1024), nn.GELU(), nn.Softmax(-1))
 
     def apply(x: Any, layer: nn.Module) -> Any:
         return layer(x)
 
-    ops = ops_of(apply, lambda: (torch.empty(8, 64), on_cuda(layer)))
+    ops = ops_of(apply, lambda: (torch.empty(16, 1024), on_cuda(layer)))
     assert ops == [
         "native_layer_norm_cuda",
         "linear",

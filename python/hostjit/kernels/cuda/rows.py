@@ -175,6 +175,10 @@ class _RowWriter(ValueWriter):
             f"const I length = static_cast<I>({length});",
         )
         self.coordinates(body, "row", range(space.num_kept))
+        # Their way from memory is as long as that of the elements: all set out together.
+        for number in self.needed(store.value for store in space.kernel.stores):
+            if isinstance(self.kernel.values[number], Load) and self.levels[number] == ROW:
+                self.value(body, number)
         kept_loads = self.kept_loads() if self.keeps else []
         for number in kept_loads:
             self.declare_vectors(body, number, "C")
