@@ -31,6 +31,8 @@ _BATCH = 8
 # Threads that fill a large device.
 _ENOUGH_THREADS = 132 * 1024
 _WARP = 32
+# Threads whose vectors fill a line of 128 bytes.
+_FEWEST_NEIGHBOURS = 8
 # Threads of a block whose rows have a part of a warp each.
 _THREADS = 128
 
@@ -77,6 +79,7 @@ def row_shape(space: Space) -> RowShape:
     most = max(space.width, min(_MOST_KEPT, _REGISTERS // each))
     group = _power_above(-(-length // most))
     vectors = -(-length // space.width)
+    group = max(group, min(_FEWEST_NEIGHBOURS, _power_above(vectors)))
     while group < vectors and group < 1024 and num_rows * group < _ENOUGH_THREADS:
         group *= 2
     threads = group if group > _WARP else _THREADS
