@@ -15,7 +15,7 @@ from string import ascii_uppercase
 from torch import Tensor
 from torch.fx import Node
 
-from hostjit.kernels.sizes import Size
+from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.devices import device_of
 from hostjit.lowering.iteration_space import Steps
 from hostjit.lowering.pointwise import NotFusableError, dtype_of, named_arguments
@@ -24,8 +24,8 @@ from hostjit.lowering.sizes import shape_of
 
 # Multiplications that take a device no longer than a library's product takes the host.
 _MOST_MULTIPLICATIONS = 1 << 23
-# With fewer for each element that is read, any kernel waits for memory.
-_MEMORY_BOUND = 2
+# Elements of a row that a block sums up no later than a library's product starts.
+_LONGEST_SUM = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,10 @@ def _is_small(product: _Product) -> bool:
     elements = sum(sizes)
     if not isinstance(multiplications, int) or not isinstance(elements, int):
         return False
-    return multiplications <= max(_MOST_MULTIPLICATIONS, _MEMORY_BOUND * elements - 1)
+    if not at_most(product.shape[-1], _LONGEST_SUM):
+        return False
+    # Where each element is read about once, any kernel waits for memory.
+    return multiplications <= max(_MOST_MULTIPLICATIONS, elements)
 
 
 @reduces(*_FORMS, rows=_rows, strides=_strides)

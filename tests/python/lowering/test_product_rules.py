@@ -75,6 +75,7 @@ def test_large_products_are_the_librarys() -> None:
     assert scheduled(square, (256, 256), (256, 256)) == ["linear", ["relu"]]
     assert scheduled(square, (1, 8192), (8192, 8192)) == [["linear", "relu"]]
     assert scheduled(square, (8, 4096), (4096, 4096)) == ["linear", ["relu"]]
+    assert scheduled(square, (1, 1 << 16), (8, 1 << 16)) == ["linear", ["relu"]]
 
 
 def test_what_is_no_plain_product_is_the_librarys() -> None:
