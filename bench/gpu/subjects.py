@@ -49,7 +49,8 @@ class CudaGraph(Peer):
         with torch.cuda.graph(graph):
             result = module(*held)
 
-        def call(*inputs: Tensor) -> Tensor:
+        # The graph has the addresses of the parameters: the module has to live.
+        def call(*inputs: Tensor, alive: torch.nn.Module = module) -> Tensor:
             for ours, given in zip(held, inputs, strict=True):
                 ours.copy_(given)
             graph.replay()

@@ -10,6 +10,7 @@
 #include "codegen/product_means.h"
 #include "ir/effects.h"
 #include "ir/visitor.h"
+#include "support/knobs.h"
 
 namespace hostjit {
 namespace {
@@ -117,6 +118,7 @@ StoragePlan::StoragePlan(const Program& program)
   if (const auto device = program.cuda_device()) layout_.device = device->index;
   layout_.device_arena_bytes = program.device_arena().bytes;
   device_alignment_ = program.device_arena().alignment;
+  layout_.graphs_always = is_enabled(Knob::kCudaGraphsAlways);
   for (const Region* region : {&program.init(), &program.body()}) {
     for_each_op(*region, [&](const Op& op) {
       for_each_operand(op, [&](const Value* value, Access access) {

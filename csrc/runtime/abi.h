@@ -135,6 +135,7 @@ struct FrameLayout {
   int64_t device_arena_bytes = 0;
   std::vector<DeviceKernelSpec> device_kernels;
   std::vector<GraphSpec> graphs;
+  bool graphs_always = false;  // the knob cuda_graphs_always when it was compiled
 };
 
 // What one row adds to the layout of a program with symbols.

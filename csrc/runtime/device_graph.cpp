@@ -9,7 +9,6 @@
 #include "runtime/extern_status.h"
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
-#include "support/knobs.h"
 
 namespace hostjit {
 namespace {
@@ -108,7 +107,7 @@ DeviceGraph::DeviceGraph(DeviceGraph&& other) noexcept
 void DeviceGraph::launch(Frame& frame, const GraphSpec& spec, int64_t* words) {
   if (is_captured(frame)) return launch_each(frame, spec, words);
   const bool is_trial = num_calls_ < kTrials;
-  const bool is_graph = wants_graph();
+  const bool is_graph = wants_graph(frame.program->layout().graphs_always);
   const int64_t begin = is_trial ? hostjit_now() : 0;
   if (is_graph) {
     launch_graph(frame, spec, words);
@@ -118,12 +117,11 @@ void DeviceGraph::launch(Frame& frame, const GraphSpec& spec, int64_t* words) {
   if (is_trial) note_time(is_graph, hostjit_now() - begin);
 }
 
-bool DeviceGraph::wants_graph() {
-  if (num_calls_ >= kTrials) [[likely]]
-    return shortest_[1] <= shortest_[0];
+bool DeviceGraph::wants_graph(bool always) const {
   // A program that runs once needs no graph.
   if (num_calls_ == 0) return false;
-  return is_enabled(Knob::kCudaGraphsAlways) || num_calls_ % 2 == 1;
+  if (always) return true;
+  return num_calls_ >= kTrials ? shortest_[1] <= shortest_[0] : num_calls_ % 2 == 1;
 }
 
 void DeviceGraph::note_time(bool was_graph, int64_t nanoseconds) {

@@ -13,7 +13,7 @@ namespace hostjit {
 // and launched again after that with what has changed since.
 //
 // Whether a graph is faster than launches is measured on the calls that follow, by the time that
-// they take of the host, unless the knob cuda_graphs_always is on.
+// they take of the host, unless FrameLayout::graphs_always says that it is not to be.
 class DeviceGraph {
  public:
   DeviceGraph() = default;
@@ -26,7 +26,7 @@ class DeviceGraph {
   void launch(Frame& frame, const GraphSpec& spec, int64_t* words);
 
  private:
-  bool wants_graph();
+  bool wants_graph(bool always) const;
   void note_time(bool was_graph, int64_t nanoseconds);
   void launch_graph(Frame& frame, const GraphSpec& spec, int64_t* words);
   void build(Frame& frame, const GraphSpec& spec, int64_t* words);

@@ -23,6 +23,7 @@ from hostjit.capture.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
+from hostjit.knobs import graphs
 
 if TYPE_CHECKING:
     from hostjit.capture.program import CapturedProgram
@@ -60,12 +61,14 @@ class Compilation(Inspection):
         fallback: bool,
         reuse_outputs: bool = False,
         shapes: DynamicShapes | None = None,
+        graphs: str | None = None,
     ) -> None:
         super().__init__()
         self.target = target
         self.runtime = runtime
         self.fallback = fallback
         self.reuse_outputs = reuse_outputs
+        self.graphs = graphs
         self.shapes = shapes or DynamicShapes(None, None)
         self._parts: Parts | None = None
         self._count = 0
@@ -84,6 +87,7 @@ class Compilation(Inspection):
         """Return what `hostjit.compile` was called with."""
         given = {"runtime": self.runtime, "fallback": self.fallback}
         given["reuse_outputs"] = self.reuse_outputs
+        given["graphs"] = self.graphs
         return self.target, {**given, **self.shapes.keywords()}
 
     # It may be called in a frame that Dynamo compiled, by which it would look at all of this.
@@ -195,7 +199,6 @@ class Compilation(Inspection):
         numbers: Set[int] = frozenset(),
     ) -> _C.Specialization | None:
         from hostjit.capture import capture
-        from hostjit.lowering.lower import lower
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
@@ -225,10 +228,10 @@ class Compilation(Inspection):
         plan = None
         try:
             with captured.no_more_guards():
-                program = _C.CompiledProgram(lower(captured.graph, captured.name))
+                program = self._compile_program(captured.graph, captured.name)
                 if captured.backward is not None:
                     graph = captured.backward.graph_module.graph
-                    backward = _C.CompiledProgram(lower(graph, f"{captured.name}_backward"))
+                    backward = self._compile_program(graph, f"{captured.name}_backward")
                     plan = describe_backward(captured.backward, program, backward, self.runtime)
         except CaptureError:
             raise
@@ -248,6 +251,12 @@ class Compilation(Inspection):
             plan,
             hooked=hooked,
         )
+
+    def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
+        from hostjit.lowering.lower import lower
+
+        with graphs(self.graphs):
+            return _C.CompiledProgram(lower(graph, name))
 
     def _attempt_eagerly(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -272,7 +281,9 @@ class Compilation(Inspection):
         if self._parts is None and self._has_parts and self.fallback:
             from hostjit.parts import Parts
 
-            self._parts = Parts(self.target, self.runtime, self._said, self._target_name())
+            self._parts = Parts(
+                self.target, self.runtime, self._said, self._target_name(), self.graphs
+            )
         return self._parts
 
     def _say_parts(self, error: CaptureError) -> None:
@@ -287,7 +298,7 @@ class Compilation(Inspection):
         from hostjit.capture.fake_inputs import fake_inputs
         from hostjit.capture.joint import tracing_context
 
-        options = Options(runtime=self.runtime, fallback=self.fallback)
+        options = Options(runtime=self.runtime, fallback=self.fallback, graphs=self.graphs)
         inputs = captured.input_values(args, kwargs)
         mode, module = FakeTensorMode(), captured.graph_module
         examples = fake_inputs(module, mode, inputs)

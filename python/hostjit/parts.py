@@ -30,10 +30,17 @@ class Parts:
         in_use: there was a call that Dynamo could not follow whole.
     """
 
-    def __init__(self, target: Callable[..., Any], runtime: str | None, said: set[str], name: str):
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        runtime: str | None,
+        said: set[str],
+        name: str,
+        graphs: str | None = None,
+    ):
         self.in_use = False
         self._target = target
-        self._options = Options(runtime=runtime)
+        self._options = Options(runtime=runtime, graphs=graphs)
         self._said = said
         self._name = name
         self._functions: dict[Any, _C.CompiledFunction] = {}

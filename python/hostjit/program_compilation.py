@@ -9,6 +9,7 @@ import torch
 
 from hostjit import _C
 from hostjit.inspection import Inspection
+from hostjit.knobs import graphs
 
 __all__ = ["ProgramCompilation"]
 
@@ -17,13 +18,18 @@ class ProgramCompilation(Inspection):
     """Runs one Host IR program; its types are its signature."""
 
     def __init__(
-        self, program: _C.Program, runtime: str | None, reuse_outputs: bool = False
+        self,
+        program: _C.Program,
+        runtime: str | None,
+        reuse_outputs: bool = False,
+        graphs: str | None = None,
     ) -> None:
         super().__init__()
         program.verify()
         self.program = program
         self.runtime = runtime
         self.reuse_outputs = reuse_outputs
+        self.graphs = graphs
         self._latest = None
 
     def specialize(
@@ -49,7 +55,8 @@ class ProgramCompilation(Inspection):
 
     def arguments(self) -> tuple[str, dict[str, Any]]:
         """Return what `hostjit.compile` may be called with to get the same."""
-        return str(self.program), {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
+        given = {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
+        return str(self.program), {**given, "graphs": self.graphs}
 
     def run(self, *args: Any) -> Any:
         """Run on checked inputs, scalars included."""
@@ -63,5 +70,6 @@ class ProgramCompilation(Inspection):
 
     def _compiled(self) -> _C.CompiledProgram:
         if self._latest is None:
-            self._latest = _C.CompiledProgram(self.program)
+            with graphs(self.graphs):
+                self._latest = _C.CompiledProgram(self.program)
         return self._latest

@@ -23,7 +23,6 @@ from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.thread_state import thread_state_kept
 from hostjit.capture.unused import drop_unused
 from hostjit.compilation import Compilation
-from hostjit.lowering.lower import lower
 from hostjit.specialize import describe_inputs, describe_output, row_guard
 
 __all__ = ["GraphCompilation", "compile_graph"]
@@ -48,7 +47,13 @@ class GraphCompilation(Compilation):
     def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
         eager = torch._dynamo.disable(eager_graph(module))
-        super().__init__(eager, options.runtime, options.fallback, options.reuse_outputs)
+        super().__init__(
+            eager,
+            options.runtime,
+            options.fallback,
+            options.reuse_outputs,
+            graphs=options.graphs,
+        )
         self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.
         self.__name__ = name
@@ -82,7 +87,7 @@ class GraphCompilation(Compilation):
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
             with no_more_guards(mode.shape_env):
-                program = _C.CompiledProgram(lower(graph.graph_module.graph, self.__name__))
+                program = self._compile_program(graph.graph_module.graph, self.__name__)
             symbolic = row_guard(graph.graph_module.graph, mode.shape_env, program, assumed)
         except Exception as error:
             # Any: the graph may come from a program whose author knows nothing of hostjit.

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit import _C
+from hostjit.knobs import check_graphs
 
 __all__ = ["Options", "read_options"]
 
-# All the same here: what they choose between, CUDA graphs and tuning, has no counterpart.
+# All the same here: CUDA graphs are an option of their own, and there is no tuning.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # Read by Dynamo before the backend is called.
 _READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
@@ -25,6 +26,7 @@ class Options:
     runtime: str | None = None
     fallback: bool = True
     reuse_outputs: bool = False
+    graphs: str | None = None
 
 
 def read_options(mode: str | None = None, options: Mapping[str, Any] | None = None) -> Options:
@@ -39,6 +41,8 @@ def read_options(mode: str | None = None, options: Mapping[str, Any] | None = No
         if name == "runtime":
             if value not in _RUNTIMES:
                 raise _C.Error(f"unknown runtime '{value}', expected 'jit' or 'evaluator'")
+        elif name == "graphs":
+            check_graphs(value)
         elif not isinstance(value, bool):
             raise _C.Error(f"option '{name}' is a bool, got {value!r}")
     return Options(**given)

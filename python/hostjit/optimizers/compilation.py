@@ -11,7 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.capture.functional import trace_functional
 from hostjit.compilation import Compilation
-from hostjit.lowering.lower import lower
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step
 
@@ -34,9 +33,14 @@ class OptimizerCompilation(Compilation):
     _has_parts = False
 
     def __init__(
-        self, target: Any, optimizer: torch.optim.Optimizer, runtime: str | None, fallback: bool
+        self,
+        target: Any,
+        optimizer: torch.optim.Optimizer,
+        runtime: str | None,
+        fallback: bool,
+        graphs: str | None = None,
     ) -> None:
-        super().__init__(target, runtime, fallback)
+        super().__init__(target, runtime, fallback, graphs=graphs)
         self._optimizer = optimizer
         self._as_called = False
 
@@ -75,7 +79,7 @@ class OptimizerCompilation(Compilation):
             return self._run_eagerly(args, kwargs, obstacle, f"runs eagerly: {obstacle}")
         graph = trace_functional(step.graph(), step.examples, FakeTensorMode())
         name = f"{type(self._optimizer).__name__}_step"
-        program = _C.CompiledProgram(lower(graph.graph_module.graph, name))
+        program = self._compile_program(graph.graph_module.graph, name)
         self._count += 1
         self._latest = program
         signature = step.signature()

@@ -38,7 +38,7 @@ def test_modes_are_accepted(mode: str | None) -> None:
         ({"mode": "fastest"}, "unknown mode 'fastest', expected 'default', 'reduce-overhead',"),
         (
             {"options": {"reuse": True}},
-            "unknown option 'reuse', expected 'runtime', 'fallback' or 'reuse_outputs'",
+            "unknown option 'reuse', expected 'runtime', 'fallback', 'reuse_outputs' or 'graphs'",
         ),
         (
             {"options": {"runtime": "fast"}},
