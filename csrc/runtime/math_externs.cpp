@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorUtils.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/addmm_cpu_dispatch.h>
-#include <ATen/ops/baddbmm.h>
-#include <ATen/ops/baddbmm_cpu_dispatch.h>
-#include <ATen/ops/bmm.h>
-#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mm_cpu_dispatch.h>
 
+#include "runtime/aten_products.h"
 #include "runtime/blas.h"
 #include "runtime/extern_status.h"
 #include "runtime/externs.h"
@@ -24,23 +17,6 @@ const at::Tensor& tensor(void* pointer) { return *static_cast<const at::Tensor*>
 
 // The output may be a user's tensor: its version counts writes, also those below the dispatcher.
 void bump_version(at::Tensor& out) { out.unsafeGetTensorImpl()->bump_version(); }
-
-void multiply(at::Tensor& out, const at::Tensor& lhs, const at::Tensor& rhs) {
-  if (out.is_cpu()) {
-    at::cpu::mm_out(out, lhs, rhs);
-  } else {
-    at::mm_out(out, lhs, rhs);
-  }
-}
-
-void multiply_add(at::Tensor& out, const at::Tensor& bias, const at::Tensor& lhs,
-                  const at::Tensor& rhs, const at::Scalar& beta, const at::Scalar& alpha) {
-  if (out.is_cpu()) {
-    at::cpu::addmm_out(out, bias, lhs, rhs, beta, alpha);
-  } else {
-    at::addmm_out(out, bias, lhs, rhs, beta, alpha);
-  }
-}
 
 // `source` as a matrix of `columns` columns: an alias, or nothing when its strides allow none.
 std::optional<at::Tensor> as_matrix(const at::Tensor& source, int64_t rows, int64_t columns) {
@@ -83,6 +59,14 @@ void linear(at::Tensor& out, const at::Tensor& input, const at::Tensor& weight,
   }
   if (bias == nullptr) {
     multiply(*result, *matrix, transposed);
+  } else if (out.is_cuda()) {
+    // As eager: the library adds the bias where the input is a matrix in memory.
+    if (input.dim() == 2 || input.is_contiguous()) {
+      multiply_add(*result, *bias, *matrix, transposed, 1, 1);
+    } else {
+      multiply(*result, *matrix, transposed);
+      result->add_(*bias);
+    }
   } else {
     // addmm itself would expand the bias through the dispatcher, at twice the cost.
     at::compositeexplicitautograd::copy_(
@@ -138,11 +122,7 @@ int32_t hostjit_matmul(Frame* frame, void* lhs, void* rhs, void* out) noexcept {
 int32_t hostjit_bmm(Frame* frame, void* lhs, void* rhs, void* out) noexcept {
   return status_of(frame, [&] {
     at::Tensor& result = *static_cast<at::Tensor*>(out);
-    if (result.is_cpu()) {
-      at::cpu::bmm_out(result, tensor(lhs), tensor(rhs));
-    } else {
-      at::bmm_out(result, tensor(lhs), tensor(rhs));
-    }
+    multiply_batches(result, tensor(lhs), tensor(rhs));
     bump_version(result);
   });
 }
@@ -161,13 +141,9 @@ int32_t hostjit_baddbmm(Frame* frame, void* bias, void* lhs, void* rhs, double b
                         void* out) noexcept {
   return status_of(frame, [&] {
     at::Tensor& result = *static_cast<at::Tensor*>(out);
-    const at::Scalar of_bias = to_torch(beta, result.scalar_type());
-    const at::Scalar of_product = to_torch(alpha, result.scalar_type());
-    if (result.is_cpu()) {
-      at::cpu::baddbmm_out(result, tensor(bias), tensor(lhs), tensor(rhs), of_bias, of_product);
-    } else {
-      at::baddbmm_out(result, tensor(bias), tensor(lhs), tensor(rhs), of_bias, of_product);
-    }
+    multiply_add_batches(result, tensor(bias), tensor(lhs), tensor(rhs),
+                         to_torch(beta, result.scalar_type()),
+                         to_torch(alpha, result.scalar_type()));
     bump_version(result);
   });
 }
