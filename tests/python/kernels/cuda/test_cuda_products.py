@@ -58,3 +58,11 @@ def test_products_compile(arch: str, groups: dict[str, PointwiseGroup]) -> None:
         if "no NVRTC" not in str(error):
             raise
         pytest.skip(str(error))
+
+
+def test_threads_read_neighbours(groups: dict[str, PointwiseGroup]) -> None:
+    def reads_columns(name: str) -> bool:
+        return "reduce_columns<Sum" in cuda_kernel(groups[name].kernel).source
+
+    assert reads_columns("matrices") and reads_columns("batch")
+    assert not reads_columns("layer") and not reads_columns("turned_batch")
