@@ -46,7 +46,9 @@ def _find() -> dict[Any, Callable[..., Any]]:
 
 def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     def apply(gradient: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if gradient.dtype not in _FLOATS:
+        given = (*args, *kwargs.values())
+        changes = any(isinstance(x, torch.dtype) and x is not gradient.dtype for x in given)
+        if gradient.dtype not in _FLOATS or changes:
             return NotImplemented
         return decomposition(gradient, *args, **kwargs)
 

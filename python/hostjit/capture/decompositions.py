@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch._decomp.decompositions import cudnn_batch_norm
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
@@ -78,8 +79,11 @@ class Decompositions(TorchDispatchMode):
 
 
 def _decomposition_of(func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    if func in _ON_CPU and not on_cuda(args):
-        return _ON_CPU[func]
+    if func in _BY_DEVICE:
+        cpu, cuda = _BY_DEVICE[func]
+        decomposition = cuda if on_cuda(args) else cpu
+        if decomposition is not None:
+            return decomposition
     return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
 
 
@@ -356,11 +360,19 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.linear.default: _linear,
     aten.pow.Tensor_Scalar: _power,
 }
-# On CUDA devices these are one kernel of a library, and launches cost more than arithmetic.
-_ON_CPU: dict[torch._ops.OpOverload, Callable[..., Any]] = {
-    aten.convolution.default: convolution,
-    aten.lstm.input: _lstm,
-    aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
+# On the CPU, and on CUDA devices. What is taken apart on the CPU alone is one kernel of a library
+# on CUDA, where launches cost more than arithmetic.
+_BY_DEVICE: dict[
+    torch._ops.OpOverload, tuple[Callable[..., Any] | None, Callable[..., Any] | None]
+] = {
+    aten.convolution.default: (convolution, None),
+    # Its second result is empty on CUDA.
+    aten.log_sigmoid_forward.default: (
+        None,
+        decomposition_table[aten.log_sigmoid_forward.default],
+    ),
+    aten.lstm.input: (_lstm, None),
+    aten.scaled_dot_product_attention.default: (scaled_dot_product_attention, None),
 }
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.
 _STRIDED_OTHERWISE: dict[Any, Callable[[Any, Sequence[Any], Any, Tensor], Any]] = {

@@ -53,6 +53,7 @@ _STATISTICS: dict[Any, tuple[int, ...]] = {
 }
 # The state of the random numbers that attention drew: fake tensors have it where the operands are.
 _ON_THE_HOST: dict[Any, tuple[int, ...]] = {
+    aten._efficient_attention_forward.default: (2, 3),
     aten._scaled_dot_product_efficient_attention.default: (2, 3),
 }
 

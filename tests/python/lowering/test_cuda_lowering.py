@@ -164,3 +164,12 @@ def test_columns_are_shared_by_blocks() -> None:
     ops = ops_of(lambda x: x.sum(0), lambda: (torch.empty(8192, 1024),))
     assert ops == ["sum_cuda", "sum_end_cuda"]
     assert ops_of(lambda x: x.sum(1), lambda: (torch.empty(8192, 1024),)) == ["sum_cuda"]
+
+
+def test_what_log_sigmoid_keeps_on_cuda_is_empty() -> None:
+    """Its buffer is for the CPU: a kernel that wrote one here would write to memory of others."""
+    program = cuda_program(torch.ops.aten.log_sigmoid_forward, lambda: (torch.empty(5, 7),))
+    output, buffer = program.outputs
+    assert (output.type.dims, buffer.type.dims) == ([5, 7], [0])
+    launches = [op for op in program.ops if op.name == "launch_kernel"]
+    assert [list(op.outputs) for op in launches] == [[output]]
