@@ -144,14 +144,15 @@ llvm::Value* Dispatcher::launch_config(const LaunchKernel& op,
   const auto store = [&](llvm::Value* value, size_t offset) {
     builder_.CreateStore(value, address(config, static_cast<int64_t>(offset)));
   };
+  std::vector<llvm::Value*> block;
+  block.reserve(op.block.size());
+  for (const Dim& threads : op.block) block.push_back(dim(threads));
   for (size_t i = 0; i < 3; ++i) {
     const auto size = [&](const std::vector<llvm::Value*>& sizes) {
       return i < sizes.size() ? builder_.CreateTrunc(sizes[i], builder_.getInt32Ty())
                               : static_cast<llvm::Value*>(builder_.getInt32(1));
     };
     store(size(grid), offsetof(CUlaunchConfig, grid) + i * sizeof(uint32_t));
-    std::vector<llvm::Value*> block;
-    for (const Dim& threads : op.block) block.push_back(dim(threads));
     store(size(block), offsetof(CUlaunchConfig, block) + i * sizeof(uint32_t));
   }
   store(builder_.getInt32(static_cast<uint32_t>(op.shared_memory)),

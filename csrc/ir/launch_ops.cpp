@@ -138,9 +138,10 @@ std::vector<Value*> LaunchKernel::all_operands() const {
 }
 
 std::vector<Value*> LaunchKernel::parameter_operands() const {
-  const std::vector<Value*> operands = all_operands();
+  std::vector<Value*> operands = all_operands();
   if (parameters.empty()) return operands;
   std::vector<Value*> ordered;
+  ordered.reserve(parameters.size());
   for (const int64_t position : parameters) {
     ordered.push_back(operands[static_cast<size_t>(position)]);
   }

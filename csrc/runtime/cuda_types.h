@@ -101,7 +101,7 @@ constexpr int32_t CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
   X(cuDevicePrimaryCtxRetain, 7000, (CUcontext * context, CUdevice device))                        \
   X(cuCtxGetCurrent, 4000, (CUcontext * context))                                                  \
   X(cuCtxSetCurrent, 4000, (CUcontext context))                                                    \
-  X(cuCtxSynchronize, 2000, (void))                                                                \
+  X(cuCtxSynchronize, 2000, ())                                                                    \
   X(cuModuleLoadDataEx, 2010,                                                                      \
     (CUmodule * module, const void* image, uint32_t num_options, int32_t* options, void** values)) \
   X(cuModuleUnload, 2000, (CUmodule module))                                                       \

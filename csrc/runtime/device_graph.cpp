@@ -153,6 +153,7 @@ void DeviceGraph::build(Frame& frame, const GraphSpec& spec, int64_t* words) {
     std::vector<void*> parameters = parameters_of(node, own);
     const CUDA_KERNEL_NODE_PARAMS params = node_params(frame, node, own, parameters);
     std::vector<cuda::CUgraphNode> dependencies;
+    dependencies.reserve(node.dependencies.size());
     for (const int64_t before : node.dependencies) dependencies.push_back(nodes_[before]);
     cuda::CUgraphNode made = nullptr;
     check_launch(driver.cuGraphAddKernelNode(&made, graph_, dependencies.data(),
