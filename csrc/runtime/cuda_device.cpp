@@ -70,6 +70,12 @@ CUstream current_stream(int32_t device) {
   return static_cast<CUstream>(stream);
 }
 
+bool is_captured(CUstream stream) {
+  int32_t status = 0;
+  const CUresult result = driver().cuStreamIsCapturing(stream, &status);
+  return result != CUDA_SUCCESS || status != 0;
+}
+
 c10::DataPtr allocate(int64_t bytes) {
   c10::Allocator* allocator = c10::GetAllocator(c10::DeviceType::CUDA);
   return allocator->allocate(static_cast<size_t>(bytes));

@@ -22,6 +22,10 @@ void require_context(int32_t device);
 // The stream that PyTorch's work on a device goes to.
 CUstream current_stream(int32_t device);
 
+// Whether somebody makes a graph of the work of a stream instead of doing it; also where that can't
+// be known.
+bool is_captured(CUstream stream);
+
 // Memory of the current device for work on its current stream; what is freed serves that stream
 // again. Throws c10::OutOfMemoryError.
 c10::DataPtr allocate(int64_t bytes);

@@ -43,7 +43,12 @@ void begin_device(FrameStorage& frame) {
   const bool has_arena = frame.device_arena != nullptr && frame.stream == stream;
   frame.changed_stream |= frame.stream != stream && frame.device_functions != nullptr;
   frame.stream = stream;
-  if (!has_arena && layout.device_arena_bytes > 0) move_arena(frame);
+  if (layout.device_arena_bytes == 0) return;
+  // A graph that somebody makes of this call keeps the addresses: the arena is of the graph's own
+  // memory, which PyTorch's allocator hands out meanwhile, and serves this call alone.
+  const bool is_captured = cuda::is_captured(stream);
+  if (!has_arena || is_captured || frame.arena_is_captured) move_arena(frame);
+  frame.arena_is_captured = is_captured;
 }
 
 void end_device(FrameStorage& frame) noexcept {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/cuda_device.h"
 #include "runtime/cuda_driver.h"
 #include "runtime/device_kernels.h"
 #include "runtime/extern_status.h"
@@ -69,14 +70,6 @@ void launch_each(Frame& frame, const GraphSpec& spec, int64_t* words) {
   }
 }
 
-// Somebody is making a graph of the stream's work: of ours, launches become nodes of it.
-bool is_captured(Frame& frame) {
-  int32_t status = 0;
-  const CUresult result =
-      cuda::driver().cuStreamIsCapturing(static_cast<CUstream>(frame.stream), &status);
-  return result != cuda::CUDA_SUCCESS || status != 0;
-}
-
 CUDA_KERNEL_NODE_PARAMS node_params(Frame& frame, const GraphNodeSpec& node, const int64_t* words,
                                     std::vector<void*>& parameters) {
   CUDA_KERNEL_NODE_PARAMS params{};
@@ -105,7 +98,10 @@ DeviceGraph::DeviceGraph(DeviceGraph&& other) noexcept
       num_calls_(other.num_calls_) {}
 
 void DeviceGraph::launch(Frame& frame, const GraphSpec& spec, int64_t* words) {
-  if (is_captured(frame)) return launch_each(frame, spec, words);
+  // Of a graph that somebody else makes, launches become nodes.
+  if (cuda::is_captured(static_cast<CUstream>(frame.stream))) {
+    return launch_each(frame, spec, words);
+  }
   const bool is_trial = num_calls_ < kTrials;
   const bool is_graph = wants_graph(frame.program->layout().graphs_always);
   const int64_t begin = is_trial ? hostjit_now() : 0;

@@ -38,6 +38,7 @@ struct FrameStorage : Frame {
   AlignedMemory memory;
   Arena* shared_arena = nullptr;      // of a call of a row, instead of `memory`
   c10::DataPtr device_memory;         // Frame::device_arena
+  bool arena_is_captured = false;     // a graph that somebody made has its addresses
   bool changed_stream = false;        // some call was on another stream than init
   std::vector<DeviceGraph> graphs;    // of FrameLayout::graphs, after the first launch of one
   int32_t device_before = -1;         // of the call under way, where it had to be changed

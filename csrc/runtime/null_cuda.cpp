@@ -275,9 +275,9 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, uint32_t enab
             [&](NullCuda::State& state) { return state.set_enabled(exec, node, enabled != 0); });
 }
 
-CUresult cuStreamIsCapturing(CUstream, int32_t* status) {
-  return as("cuStreamIsCapturing", [&](NullCuda::State&) {
-    *status = 0;
+CUresult cuStreamIsCapturing(CUstream stream, int32_t* status) {
+  return as("cuStreamIsCapturing", [&](NullCuda::State& state) {
+    *status = state.captured.contains(stream) ? 1 : 0;
     return CUDA_SUCCESS;
   });
 }
@@ -356,6 +356,15 @@ std::vector<NullLaunch> NullCuda::take_launches() {
 std::vector<std::string> NullCuda::take_faults() {
   const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
   return take(state_->faults);
+}
+
+void NullCuda::set_captured(CUstream stream, bool captured) {
+  const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
+  if (captured) {
+    state_->captured.insert(stream);
+  } else {
+    state_->captured.erase(stream);
+  }
 }
 
 int64_t NullCuda::bytes_allocated() const {

@@ -76,6 +76,8 @@ class NullCuda {
   std::vector<NullLaunch> take_launches();
   // What was wrong since the last call of it.
   std::vector<std::string> take_faults();
+  // The stream is one whose work somebody makes a graph of; launches run all the same.
+  void set_captured(CUstream stream, bool captured);
   int64_t bytes_allocated() const;
 
   // Of PyTorch's side. The current stream is the calling thread's. Streams are numbered from 1;

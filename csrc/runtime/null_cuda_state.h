@@ -147,6 +147,7 @@ class NullCuda::State {
   std::vector<NullLaunch> launches;
   std::vector<std::string> faults;
   int64_t bytes_allocated = 0;
+  std::set<CUstream> captured;
 
  private:
   struct Allocation {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of launches as CUDA graphs, on the null device.
+#include <set>
+
 #include "jit/cuda_fixture.h"
 #include "support/knobs.h"
 
 namespace hostjit {
 namespace {
+
+using cuda::NullLaunch;
 
 const std::string kTwice = cuda_kernel("twice", "ptr, ptr", {8, 8});
 const std::string kSum = cuda_kernel("sum", "ptr, ptr, ptr", {8, 8, 8});
@@ -135,6 +139,40 @@ program @any(%x: tensor<f32, [m], cuda:0>, %n: index) {
                 graph);
     }
   }
+}
+
+TEST_F(CudaGraphTest, WhoCapturesACallGetsLaunchesWithMemoryOfTheirOwn) {
+  RunnableProgram program = planned(kDiamond);
+  cuda::CUstream stream = nullptr;
+  HOSTJIT_CUDA(cuStreamCreate, &stream, cuda::CU_STREAM_NON_BLOCKING);
+  null_cuda_.set_current_stream(0, stream);
+  const at::Tensor x = filled(1);
+  const auto buffers = [&] {
+    std::set<std::string> found;
+    for (const NullLaunch& launch : null_cuda_.take_launches()) {
+      const std::string& to = launch.parameters.back();
+      found.insert(to.substr(0, to.find('+')));
+    }
+    return found;
+  };
+  std::vector<RunnableProgram::Result> kept;  // so that no memory serves twice
+  for (int call = 0; call < 3; ++call) kept.push_back(program.run_jit({x}));
+  forget();
+  kept.push_back(program.run_jit({x}));
+  const std::set<std::string> before = buffers();
+  null_cuda_.set_captured(stream, true);
+  forget();
+  kept.push_back(program.run_jit({x}));
+  EXPECT_TRUE(logged("launch a graph").empty());
+  const std::set<std::string> captured = buffers();
+  null_cuda_.set_captured(stream, false);
+  kept.push_back(program.run_jit({x}));
+  const std::set<std::string> after = buffers();
+  for (const auto* others : {&before, &after}) {
+    for (const std::string& buffer : *others) EXPECT_FALSE(captured.contains(buffer)) << buffer;
+  }
+  for (const auto& result : kept) EXPECT_EQ(first(result.outputs[0]), 8);
+  null_cuda_.set_current_stream(0, nullptr);
 }
 
 TEST_F(CudaGraphTest, AFailureNamesItsLaunch) {
