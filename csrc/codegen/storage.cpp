@@ -115,7 +115,8 @@ StoragePlan::StoragePlan(const Program& program)
     : symbols_(program), is_symbolic_(program.is_symbolic()) {
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
-  if (const auto device = program.cuda_device()) layout_.device = static_cast<int32_t>(device->index);
+  if (const auto device = program.cuda_device())
+    layout_.device = static_cast<int32_t>(device->index);
   layout_.device_arena_bytes = program.device_arena().bytes;
   device_alignment_ = program.device_arena().alignment;
   layout_.graphs_always = is_enabled(Knob::kCudaGraphsAlways);

@@ -5,9 +5,7 @@ namespace hostjit {
 
 inline float widen(f16 stored) { return static_cast<float>(same_bits<_Float16>(stored.bits)); }
 
-inline f16 to_f16(float x) {
-  return {same_bits<unsigned short>(static_cast<_Float16>(x))};
-}
+inline f16 to_f16(float x) { return {same_bits<unsigned short>(static_cast<_Float16>(x))}; }
 
 inline bf16 to_bf16(float x) {
   const unsigned int bits = same_bits<unsigned int>(x);

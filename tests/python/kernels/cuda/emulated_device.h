@@ -116,8 +116,7 @@ T __shfl_xor_sync(unsigned int, T x, int distance, int width) {
   return found;
 }
 
-inline void __assertfail(const char* message, const char*, unsigned int, const char*,
-                         std::size_t) {
+inline void __assertfail(const char* message, const char*, unsigned int, const char*, std::size_t) {
   emulation::failure = message;
   emulation::meet();
 }
