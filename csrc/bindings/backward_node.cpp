@@ -36,13 +36,23 @@ class TakenFrame {
   Frame* frame_;
 };
 
-std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime, ProgramRow& row,
-                            const std::vector<at::Tensor>& inputs) {
+// `inputs` as `plan.inputs`; those that are numbers are among `numbers`.
+std::vector<at::Tensor> run(const BackwardPlan& plan, ProgramRow& row,
+                            const std::vector<at::Tensor>& inputs,
+                            const std::vector<int64_t>& numbers) {
+  CompiledProgram& program = *plan.program;
   const TakenFrame frame(row.state());
   ProgramArguments arguments(program.program(), frame.get());
-  for (size_t i = 0; i < inputs.size(); ++i) arguments.set_tensor(i, inputs[i]);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const BackwardPlan::Source& source = plan.inputs[i];
+    if (source.kind == Kind::kNumber) {
+      arguments.set_index(i, numbers[source.index]);
+    } else {
+      arguments.set_tensor(i, inputs[i]);
+    }
+  }
   c10::SmallVector<void*, 16> raw(program.program().outputs().size(), nullptr);
-  if (program.main(runtime, row)(/*cache_id=*/0, arguments.inputs(), raw.data()) != 0) {
+  if (program.main(plan.runtime, row)(/*cache_id=*/0, arguments.inputs(), raw.data()) != 0) {
     ProgramState::rethrow(frame.get());
   }
   std::vector<at::Tensor> outputs;
@@ -53,8 +63,8 @@ std::vector<at::Tensor> run(CompiledProgram& program, RuntimeChoice runtime, Pro
 
 class Backward final : public torch::autograd::Node {
  public:
-  Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes)
-      : plan_(std::move(plan)), sizes_(std::move(sizes)) {}
+  Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes, std::vector<int64_t> numbers)
+      : plan_(std::move(plan)), sizes_(std::move(sizes)), numbers_(std::move(numbers)) {}
 
   std::string name() const override { return "HostjitBackward"; }
 
@@ -110,6 +120,10 @@ class Backward final : public torch::autograd::Node {
     inputs.reserve(plan_->inputs.size());
     auto shape = row.shapes().begin();
     for (size_t i = 0; i < plan_->inputs.size(); ++i) {
+      if (plan_->inputs[i].kind == Kind::kNumber) {
+        inputs.emplace_back();
+        continue;
+      }
       const auto& known = plan_->expected[i];
       inputs.push_back(input(plan_->inputs[i], known ? *known : (shape++)->tensor, tangents));
     }
@@ -125,7 +139,7 @@ class Backward final : public torch::autograd::Node {
     tangents.clear();
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    const std::vector<at::Tensor> outputs = run(*plan_->program, plan_->runtime, *row, inputs);
+    const std::vector<at::Tensor> outputs = run(*plan_, *row, inputs, numbers_);
     variable_list gradients;
     gradients.reserve(plan_->gradients.size());
     for (size_t edge = 0; edge < plan_->gradients.size(); ++edge) {
@@ -146,25 +160,28 @@ class Backward final : public torch::autograd::Node {
     std::vector<at::Tensor> inputs;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      for (const int64_t position : plan_->inputs_for_again) inputs.push_back(saved(position));
+      for (const BackwardPlan::Source& source : plan_->inputs_for_again) {
+        inputs.push_back(source.kind == Kind::kNumber ? at::Tensor() : saved(source.index));
+      }
     }
-    variable_list all = gradients_again(*plan_, inputs, tangents);
+    variable_list all = gradients_again(*plan_, inputs, numbers_, tangents);
     variable_list gradients;
     for (const int64_t i : plan_->edges) gradients.push_back(std::move(all[i]));
     return gradients;
   }
 
   std::shared_ptr<const BackwardPlan> plan_;
-  RowSizes sizes_;  // of the backward program's symbols
+  RowSizes sizes_;                // of the backward program's symbols
+  std::vector<int64_t> numbers_;  // see BackwardPlan::numbers
   std::vector<SavedVariable> saved_;
 };
 
 }  // namespace
 
 void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const ProgramRow& forward,
-                     std::span<const at::Tensor* const> inputs,
+                     std::span<const at::Tensor* const> inputs, std::vector<int64_t> numbers,
                      const std::vector<at::Tensor>& outputs) {
-  auto node = make_node<Backward>(plan, plan->sizes_of(forward));
+  auto node = make_node<Backward>(plan, plan->sizes_of(forward), std::move(numbers));
   torch::autograd::edge_list edges;
   edges.reserve(plan->edges.size());
   for (const int64_t i : plan->edges) {

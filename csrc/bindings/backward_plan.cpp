@@ -29,8 +29,9 @@ Kind kind_of(const std::string& word) {
   if (word == "result") return Kind::kResult;
   if (word == "saved") return Kind::kSaved;
   if (word == "tangent") return Kind::kTangent;
+  if (word == "number") return Kind::kNumber;
   throw_error(concat("backward: unknown kind '", word,
-                     "', expected input, result, saved, tangent or a tensor"));
+                     "', expected input, result, saved, tangent, number or a tensor"));
 }
 
 BackwardPlan::Source source_from_python(const py::handle& description) {
@@ -74,9 +75,22 @@ const Value* value_of(const BackwardPlan& plan, const Program& forward,
       return forward.outputs()[source.index];
     case Kind::kSaved:
     case Kind::kConstant:
+    case Kind::kNumber:
     case Kind::kSize: break;
   }
   return nullptr;
+}
+
+// The position among `numbers` of forward input `index`.
+int64_t number_at(const BackwardPlan& plan, const Program& forward, int64_t index,
+                  const Value* input) {
+  check_position("number", index, forward.inputs().size());
+  const auto found = std::ranges::find(plan.numbers, static_cast<size_t>(index));
+  HOSTJIT_CHECK(found != plan.numbers.end() && forward.inputs()[index]->type() == input->type(),
+                "backward: %", input->name(), " is ", to_string(input->type()), ", and gets %",
+                forward.inputs()[index]->name(), ", which is ",
+                to_string(forward.inputs()[index]->type()));
+  return found - plan.numbers.begin();
 }
 
 void check_same_shape(const Value* found, const Value* expected) {
@@ -131,6 +145,11 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
   HOSTJIT_CHECK(this->differentiable.size() == static_cast<size_t>(num_results),
                 "backward: 'differentiable' has ", this->differentiable.size(), " entries for ",
                 num_results, " results");
+  for (size_t i = 0; i < first.inputs().size(); ++i) {
+    if (first.inputs()[i]->is_tensor()) continue;
+    numbers.push_back(i);
+    number_is_float.push_back(std::holds_alternative<F64Type>(first.inputs()[i]->type()));
+  }
   for (const py::handle description : saved) {
     this->saved.push_back(source_from_python(description));
     HOSTJIT_CHECK(
@@ -143,10 +162,15 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value* input = second.inputs()[i];
     this->inputs.push_back(source_from_python(py::object(inputs[i])));
-    const Source& source = this->inputs.back();
+    Source& source = this->inputs.back();
     HOSTJIT_CHECK(source.kind != Kind::kInput && source.kind != Kind::kResult,
-                  "backward: an input of the backward program is saved, a tangent, a constant or "
-                  "a size");
+                  "backward: an input of the backward program is saved, a tangent, a number, a "
+                  "constant or a size");
+    if (source.kind == Kind::kNumber) {
+      source.index = number_at(*this, first, source.index, input);
+      expected.emplace_back();
+      continue;
+    }
     if (const Value* value = value_of(*this, first, source)) check_same_shape(value, input);
     const TensorType& type = tensor_type(input);
     expected.push_back(type.is_static() ? std::optional(ExpectedTensor(type)) : std::nullopt);
@@ -171,10 +195,15 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
   }
   if (!this->again) return;
   for (int64_t i = 0; i < static_cast<int64_t>(first.inputs().size()); ++i) {
+    if (!first.inputs()[i]->is_tensor()) {
+      const auto found = std::ranges::find(numbers, static_cast<size_t>(i));
+      inputs_for_again.push_back({Kind::kNumber, found - numbers.begin(), {}});
+      continue;
+    }
     const auto found = std::ranges::find_if(this->saved, [i](const Source& source) {
       return source.kind == Kind::kInput && source.index == i;
     });
-    inputs_for_again.push_back(found - this->saved.begin());
+    inputs_for_again.push_back({Kind::kSaved, found - this->saved.begin(), {}});
     if (found == this->saved.end()) this->saved.push_back({Kind::kInput, i, {}});
   }
 }

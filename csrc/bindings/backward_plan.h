@@ -19,8 +19,9 @@ namespace hostjit {
 // "Result k" is output k of the forward program. The first `num_results` are the user's, the rest
 // is only kept. "Input i" is its input i.
 struct BackwardPlan {
-  // kSize: a tensor without elements, that tells a size which no other input has.
-  enum class Kind { kInput, kResult, kSaved, kTangent, kConstant, kSize };
+  // kSize: a tensor without elements, that tells a size which no other input has. kNumber: one of
+  // `numbers`.
+  enum class Kind { kInput, kResult, kSaved, kTangent, kConstant, kSize, kNumber };
   struct Source {
     Kind kind;
     int64_t index = 0;
@@ -29,7 +30,8 @@ struct BackwardPlan {
 
   // Throws Error when the parts do not fit the two programs. `saved`: tuples ("input", i) or
   // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
-  // ("tangent", result), a constant tensor or None for a size. `gradients`, one per forward input:
+  // ("tangent", result), ("number", i) for input i of the forward program, which is no tensor, a
+  // constant tensor or None for a size. `gradients`, one per forward input:
   // an output of the backward program or None. `reached`, one per forward input or none at all: the
   // results whose gradients its own is made of. `again`: see below, or None.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
@@ -52,7 +54,10 @@ struct BackwardPlan {
   std::vector<bool> differentiable;  // per result of the user's
   std::vector<Source> saved;
   std::vector<Source> inputs;
-  // What each of `inputs` has to be; nullopt where the row says it.
+  // The forward inputs that are no tensors: a node keeps what they were.
+  std::vector<size_t> numbers;
+  std::vector<bool> number_is_float;
+  // What each of `inputs` has to be; nullopt where the row says it, and for numbers.
   std::vector<std::optional<ExpectedTensor>> expected;
   std::vector<size_t> symbols;     // per input symbol of the backward: one of the forward
   std::vector<int64_t> edges;      // forward inputs that have a gradient
@@ -63,7 +68,7 @@ struct BackwardPlan {
   // operators, with a graph of its own. Null where the forward may not be run twice: then second
   // derivatives are an error. Inputs that are not saved anyway are kept for it.
   std::shared_ptr<PyObject> again;
-  std::vector<int64_t> inputs_for_again;  // per forward input: a position in `saved`
+  std::vector<Source> inputs_for_again;  // per forward input: saved, or a number
 };
 
 }  // namespace hostjit

@@ -254,9 +254,10 @@ void bind_call_path(py::module_& module) {
       "How gradients are computed. 'Result k' is output k of the forward program, 'input i' its\n"
       "input i. saved: ('input', i) or ('result', k). inputs, one per input of the backward "
       "program:\n"
-      "('saved', position), ('tangent', result), a constant, or None for a tensor without "
-      "elements\n"
-      "that tells a size. gradients, one per forward input: an output of the backward program or\n"
+      "('saved', position), ('tangent', result), ('number', i) for an input i that is no tensor, "
+      "a\n"
+      "constant, or None for a tensor without elements that tells a size. gradients, one per "
+      "forward input: an output of the backward program or\n"
       "None. reached, one per forward input: the results without whose gradients it has none; no\n"
       "entries: each gradient is computed. again(inputs, tangents): the gradients, with a graph.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,

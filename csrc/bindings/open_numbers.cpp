@@ -15,8 +15,16 @@ OpenNumber number_from_python(const py::tuple& parts) {
   number.is_float = parts[0].ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type);
   HOSTJIT_CHECK(number.is_float || parts[0].ptr() == reinterpret_cast<PyObject*>(&PyLong_Type),
                 "specialization: an open number is neither an int nor a float");
-  if (!parts[1].is_none()) number.least = parts[1].cast<int64_t>();
-  if (!parts[2].is_none()) number.most = parts[2].cast<int64_t>();
+  const auto read = [&parts](size_t i, auto& bound) {
+    if (!parts[i].is_none()) bound = parts[i].cast<std::remove_reference_t<decltype(bound)>>();
+  };
+  if (number.is_float) {
+    read(1, number.least_float);
+    read(2, number.most_float);
+  } else {
+    read(1, number.least);
+    read(2, number.most);
+  }
   return number;
 }
 

@@ -14,7 +14,7 @@ namespace hostjit {
 // The open numbers of a specialization, and where a call has them. Made from tuples
 //   (type, least, most, position)    the number leaf of the arguments at this position
 //   (type, least, most, dict, key)   dict[key], read at every call
-// where type is int or float; least and most are None, or the bounds of an int.
+// where type is int or float; least and most are None, or bounds.
 class OpenNumbers {
  public:
   // Opens those among `arguments`. Throws Error for what is no such description.

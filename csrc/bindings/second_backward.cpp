@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <bit>
+
 #include "bindings/autograd_node.h"
 #include "support/check.h"
 
@@ -23,14 +25,24 @@ py::list to_python(const std::vector<at::Tensor>& tensors) {
   return list;
 }
 
+py::object number_to_python(const BackwardPlan& plan, size_t number, int64_t bits) {
+  if (plan.number_is_float[number]) return py::float_(std::bit_cast<double>(bits));
+  return py::int_(bits);
+}
+
 }  // namespace
 
 std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
                                         const std::vector<at::Tensor>& inputs,
+                                        const std::vector<int64_t>& numbers,
                                         const std::vector<at::Tensor>& tangents) {
   const py::gil_scoped_acquire gil;
+  py::list values = to_python(inputs);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    values[plan.numbers[i]] = number_to_python(plan, i, numbers[i]);
+  }
   const auto found = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
-      plan.again.get(), to_python(inputs).ptr(), to_python(tangents).ptr(), nullptr));
+      plan.again.get(), values.ptr(), to_python(tangents).ptr(), nullptr));
   if (!found) {
     python_error error;
     error.persist();

@@ -18,6 +18,7 @@ namespace hostjit {
 // entry per result that has a gradient, undefined where none arrived.
 std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
                                         const std::vector<at::Tensor>& inputs,
+                                        const std::vector<int64_t>& numbers,
                                         const std::vector<at::Tensor>& tangents);
 
 // The same gradients, of which another derivative is an error that names the forward program.

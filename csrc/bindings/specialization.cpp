@@ -313,7 +313,10 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
   }
   c10::SmallVector<const at::Tensor*, 16> inputs;
   for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
-  attach_backward(backward_, *leaves.row, {inputs.data(), inputs.size()}, outputs);
+  std::vector<int64_t> numbers;
+  for (const size_t i : backward_->numbers) numbers.push_back(bindings_[i].scalar(leaves));
+  attach_backward(backward_, *leaves.row, {inputs.data(), inputs.size()}, std::move(numbers),
+                  outputs);
   return call.wrap(outputs, backward_->num_results);
 }
 

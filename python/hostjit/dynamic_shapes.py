@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -89,7 +90,7 @@ class DynamicShapes:
         self._refused.add((_key(args, kwargs), torch.is_grad_enabled()))
 
     def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
-        """Return the ints to leave open in a capture for this call, by number leaf."""
+        """Return the numbers to leave open in a capture for this call, by number leaf."""
         found = [value for _, value in number_leaves(args, kwargs)]
         key = _key(args, kwargs)
         if self._dynamic is False or not found:
@@ -101,7 +102,7 @@ class DynamicShapes:
             return frozenset()
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
-        return {i for i in wanted | varied if type(found[i]) is int}
+        return {i for i in wanted | varied if math.isfinite(found[i])}
 
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""

@@ -17,6 +17,7 @@ from hostjit.capture import watches
 from hostjit.capture.backward import (
     Backward,
     InputKept,
+    NumberKept,
     ResultKept,
     SavedTensor,
     SizeAlone,
@@ -153,10 +154,14 @@ def row_guard(
     for name, value in read.items():
         if name != str(value):
             dependent[name] = PythonPrinter().doprint(value.node.expr)
+    bounds = [number.bounds(environment, graph) for number in numbers]
     guard, given = size_guard(environment, program.symbols, list(read), dependent, assumed)
     slots = [slot for slot, number in enumerate(numbers) if number.value is not None]
     return {
-        "numbers": [(int, *number.bounds(environment), number.position) for number in numbers],
+        "numbers": [
+            (number.type, *limits, number.position)
+            for number, limits in zip(numbers, bounds, strict=True)
+        ],
         "row_guard": guard,
         "guarded": [slots[index] for index in given],
     }
@@ -170,9 +175,11 @@ def describe_backward(
 ) -> _C.BackwardPlan:
     """Return the plan by which `program` computes the gradients of `forward_program`."""
 
-    def describe(source: SavedTensor | Tangent | torch.Tensor | SizeAlone) -> Any:
+    def describe(source: SavedTensor | Tangent | torch.Tensor | NumberKept | SizeAlone) -> Any:
         if isinstance(source, SavedTensor):
             return ("saved", source.position)
+        if isinstance(source, NumberKept):
+            return ("number", source.index)
         if isinstance(source, SizeAlone):
             return None
         return ("tangent", source.result) if isinstance(source, Tangent) else source

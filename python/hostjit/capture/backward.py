@@ -12,8 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit.capture.dynamic_dims import is_number
 from hostjit.capture.fake_inputs import fake_like
+from hostjit.capture.float_bounds import assume_defined
 from hostjit.capture.functional import FunctionalGraph, trace_functional
 from hostjit.capture.graph_sizes import (
+    is_open_number,
     over_tensors,
     own_sizes,
     told_symbols,
@@ -26,6 +28,7 @@ from hostjit.capture.traced_graph import placeholder_values, rename_placeholders
 __all__ = [
     "Backward",
     "InputKept",
+    "NumberKept",
     "ResultKept",
     "SavedTensor",
     "SizeAlone",
@@ -65,6 +68,13 @@ class Tangent:
 
 
 @dataclasses.dataclass(frozen=True)
+class NumberKept:
+    """An input of the backward graph: the number that input `index` of the forward graph was."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
 class SizeAlone:
     """An input of the backward graph: a size that no other input has; see `size_tensor`."""
 
@@ -79,7 +89,8 @@ class Backward:
             graph. The results of the forward graph after those are only kept.
         differentiable: for each result of the forward graph that is the user's.
         saved: what is kept, as (input or result) of the forward graph.
-        inputs: one for each placeholder: a SavedTensor, a Tangent, a constant or a SizeAlone.
+        inputs: one for each placeholder: a SavedTensor, a Tangent, a constant, a NumberKept or a
+            SizeAlone.
         gradients: for each input of the forward graph, an output of this graph or None.
         reached: for each input of the forward graph, the results whose gradients its own is made
             of: eager has no gradient where none of them arrives.
@@ -91,15 +102,18 @@ class Backward:
     results: tuple[InputKept | ResultKept, ...]
     differentiable: tuple[bool, ...]
     saved: tuple[InputKept | ResultKept, ...]
-    inputs: tuple[SavedTensor | Tangent | torch.Tensor | SizeAlone, ...]
+    inputs: tuple[SavedTensor | Tangent | torch.Tensor | NumberKept | SizeAlone, ...]
     gradients: tuple[int | None, ...]
     reached: tuple[tuple[int, ...], ...]
     again: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] | None = None
 
 
+_Source = InputKept | ResultKept | Tangent | torch.Tensor | NumberKept | SizeAlone
+
+
 def trace_halves(
     module: torch.fx.GraphModule,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Any],
     joint: JointGraphs,
     make_mode: Callable[[], FakeTensorMode],
 ) -> tuple[FunctionalGraph, Backward]:
@@ -109,7 +123,7 @@ def trace_halves(
 
     Args:
         module: Dynamo's graph, whose halves they are.
-        inputs: the live tensors it takes.
+        inputs: the live tensors it takes, and symbolic numbers.
         joint: the halves.
         make_mode: returns the mode to trace a half in.
 
@@ -121,12 +135,17 @@ def trace_halves(
         results, saved = _arrange_results(forward, len(joint.differentiable))
         mode = make_mode()
         examples = [fake_like(value, mode) for value in _values(forward, saved, results, joint)]
-        values = enumerate(placeholder_values(joint.backward))
-        numbers = [index for index, value in values if is_number(value)]
-        sizes = own_sizes(joint.backward, numbers, mode)
-        places = {number: (len(examples) + i, 0) for i, number in enumerate(numbers)}
-        module = over_tensors(joint.backward, places, sizes) if numbers else joint.backward
-        backward = trace_functional(module, [*examples, *sizes], mode)
+        given = {str(value): i for i, value in enumerate(inputs) if is_number(value)}
+        values = dict(enumerate(placeholder_values(joint.backward)))
+        numbers = {index: value for index, value in values.items() if is_open_number(value)}
+        alone = [index for index, value in numbers.items() if str(value) not in given]
+        sizes = own_sizes(joint.backward, alone, mode)
+        places = {number: (len(examples) + i, 0) for i, number in enumerate(alone)}
+        kept = [value for index, value in numbers.items() if index not in places]
+        module = joint.backward
+        if any(map(is_number, values.values())):
+            module = over_tensors(module, places, sizes, kept)
+        backward = trace_functional(module, [*examples, *sizes, *kept], mode)
     if backward.mutated:
         raise CannotSplitError("the backward pass changes a tensor")
     tangents = [
@@ -134,19 +153,21 @@ def trace_halves(
         for found, wanted in zip(results, joint.differentiable, strict=True)
         if wanted and isinstance(found, ResultKept)
     ]
-    sources: list[InputKept | ResultKept | Tangent | torch.Tensor | SizeAlone] = [
+    sources: list[_Source] = [
         *saved,
         *(Tangent(index) for index in tangents),
         *(SizeAlone() for _ in sizes),
-        *backward.inputs[len(examples) + len(sizes) :],
+        *(NumberKept(given[str(value)]) for value in kept),
+        *backward.inputs[len(examples) + len(numbers) :],
     ]
+    assume_defined(backward.graph_module.graph)
     backward.graph_module.graph = with_sizes_in_place(backward.graph_module.graph)
     gradients = _separate_gradients(backward.graph_module.graph)
     gradients.extend([None] * (len(forward.inputs) - len(gradients)))
     used = _drop_unused(backward.graph_module, sources)
-    kept = [source for source in used if isinstance(source, (InputKept, ResultKept))]
+    saved = [source for source in used if isinstance(source, (InputKept, ResultKept))]
     # What only its sizes were wanted of is not kept alive.
-    needed = {source: position for position, source in enumerate(dict.fromkeys(kept))}
+    needed = {source: position for position, source in enumerate(dict.fromkeys(saved))}
     count = sum(isinstance(found, ResultKept) for found in results)
     return forward, Backward(
         graph_module=backward.graph_module,
@@ -281,7 +302,8 @@ def _drop_unused(module: torch.fx.GraphModule, sources: Sequence[Any]) -> tuple[
     A size alone is used where no other placeholder in use has it.
     """
     pairs = [*zip(module.graph.find_nodes(op="placeholder"), sources, strict=True)]
-    dropped = {node for node, _ in pairs if not node.users}
+    # Numbers stand among the arguments themselves, where no user shows.
+    dropped = {n for n, source in pairs if not n.users and not isinstance(source, NumberKept)}
     told = [told_symbols(node.meta["val"]) for node, _ in pairs if node not in dropped]
     untold = used_symbols(module.graph) - set[Any]().union(*told)
     for node, source in pairs:

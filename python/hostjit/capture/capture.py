@@ -25,10 +25,11 @@ from hostjit.capture.contexts import (
 from hostjit.capture.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
 from hostjit.capture.dynamo import DynamoCapture, capture_lock, run_dynamo
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.float_bounds import assume_defined
 from hostjit.capture.functional import FunctionalGraph
 from hostjit.capture.guards import Guards
 from hostjit.capture.lent_sizes import lent_arguments
-from hostjit.capture.open_numbers import OpenNumber, open_numbers, sources_of
+from hostjit.capture.open_numbers import OpenNumber, open_numbers, sources_of, values_of
 from hostjit.capture.open_strides import contiguity_stays_open
 from hostjit.capture.output_inference import CannotRebuildError
 from hostjit.capture.outputs import (
@@ -133,14 +134,14 @@ def _capture(
     if modes is not None and modes.changes_grad_mode:
         graph, composed = untraced(traced, lent, numbers), True
     elif not in_inference_mode and is_training(traced):
-        if numbers:
-            raise refusal("gradients are wanted, which are compiled for each number")
-        graph, backward = trace_with_backward(traced, lent)
+        opened = open_numbers(traced, sources)
+        graph, backward = trace_with_backward(traced, lent, values_of(opened))
         composed = backward is None
     else:
         opened = open_numbers(traced, sources)
-        read = [number.value for number in opened if number.value is not None]
-        graph = trace_for_inference(traced, lent, read, in_inference_mode)
+        graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
+    if opened and not composed:
+        assume_defined(graph.graph_module.graph)
     inputs = _bind_inputs(traced, graph, leaves, opened)
     guards = Guards(traced, args, kwargs)
     route = BytecodeRoute(traced)

@@ -10,7 +10,7 @@ import operator
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -27,6 +27,7 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from hostjit.capture.attention import eager_attention_path
 from hostjit.capture.breaks import Breaks, Continuation, resumable, stopping_at_breaks, with_resumed
 from hostjit.capture.container_changes import stopping_at_container_changes
+from hostjit.capture.dynamic_dims import is_number
 from hostjit.capture.entry import TARGET_NAME, make_entry
 from hostjit.capture.errors import CaptureError
 from hostjit.capture.failures import translate_failure
@@ -178,7 +179,7 @@ def run_dynamo(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     then: Continuation | None = None,
-    numbers: Iterable[str] = (),
+    numbers: Collection[str] = (),
 ) -> DynamoCapture:
     """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
@@ -232,7 +233,7 @@ def run_dynamo(
         _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
     backend = captured.backend_input
     inputs = [] if backend is None else list(backend.example_inputs)
-    found = [(n, value) for n, value in enumerate(inputs) if not isinstance(value, torch.SymInt)]
+    found = [(n, value) for n, value in enumerate(inputs) if not is_number(value)]
     capture = DynamoCapture(
         entry=entry,
         target=target,

@@ -16,11 +16,14 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.fx.node import map_aggregate, map_arg
 
 from hostjit.capture.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capture.host_numbers import host_number
+from hostjit.capture.open_numbers import OpenValue
 from hostjit.capture.traced_graph import placeholder_values
 
 __all__ = [
     "Place",
     "find_sizes",
+    "is_open_number",
     "over_tensors",
     "own_sizes",
     "size_tensor",
@@ -49,7 +52,7 @@ def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[i
     for index, tensor in enumerate([*tensors, *more]):
         for dim, size in enumerate(tensor.shape):
             places.setdefault(str(size), (index, dim))
-    numbers = {index: value for index, value in enumerate(values) if _is_open(value)}
+    numbers = {index: value for index, value in enumerate(values) if is_open_number(value)}
     inputs = module.graph.find_nodes(op="placeholder")
     return {n: places.get(str(value)) for n, value in numbers.items() if inputs[n].users}
 
@@ -58,7 +61,7 @@ def over_tensors(
     module: GraphModule,
     places: Mapping[int, Place],
     more: Sequence[torch.Tensor],
-    numbers: Sequence[torch.SymInt] = (),
+    numbers: Sequence[OpenValue] = (),
 ) -> GraphModule:
     """Return a graph that takes tensors only: numbers among its inputs are read off of their sizes.
 
@@ -87,7 +90,7 @@ def over_tensors(
             copies[node] = graph.call_function(_size, (told[place], dim))
         elif is_number(value):
             # What is known by now, or not used.
-            copies[node] = given.get(str(value)) if _is_open(value) else int(value)
+            copies[node] = given.get(str(value)) if is_open_number(value) else value.node.hint
     graph.output(graph.graph_copy(module.graph, copies))
     return GraphModule(module, graph)
 
@@ -98,7 +101,7 @@ def _placeholder(graph: Graph, name: str, value: Any) -> Node:
     return node
 
 
-def _is_open(value: Any) -> bool:
+def is_open_number(value: Any) -> bool:
     """Whether a value is a number that is not known by now."""
     return is_number(value) and not value.node.expr.is_number
 
@@ -122,9 +125,10 @@ def own_sizes(module: GraphModule, numbers: Sequence[int], fake_mode: Any) -> li
         return [size_tensor(value) for value in values]
 
 
-def told_symbols(tensor: torch.Tensor) -> set[Any]:
-    """The symbols that are sizes of a tensor."""
-    sizes: list[Any] = [size for size in tensor.shape if is_number(size)]
+def told_symbols(value: Any) -> set[Any]:
+    """The symbols that are sizes of a tensor, or the one that a number is."""
+    found = value.shape if isinstance(value, torch.Tensor) else [value]
+    sizes: list[Any] = [size for size in found if is_number(size)]
     return {size.node.expr for size in sizes if size.node.expr.is_Symbol}
 
 
@@ -146,17 +150,23 @@ def used_symbols(graph: Graph) -> set[Any]:
 
 
 def with_sizes_in_place(graph: Graph) -> Graph:
-    """A copy of a graph whose arguments are symbolic numbers instead of nodes that compute them.
+    """A copy of a graph whose arguments are numbers instead of nodes that compute them.
 
-    The graph itself if it has none. The copy is for reading, not for running.
+    That is a `torch.SymInt` for a size or an int, a `HostNumber` for a float.
+
+    The graph itself if no node takes any. The copy is for reading, not for running.
     """
-    if not any(is_number(node.meta.get("val")) for node in graph.nodes):
+    numbers = [node for node in graph.nodes if is_number(node.meta.get("val"))]
+    if all(node.op == "placeholder" and not node.users for node in numbers):
         return graph
     result = Graph()
     copies: dict[Node, Any] = {}
     for node in graph.nodes:
         value = node.meta.get("val")
-        copies[node] = value if is_number(value) else _copied(node, result, copies)
+        if isinstance(value, torch.SymFloat):
+            copies[node] = host_number(node, copies)
+        else:
+            copies[node] = value if is_number(value) else _copied(node, result, copies)
         if is_number(value) and node.op == "placeholder":
             result.node_copy(node)
     return result

@@ -12,9 +12,12 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import partitioners
+from torch._functorch._aot_autograd import graph_compile
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
@@ -71,13 +74,13 @@ def writes_input() -> CaptureError:
 
 
 def split(
-    module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], fake_mode: FakeTensorMode
+    module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: FakeTensorMode
 ) -> JointGraphs:
     """Trace a graph of Dynamo's with its backward, and cut it in two.
 
     Args:
         module: the graph.
-        inputs: live tensors; they are not changed.
+        inputs: live tensors, which are not changed, and symbolic numbers.
         fake_mode: to trace in; Dynamo's where sizes are open.
 
     Raises CannotSplitError, or CaptureError when only eager will do.
@@ -91,8 +94,11 @@ def split(
         keep_inference_input_mutations=True,
     )
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
-    examples = [fake.requires_grad_(tensor.requires_grad) for fake, tensor in pairs]
-    with tracing_context(fake_mode), composites_with_gradients():
+    examples = [
+        fake if is_number(fake) else fake.requires_grad_(tensor.requires_grad)
+        for fake, tensor in pairs
+    ]
+    with tracing_context(fake_mode), composites_with_gradients(), _floats_stay_numbers():
         compiler(module, examples)
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")
@@ -113,7 +119,16 @@ def split(
 def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
     """AOTAutograd's partitioner, for graphs whose nodes have the types of their operators."""
     correct_result_types(joint.graph)
-    return min_cut_rematerialization_partition(joint, inputs, **arguments)
+    choose = partitioners.choose_saved_values_set
+
+    def choose_with_floats(graph: torch.fx.Graph, *args: Any, **kwargs: Any) -> list[Any]:
+        # They are never chosen, because AOTAutograd would have put them into tensors.
+        placeholders = graph.find_nodes(op="placeholder")
+        floats = [n for n in placeholders if isinstance(n.meta.get("val"), torch.SymFloat)]
+        return [*choose(graph, *args, **kwargs), *floats]
+
+    with mock.patch.object(partitioners, "choose_saved_values_set", choose_with_floats):
+        return min_cut_rematerialization_partition(joint, inputs, **arguments)
 
 
 @contextlib.contextmanager
@@ -121,6 +136,11 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
     """Provide what AOTAutograd looks for around a graph."""
     with saved_tensor_hooks_set_aside(), tracing(TracingContext(fake_mode)):
         yield
+
+
+def _floats_stay_numbers() -> contextlib.AbstractContextManager[Any]:
+    """Keep AOTAutograd from computing with open floats in tensors, and knowing some of them."""
+    return mock.patch.object(graph_compile, "_apply_tensorify_python_scalars")
 
 
 class _Recorder:

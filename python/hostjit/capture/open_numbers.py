@@ -10,19 +10,32 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Graph
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from hostjit.capture.arguments import is_namedtuple_type
+from hostjit.capture.float_bounds import float_bounds
+from hostjit.capture.open_floats import keeps_floats_open
 from hostjit.capture.open_indices import keeps_indices_open
 
 if TYPE_CHECKING:
     from hostjit.capture.dynamo import DynamoCapture
 
-__all__ = ["OpenNumber", "left_open", "number_leaves", "open_numbers", "sources_of"]
+__all__ = [
+    "OpenNumber",
+    "OpenValue",
+    "left_open",
+    "number_leaves",
+    "open_numbers",
+    "sources_of",
+    "values_of",
+]
+
+OpenValue = torch.SymInt | torch.SymFloat
 
 # Of an open int: what is made of two of them fits into 64 bits.
 _MOST = 1 << 30
@@ -38,18 +51,23 @@ class OpenNumber:
         position: among the number leaves of the arguments.
         symbol: by which the capture knows it; None when the program does not depend on it.
         value: the same for PyTorch.
+        type: int or float.
     """
 
     position: int
+    type: type[int | float]
     symbol: Any = None
-    value: torch.SymInt | None = None
+    value: OpenValue | None = None
 
-    def bounds(self, environment: Any) -> tuple[int | None, int | None]:
-        """The least and the greatest value that the program is valid for."""
-        if self.symbol is None:
+    def bounds(self, environment: Any, graph: Graph) -> tuple[float | None, float | None]:
+        """The least and the greatest value that the program, lowered from `graph`, is valid for."""
+        if self.symbol is None or self.value is None:
             return None, None
-        found = environment.var_to_range[self.symbol]
-        return int(found.lower), int(found.upper)
+        if self.type is float:
+            found = float_bounds(environment, self.symbol, self.value.node.hint, graph)
+        else:
+            found = environment.var_to_range[self.symbol]
+        return self.type(found.lower), self.type(found.upper)
 
 
 def number_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -68,12 +86,16 @@ def sources_of(
 
 
 @contextlib.contextmanager
-def left_open(sources: Iterable[str]) -> Iterator[None]:
+def left_open(sources: Collection[str]) -> Iterator[None]:
     """Let Dynamo trace these numbers as symbols, and no others."""
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
     settings = {name: "" for name in others if hasattr(config, name)}
-    with config.patch({**settings, "dynamic_sources": ",".join(sources)}), keeps_indices_open():
+    with (
+        config.patch({**settings, "dynamic_sources": ",".join(sources)}),
+        keeps_indices_open(),
+        keeps_floats_open(sources),
+    ):
         yield
 
 
@@ -91,13 +113,23 @@ def open_numbers(traced: DynamoCapture, sources: Mapping[str, tuple[int, Any]]) 
     for name, (position, now) in sources.items():
         symbol = symbols.get(name)
         if symbol is None:
-            result.append(OpenNumber(position))
-        elif not environment.replace(symbol).is_number:
+            result.append(OpenNumber(position, type(now)))
+        elif environment.replace(symbol).is_number:
+            continue
+        elif type(now) is float:
+            value = environment.create_symfloatnode(symbol, hint=now)
+            result.append(OpenNumber(position, float, symbol, value))
+        else:
             bounds = environment.var_to_range[symbol] & ValueRanges(-_MOST, _MOST)
             environment.var_to_range[symbol] = bounds
             value = environment.create_symintnode(symbol, hint=now)
-            result.append(OpenNumber(position, symbol, value))
+            result.append(OpenNumber(position, int, symbol, value))
     return result
+
+
+def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
+    """Return those that the program depends on."""
+    return [number.value for number in numbers if number.value is not None]
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:

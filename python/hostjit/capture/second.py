@@ -44,7 +44,8 @@ def second_derivatives(
             for index, tangent in zip(tangent_results, tangents, strict=True)
             if tangent is not None
         ]
-        wanted = [index for index, value in enumerate(inputs[:count]) if value.requires_grad]
+        tensors = [n for n, value in enumerate(inputs[:count]) if isinstance(value, torch.Tensor)]
+        wanted = [index for index in tensors if inputs[index].requires_grad]
         found = torch.autograd.grad(
             [result for result, _ in pairs],
             [inputs[index] for index in wanted],

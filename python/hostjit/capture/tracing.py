@@ -21,6 +21,7 @@ from hostjit.capture.gradients import marks_input_dirty, needs_backward
 from hostjit.capture.graph_sizes import Place, find_sizes, over_tensors
 from hostjit.capture.joint import CannotSplitError, split, writes_input
 from hostjit.capture.lent_sizes import Lent
+from hostjit.capture.open_numbers import OpenValue
 from hostjit.capture.second import second_derivatives
 from hostjit.capture.tensors import check_tensor
 from hostjit.capture.traced_graph import placeholder_values, source_location, storage_of
@@ -42,11 +43,12 @@ def is_training(traced: DynamoCapture) -> bool:
 
 
 def trace_with_backward(
-    traced: DynamoCapture, lent: Lent
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[OpenValue]
 ) -> tuple[FunctionalGraph, Backward | None]:
     """Return the forward graph of a call and its backward, or Dynamo's graph and None.
 
-    `lent`: see `lent_arguments`. Raises CaptureError when it cannot be traced.
+    `lent`: see `lent_arguments`; `numbers`: what it is given besides. Raises CaptureError when it
+    cannot be traced.
     """
     _check_results(traced, with_gradients=True)
     for value in traced.inputs:
@@ -54,7 +56,7 @@ def trace_with_backward(
     assert traced.graph_module is not None
     if marks_input_dirty(traced.graph_module.graph):
         raise writes_input()
-    module, inputs = _over_tensors(traced, lent)
+    module, inputs = _over_tensors(traced, lent, numbers)
     is_open = any(map(is_symbolic, placeholder_values(module)))
 
     def make_mode() -> FakeTensorMode:
@@ -97,7 +99,7 @@ def untraced(traced: DynamoCapture, lent: Lent, numbers: Set[int]) -> Functional
 def trace_for_inference(
     traced: DynamoCapture,
     lent: Lent,
-    numbers: Sequence[torch.SymInt],
+    numbers: Sequence[OpenValue],
     in_inference_mode: bool = False,
 ) -> FunctionalGraph:
     """Return the graph of a call whose results need no gradient; see `trace_functional`.
@@ -127,7 +129,7 @@ def trace_for_inference(
 
 
 def _over_tensors(
-    traced: DynamoCapture, lent: Lent, numbers: Sequence[torch.SymInt] = ()
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[OpenValue] = ()
 ) -> tuple[torch.fx.GraphModule, list[Any]]:
     """Return Dynamo's graph with sizes read off of its tensors and those lent, and all it takes."""
     module = traced.graph_module

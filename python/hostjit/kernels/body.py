@@ -54,9 +54,8 @@ class Body:
             case Constant():
                 return self.emitter.constant(value.dtype, value.number)
             case ScalarArgument():
-                num_pointers = len(self.kernel.inputs) + len(self.kernel.outputs)
-                argument = self.function.args[num_pointers + value.position]
-                return Value(self.emitter, value.dtype, argument)
+                arguments = (a for a in self.function.args if a.name == value.name)
+                return Value(self.emitter, value.dtype, next(arguments))
             case SizeNumber():
                 return Value(self.emitter, DType.I64, self.sizes.value(value.size))
             case Cast():

@@ -40,6 +40,8 @@ def define_search(kernel: PointwiseKernel, function: Any) -> Any:
     signature = ir.FunctionType(ir.VoidType(), types[: first_symbol + len(symbols) + 1])
     search = ir.Function(function.module, signature, f"{function.name}.find_failure")
     search.linkage = "internal"
+    for argument, original in zip(search.args, function.args, strict=False):
+        argument.name = original.name
     for attribute in ("cold", "minsize", "noinline", "nounwind"):
         search.attributes.add(attribute)
     emitter = Emitter(function.module, ir.IRBuilder(search.append_basic_block("entry")))

@@ -79,8 +79,8 @@ class KernelBuilder:
     def constant(self, dtype: DType, number: Number) -> int:
         return self._add(Constant(dtype, number), dtype.register)
 
-    def scalar_argument(self, position: int, dtype: DType) -> int:
-        return self._add(ScalarArgument(position, dtype), dtype)
+    def scalar_argument(self, name: str, dtype: DType) -> int:
+        return self._add(ScalarArgument(name, dtype), dtype)
 
     def size(self, size: Size) -> int:
         """A size as a number of type `i64`."""

@@ -50,7 +50,8 @@ def llvm_ir(kernel: PointwiseKernel, *, over_range: bool = False) -> str:
     """
     module = ir.Module(kernel.name)
     symbols = kernel.symbols()
-    scalars = [dtype.register_type() for dtype in kernel.scalars()] + [_INDEX] * len(symbols)
+    scalars = [scalar.dtype.register_type() for scalar in kernel.scalars()]
+    scalars += [_INDEX] * len(symbols)
     pointers = [_POINTER] * (len(kernel.inputs) + len(kernel.outputs))
     failure = [_POINTER] if kernel.errors() else []
     bounds = [_INDEX, _INDEX] if over_range else []
@@ -98,7 +99,7 @@ def _describe_arguments(kernel: PointwiseKernel, function: Any) -> None:
         if isinstance(reached, int) and reached:
             argument.add_attribute("nonnull")
             argument.attributes.dereferenceable = reached * operand.dtype.itemsize
-    names = [f"scalar{number}" for number in range(len(kernel.scalars()))]
+    names = [scalar.name for scalar in kernel.scalars()]
     names += [symbol.name for symbol in kernel.symbols()]
     names += ["failure"] if kernel.errors() else []
     for name, argument in zip(names, function.args[num_pointers:], strict=False):

@@ -62,9 +62,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class ScalarArgument:
-    """A number known only at the call: scalar argument `position`, `i64` or `f64`."""
+    """A number known only at the call, `i64` or `f64`, by its name: an identifier."""
 
-    position: int
+    name: str
     dtype: DType
 
 
@@ -277,10 +277,10 @@ class PointwiseKernel:
                 dtypes.append(value.dtype.register)
         return dtypes
 
-    def scalars(self) -> list[DType]:
-        """The types of the scalar arguments, in order."""
-        used = {v.position: v.dtype for v in self.values if isinstance(v, ScalarArgument)}
-        return [used.get(position, DType.I64) for position in range(max(used, default=-1) + 1)]
+    def scalars(self) -> list[ScalarArgument]:
+        """The scalar arguments, in order."""
+        found = [value for value in self.values if isinstance(value, ScalarArgument)]
+        return list(dict.fromkeys(found))
 
     def symbols(self) -> list[Symbol]:
         """The symbols of its sizes: further scalar arguments, `i64`, in this order."""

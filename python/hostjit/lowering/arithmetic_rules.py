@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
+from hostjit.capture.host_numbers import HostNumber
 from hostjit.kernels import DType
 from hostjit.kernels.expression import Constant
 from hostjit.lowering.devices import is_number_of_the_host
@@ -74,7 +75,13 @@ def _difference(context: PointwiseContext) -> list[int]:
 
 def _add_scaled(context: PointwiseContext, operation: str, x: int, y: int) -> int:
     """Add or subtract `alpha * y`; of floats rounded once, and `alpha` before that on the CPU."""
-    alpha = context.number("alpha")
+    alpha = context.parameter("alpha")
+    if isinstance(alpha, HostNumber):
+        scale = context.constant_like(x, alpha)
+        if not context.on_cuda():
+            scale = context.builder.cast(scale, context.result_dtype())
+        scale = scale if operation == "add" else context.apply("neg", scale)
+        return context.apply("multiply_add", y, scale, x)
     if alpha == 1:
         return context.apply(operation, x, y)
     dtype = context.builder.dtype(x)
@@ -135,6 +142,8 @@ def power(context: PointwiseContext) -> int:
     base, exponent = context.operand("self"), context.operand("exponent")
     dtype = context.compute_dtype([base, exponent])
     roots = _HALF_ROOTS if context.result_dtype() is DType.F16 else _ROOTS
+    if isinstance(exponent, HostNumber):
+        return _open_power(context, base, exponent)
     known = isinstance(exponent, int | float)
     if isinstance(exponent, Node) or (dtype.is_float and not (known and exponent in roots)):
         return context.apply("pow", *context.promoted([base, exponent]))
@@ -146,6 +155,19 @@ def power(context: PointwiseContext) -> int:
     context.require(dtype.is_float, "a negative or large power of integers")
     x = context.apply("square", x) if exponent == -2 else x
     return context.apply(_ROOTS[exponent], x)
+
+
+def _open_power(context: PointwiseContext, base: Operand, exponent: HostNumber) -> int:
+    """Of the exponents that eager does not give to `pow`, roots have other special values."""
+    x, y = context.promoted([base, exponent])
+    result = context.apply("pow", x, y)
+    if context.result_dtype() is DType.F16:
+        return result
+    exact = context.value(exponent, DType.F64)
+    for number in (0.5, -0.5):
+        is_root = context.apply("eq", exact, context.constant_like(exact, number))
+        result = context.apply("where", is_root, context.apply(_ROOTS[number], x), result)
+    return result
 
 
 # What follows multiplication for the exponents that eager does not give to `pow`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,8 @@ from torch.fx import Node
 from torch.fx.node import _side_effectful_functions
 
 from hostjit import _C
-from hostjit.kernels.sizes import Size
+from hostjit.kernels import PointwiseKernel
+from hostjit.kernels.sizes import Size, as_size
 from hostjit.lowering.index_values import IndexValues, input_type, number_name
 from hostjit.lowering.literals import CallArguments
 from hostjit.lowering.sizes import offset_of, size_of
@@ -37,6 +38,7 @@ class LoweringContext:
         kernels: names of the kernels added so far.
         cuda_kernels: those launched on a CUDA device, by name; compiled and added in the end.
         indices: the sizes that are only known at the call.
+        numbers: the floats that the call brings, by their names.
         buffers: what was allocated so far, in this region.
     """
 
@@ -51,6 +53,7 @@ class LoweringContext:
         self.cuda_kernels: dict[str, CudaKernel] = {}
         self.buffers: set[_C.Value] = set()
         self.indices = IndexValues(self.create)
+        self.numbers: Mapping[str, _C.Value] = {}
 
     def regions(self) -> dict[str, LoweringContext]:
         """Return contexts that write the regions of the op created last, by their names."""
@@ -60,7 +63,7 @@ class LoweringContext:
         inner = LoweringContext.__new__(LoweringContext)
         inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
         inner.devices, inner.cuda_kernels = self.devices, self.cuda_kernels
-        inner.indices, inner._builder = self.indices, builder
+        inner.indices, inner.numbers, inner._builder = self.indices, self.numbers, builder
         inner._values, inner._tuples, inner.buffers = {}, {}, set()
         return inner
 
@@ -73,9 +76,12 @@ class LoweringContext:
                 type_: _C.TensorType | str = input_type(value)
             else:
                 # A second one that is the same gets another name.
-                name, type_ = number_name(value), "index"
+                name = number_name(value)
+                type_ = "f64" if isinstance(value, torch.SymFloat) else "index"
             self._values[node] = self.program.add_input(self._unused_name(name), type_)
-        self.indices.define_inputs([(self._values[node], node.meta["val"]) for node in nodes])
+        inputs = [(self._values[node], node.meta["val"]) for node in nodes]
+        self.numbers = {value.name: value for value, of in inputs if isinstance(of, torch.SymFloat)}
+        self.indices.define_inputs([(v, of) for v, of in inputs if v.name not in self.numbers])
 
     def _unused_name(self, name: str) -> str:
         taken = {value.name for value in self._values.values()}
@@ -109,6 +115,11 @@ class LoweringContext:
             number: _C.Value = self.indices.value(size_of(value))
             return number
         return self.value(value)
+
+    def scalars(self, kernel: PointwiseKernel) -> list[_C.Value]:
+        """Return what the scalar arguments and the symbols of a kernel are."""
+        numbers = [self.numbers[scalar.name] for scalar in kernel.scalars()]
+        return numbers + [self.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
 
     def bind(self, node: Node, value: _C.Value) -> None:
         """Make `value` the value of `node`."""
@@ -155,7 +166,7 @@ class LoweringContext:
             return
         target = node.target
         assert isinstance(target, torch._ops.OpOverload), f"{node.format_node()}"
-        arguments = CallArguments(node, self.value, self.indices.value)
+        arguments = CallArguments(node, self.value, self.indices.value, self.numbers)
         returned = _returned(node)
         results = [value for value in returned if isinstance(value, torch.Tensor)]
         made = self.create(

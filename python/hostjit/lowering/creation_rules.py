@@ -34,7 +34,7 @@ def ones(context: PointwiseContext) -> int:
 
 @creates("aten.scalar_tensor.default")
 def scalar_tensor(context: PointwiseContext) -> int:
-    return _constant(context, context.number("s"))
+    return _constant(context, context.parameter("s"))
 
 
 @creates("aten.arange.default", "aten.arange.start", "aten.arange.start_step")

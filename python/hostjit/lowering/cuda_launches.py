@@ -13,7 +13,6 @@ import torch
 from hostjit import _C
 from hostjit.kernels import PointwiseKernel
 from hostjit.kernels.cuda import CudaKernel, compile_ptx, cuda_kernel
-from hostjit.kernels.sizes import as_size
 from hostjit.lowering.context import LoweringContext
 
 __all__ = ["add_kernels", "launch_on_cuda"]
@@ -41,7 +40,7 @@ def launch_on_cuda(
             "kernel": name,
             "inputs": inputs,
             "outputs": outputs,
-            "scalars": [context.indices.value(as_size(symbol)) for symbol in kernel.symbols()],
+            "scalars": context.scalars(kernel),
             "grid": [context.indices.number(size) for size in written.grid],
             "block": list(written.block),
             "shared_memory": written.shared_memory,

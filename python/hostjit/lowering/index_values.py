@@ -81,8 +81,10 @@ class IndexValues:
         self._values[size] = self._create(op, fields, ["index"], names=[_name(size)])
 
 
-def number_name(number: torch.SymInt) -> str:
+def number_name(number: torch.SymInt | torch.SymFloat) -> str:
     """The name of the input that brings an open number: of its symbol, if it is none but that."""
+    if isinstance(number, torch.SymFloat):
+        return str(number) if number.node.expr.is_Symbol else "number"
     size = size_of(number)
     is_symbol = isinstance(size, SymbolicSize) and size.symbol is not None
     return str(number) if is_symbol else "number"

@@ -16,7 +16,7 @@ from hostjit.kernels import (
     nanoseconds_per_point,
     num_items,
 )
-from hostjit.kernels.sizes import Size, as_size, at_most, defined, quotient
+from hostjit.kernels.sizes import Size, at_most, defined, quotient
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.cuda_launches import launch_on_cuda
 from hostjit.lowering.devices import on_cuda
@@ -41,7 +41,7 @@ def launch(
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
     fields = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
-    fields["scalars"] = [context.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
+    fields["scalars"] = context.scalars(kernel)
     fields["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
     fields["errors"] = kernel.errors()
     context.create("launch_kernel", fields)

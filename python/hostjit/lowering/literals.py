@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from hostjit import _C
 from hostjit.capture.dynamic_dims import is_number, refusal
+from hostjit.capture.host_numbers import HostNumber
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.devices import device_of
 from hostjit.lowering.sizes import check_range, size_of
@@ -33,6 +34,7 @@ class CallArguments:
         node: torch.fx.Node,
         value_of: Callable[[torch.fx.Node], _C.Value],
         index_of: Callable[[Size], _C.Value],
+        number_of: Mapping[str, _C.Value],
     ) -> None:
         target = node.target
         assert isinstance(target, torch._ops.OpOverload)
@@ -53,10 +55,12 @@ class CallArguments:
             self._note_effects(argument.alias_info, found)
             arguments.append(found)
         sizes = list(dict.fromkeys(_sizes_in(arguments)))
-        operands: list[torch.fx.Node | Size] = [*self._reads, *sizes, *self._writes]
+        numbers = list(dict.fromkeys(_numbers_in(arguments)))
+        operands = [*self._reads, *sizes, *numbers, *self._writes]
         self._positions = {operand: index for index, operand in enumerate(operands)}
         self.inputs = [value_of(operand) for operand in self._reads]
         self.inputs += [index_of(size) for size in sizes]
+        self.inputs += [number_of[number.name] for number in numbers]
         self.mutated = [value_of(operand) for operand in self._writes]
         self.aliases = sorted({self._positions[operand] for operand in self._aliased})
         self.literals = [self._literal(found) for found in arguments]
@@ -81,6 +85,8 @@ class CallArguments:
         if isinstance(found, torch.SymInt):
             size = size_of(found)
             return size if isinstance(size, int) else _C.Operand(self._positions[size])
+        if isinstance(found, HostNumber):
+            return _C.Operand(self._positions[found])
         if is_number(found):
             raise refusal(f"an operator takes {found}, a number that follows from sizes")
         if isinstance(found, (list, tuple)):
@@ -106,6 +112,17 @@ def _sizes_in(found: Any) -> Iterator[Size]:
     elif isinstance(found, torch.SymInt) and not isinstance(size := size_of(found), int):
         check_range(found)
         yield size
+
+
+def _numbers_in(found: Any) -> Iterator[HostNumber]:
+    """The floats among arguments that the call brings."""
+    if isinstance(found, (list, tuple)):
+        for item in found:
+            yield from _numbers_in(item)
+    elif isinstance(found, HostNumber):
+        if found.operation is not None:
+            raise refusal(f"an operator takes {found}, which is computed at the call")
+        yield found
 
 
 # Schemas give the defaults of these types as numbers of C++ enums; there are no others.

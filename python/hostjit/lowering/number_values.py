@@ -1,51 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real numbers that follow from sizes, such as 1 / (n - 1), computed inside of kernels."""
+"""Floats that are only known at the call, computed inside of kernels as Python computes them."""
 
 from __future__ import annotations
 
-import functools
+import operator
+from collections.abc import Callable
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
 import torch
-from torch.utils._sympy import functions
 
+from hostjit.capture.host_numbers import HostNumber
 from hostjit.kernels import DType, KernelBuilder
-from hostjit.lowering.sizes import size_of_expression
+from hostjit.lowering.sizes import check_range, size_of
 
 __all__ = ["number_value"]
 
-_OPERATIONS: dict[Any, str] = {
-    sympy.Add: "add",
-    sympy.Mul: "mul",
-    functions.FloatTrueDiv: "div",
-    functions.IntTrueDiv: "div",
-    functions.FloatPow: "pow",
-    functions.OpaqueUnaryFn_sqrt: "sqrt",
+_OPERATIONS: dict[Callable[..., Any], str] = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.truediv: "div",
+    operator.pow: "pow",
+    operator.neg: "neg",
+    operator.abs: "abs",
+    operator.mod: "remainder",
+    torch.sym_max: "maximum",
+    torch.sym_min: "minimum",
+    **{
+        getattr(torch, f"_sym_{name}"): name
+        for name in ("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh")
+    },
 }
 
 
-def number_value(number: torch.SymFloat, builder: KernelBuilder) -> int:
-    """The kernel value of type `f64` that a symbolic number is.
+def number_value(number: HostNumber, builder: KernelBuilder) -> int:
+    """The kernel value of type `f64` that a number is.
 
     Raises ValueError for an operation that kernels do not have, CaptureError for a size that Host
     IR can't write.
     """
-    return _value(number.node.expr, number.node.shape_env, builder)
-
-
-def _value(expression: Any, environment: Any, builder: KernelBuilder) -> int:
-    if expression.is_number:
-        return builder.constant(DType.F64, float(expression))
-    if expression.is_integer:
-        size = size_of_expression(expression, environment)
-        return builder.cast(builder.size(size), DType.F64)
-    operands = [_value(operand, environment, builder) for operand in expression.args]
-    if isinstance(expression, functions.ToFloat):
+    if number.operation is None:
+        return builder.scalar_argument(number.name, DType.F64)
+    operands = [_operand(operand, builder) for operand in number.operands]
+    if number.operation is torch.sym_float:
         return operands[0]
-    operation = _OPERATIONS.get(type(expression))
+    operation = _OPERATIONS.get(number.operation)
     if operation is None:
-        raise ValueError(f"kernels do not compute {expression}")
-    if len(operands) == 1:
-        return builder.apply(operation, *operands)
-    return functools.reduce(functools.partial(builder.apply, operation), operands)
+        raise ValueError(f"kernels do not compute {number}")
+    return builder.apply(operation, *operands)
+
+
+def _operand(operand: HostNumber | torch.SymInt | float, builder: KernelBuilder) -> int:
+    if isinstance(operand, HostNumber):
+        return number_value(operand, builder)
+    if isinstance(operand, torch.SymInt):
+        check_range(operand)
+        return builder.cast(builder.size(size_of(operand)), DType.F64)
+    return builder.constant(DType.F64, float(operand))

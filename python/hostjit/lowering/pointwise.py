@@ -15,6 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 from torch.fx import Node
 
+from hostjit.capture.host_numbers import HostNumber
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.kernels.sizes import Size, SymbolicSize
 from hostjit.lowering.devices import device_of, is_number_of_the_host
@@ -57,8 +58,8 @@ DTYPES: dict[torch.dtype, DType] = {
 }
 
 Number = int | float | bool
-# Of `torch.SymInt` and `torch.SymFloat`, the value is only known at the call.
-Operand = Node | Number | torch.SymInt | torch.SymFloat
+# Of `torch.SymInt` and `HostNumber`, the value is only known at the call.
+Operand = Node | Number | torch.SymInt | HostNumber
 
 
 class NotFusableError(Exception):
@@ -101,7 +102,7 @@ class PointwiseContext:
     def operand(self, name: str) -> Operand:
         """A tensor or a number argument."""
         value = self.arguments[name]
-        if not isinstance(value, Node | int | float | torch.SymInt | torch.SymFloat):
+        if not isinstance(value, Node | int | float | torch.SymInt | HostNumber):
             raise NotFusableError(f"argument '{name}' is neither a tensor nor a real number")
         return value
 
@@ -112,6 +113,11 @@ class PointwiseContext:
             raise NotFusableError(f"argument '{name}' is not a known number")
         return value
 
+    def parameter(self, name: str) -> Number | HostNumber:
+        """An argument that is a number, known now or at the call, but no size."""
+        value = self.arguments[name]
+        return value if isinstance(value, HostNumber) else self.number(name)
+
     def result_dtype(self) -> DType:
         return dtype_of(self.node)
 
@@ -119,12 +125,11 @@ class PointwiseContext:
         """An operand as a kernel value of the register type of `dtype`."""
         if isinstance(operand, Node):
             return self.builder.cast(self.reader.read(operand), dtype.register)
-        if isinstance(operand, torch.SymInt | torch.SymFloat):
-            check_range(operand)
         if isinstance(operand, torch.SymInt):
+            check_range(operand)
             self.require(_always_holds(dtype, operand), f"{operand} may be no {dtype.value}")
             return self.builder.cast(self.builder.size(size_of(operand)), dtype.register)
-        if isinstance(operand, torch.SymFloat):
+        if isinstance(operand, HostNumber):
             return self.builder.cast(number_value(operand, self.builder), dtype.register)
         if dtype.is_integer and not _holds(dtype, operand):
             raise NotFusableError(f"{operand} is no {dtype.value}")
@@ -168,7 +173,7 @@ class PointwiseContext:
     def _promotion(self, operands: Sequence[Operand], kind: PROMOTION) -> tuple[DType, DType]:
         values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
         values = [1 if isinstance(value, torch.SymInt) else value for value in values]
-        values = [1.0 if isinstance(value, torch.SymFloat) else value for value in values]
+        values = [1.0 if isinstance(value, HostNumber) else value for value in values]
         compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
         return _supported(compute), _supported(promoted)
 
@@ -187,9 +192,12 @@ class PointwiseContext:
         operands = [self.operand(name) for name in names]
         return [dtype_of(operand) for operand in operands if isinstance(operand, Node)]
 
-    def constant_like(self, value: int, number: Number | Size) -> int:
-        """A constant, or a size, of the type of another value."""
+    def constant_like(self, value: int, number: Number | HostNumber | Size) -> int:
+        """A number of the type of another value."""
         dtype = self.builder.dtype(value)
+        if isinstance(number, HostNumber):
+            self.require(dtype.is_float, f"{number} may be no {dtype.value}")
+            return self.value(number, dtype)
         if isinstance(number, SymbolicSize):
             return self.builder.cast(self.builder.size(number), dtype)
         if dtype.is_integer and not _holds(dtype, number):

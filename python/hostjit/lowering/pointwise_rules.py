@@ -81,7 +81,7 @@ def _parametric(name: str, operation: str, parameters: tuple[str, ...]) -> None:
     @pointwise(overload(name))
     def rule(context: PointwiseContext) -> int:
         (x,) = context.promoted([context.operand("self")])
-        numbers = [context.constant_like(x, context.number(name)) for name in parameters]
+        numbers = [context.constant_like(x, context.parameter(name)) for name in parameters]
         return context.apply(operation, x, *numbers)
 
 
@@ -128,7 +128,7 @@ def add_product_or_quotient(context: PointwiseContext) -> int:
     context.require(supported, "eager raises for a quotient of integers")
     operands = [context.operand(operand) for operand in ("self", "tensor1", "tensor2")]
     x, y, z = context.promoted(operands)
-    return context.apply(name, x, y, z, context.constant_like(x, context.number("value")))
+    return context.apply(name, x, y, z, context.constant_like(x, context.parameter("value")))
 
 
 @pointwise("aten.gelu.default")

@@ -76,7 +76,7 @@ def is_contiguous(shape: Sequence[Size], strides: Sequence[Size]) -> bool:
     return True
 
 
-def check_range(number: torch.SymInt | torch.SymFloat) -> None:
+def check_range(number: torch.SymInt) -> None:
     """Raise CaptureError for a number that open numbers may take out of 64 bits.
 
     One that consists of sizes alone is taken to fit, and so is an offset, which is one of memory.

@@ -124,7 +124,8 @@ class CompiledKernel:
         self.engine = llvm.create_mcjit_compiler(self.module, target_machine(optimise))
         self.engine.finalize_object()
         scalars = [
-            ctypes.c_double if dtype is DType.F64 else ctypes.c_int64 for dtype in kernel.scalars()
+            ctypes.c_double if scalar.dtype is DType.F64 else ctypes.c_int64
+            for scalar in kernel.scalars()
         ]
         scalars += [ctypes.c_int64] * len(kernel.symbols())
         scalars += [ctypes.c_void_p] if kernel.errors() else []

@@ -99,8 +99,8 @@ def test_several_outputs_of_several_types() -> None:
 def test_index_constant_and_scalar_arguments() -> None:
     builder = KernelBuilder("iota", (3, 4))
     index = builder.index((4, 1), offset=2)
-    scale = builder.scalar_argument(0, DType.F64)
-    shift = builder.scalar_argument(1, DType.I64)
+    scale = builder.scalar_argument("scale", DType.F64)
+    shift = builder.scalar_argument("shift", DType.I64)
     shifted = builder.cast(builder.apply("add", index, shift), DType.F64)
     builder.store(builder.output(DType.F64), builder.apply("mul", shifted, scale), (4, 1))
     builder.store(builder.output(DType.I32), builder.constant(DType.I32, -7), (4, 1))

@@ -83,7 +83,7 @@ def cuda_kernel(kernel: PointwiseKernel) -> CudaKernel:
         "}  // namespace hostjit",
     ]
     types = ["ptr"] * (len(kernel.inputs) + len(kernel.outputs))
-    types += [dtype.register.value for dtype in kernel.scalars()]
+    types += [scalar.dtype.register.value for scalar in kernel.scalars()]
     types += ["i64"] * len(kernel.symbols())
     source = prelude() + "\n".join(lines) + "\n"
     return CudaKernel(entry, source, (blocks, 1, 1), (threads, 1, 1), 0, tuple(types))
@@ -94,7 +94,7 @@ def _parameters(kernel: PointwiseKernel) -> str:
     alone = "" if aliased else " __restrict__"
     texts = [f"const {MEMORY_TYPES[o.dtype]}*{alone} in{n}" for n, o in enumerate(kernel.inputs)]
     texts += [f"{MEMORY_TYPES[o.dtype]}*{alone} out{n}" for n, o in enumerate(kernel.outputs)]
-    texts += [f"{REGISTER_TYPES[dtype]} a{n}" for n, dtype in enumerate(kernel.scalars())]
+    texts += [f"{REGISTER_TYPES[s.dtype]} a_{s.name}" for s in kernel.scalars()]
     texts += [f"long long n{n}" for n in range(len(kernel.symbols()))]
     return ", ".join(texts)
 
@@ -102,7 +102,7 @@ def _parameters(kernel: PointwiseKernel) -> str:
 def _arguments(kernel: PointwiseKernel) -> str:
     names = [f"in{n}" for n in range(len(kernel.inputs))]
     names += [f"out{n}" for n in range(len(kernel.outputs))]
-    names += [f"a{n}" for n in range(len(kernel.scalars()))]
+    names += [f"a_{scalar.name}" for scalar in kernel.scalars()]
     names += [f"n{n}" for n in range(len(kernel.symbols()))]
     return ", ".join(names)
 

@@ -230,7 +230,7 @@ class _StepWriter:
             case Constant():
                 return builder.constant(value.dtype, value.number)
             case ScalarArgument():
-                return builder.scalar_argument(value.position, value.dtype)
+                return builder.scalar_argument(value.name, value.dtype)
             case SizeNumber():
                 return builder.size(value.size)
             case Cast():

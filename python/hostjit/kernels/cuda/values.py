@@ -193,7 +193,7 @@ class ValueWriter:
             case Constant():
                 return literal(value.dtype, value.number)
             case ScalarArgument():
-                return f"a{value.position}"
+                return f"a_{value.name}"
             case SizeNumber():
                 return text_of(value.size, self.symbols)
             case Cast():

@@ -56,7 +56,10 @@ def test_an_index_out_of_bounds_fails_an_assertion(kernels: dict[str, EmulatedKe
 
 def test_scalar_arguments() -> None:
     builder = KernelBuilder("scaled", (1000,))
-    scale, shift = builder.scalar_argument(0, DType.F64), builder.scalar_argument(1, DType.I64)
+    scale, shift = (
+        builder.scalar_argument("scale", DType.F64),
+        builder.scalar_argument("shift", DType.I64),
+    )
     x = builder.load(builder.input(DType.F32), (1,))
     scaled = builder.apply("mul", x, builder.cast(scale, DType.F32))
     result = builder.apply("add", scaled, builder.cast(shift, DType.F32))
