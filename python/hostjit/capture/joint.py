@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch import partitioners
+from torch._functorch import config, partitioners
 from torch._functorch._aot_autograd import graph_compile
 from torch._functorch._aot_autograd.schemas import OutputType
+from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capture.common_subexpressions import merge_common_subexpressions
 from hostjit.capture.dynamic_dims import is_number
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.fake_inputs import fake_inputs
@@ -86,20 +87,21 @@ def split(
     Raises CannotSplitError, or CaptureError when only eager will do.
     """
     recorder = _Recorder()
-    compiler = aot_autograd(
-        fw_compiler=recorder.forward_compiler,
-        bw_compiler=recorder.backward_compiler,
-        inference_compiler=recorder.inference_compiler,
-        partition_fn=recorder.partition,
-        keep_inference_input_mutations=True,
-    )
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
     examples = [
         fake if is_number(fake) else fake.requires_grad_(tensor.requires_grad)
         for fake, tensor in pairs
     ]
     with tracing_context(fake_mode), composites_with_gradients(), _floats_stay_numbers():
-        compiler(module, examples)
+        aot_module_simplified(
+            module,
+            examples,
+            fw_compiler=recorder.forward_compiler,
+            bw_compiler=recorder.backward_compiler,
+            inference_compiler=recorder.inference_compiler,
+            partition_fn=recorder.partition,
+            keep_inference_input_mutations=True,
+        )
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")
     if recorder.metadata.mutated_inp_runtime_indices:
@@ -119,6 +121,7 @@ def split(
 def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
     """AOTAutograd's partitioner, for graphs whose nodes have the types of their operators."""
     correct_result_types(joint.graph)
+    merge_common_subexpressions(joint.graph)
     choose = partitioners.choose_saved_values_set
 
     def choose_with_floats(graph: torch.fx.Graph, *args: Any, **kwargs: Any) -> list[Any]:
@@ -127,7 +130,10 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
         floats = [n for n in placeholders if isinstance(n.meta.get("val"), torch.SymFloat)]
         return [*choose(graph, *args, **kwargs), *floats]
 
-    with mock.patch.object(partitioners, "choose_saved_values_set", choose_with_floats):
+    with (
+        config.patch(cse=False),
+        mock.patch.object(partitioners, "choose_saved_values_set", choose_with_floats),
+    ):
         return min_cut_rematerialization_partition(joint, inputs, **arguments)
 
 
@@ -156,17 +162,17 @@ class _Recorder:
         self.backward = backward
         return forward, backward
 
-    def forward_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
-        self.forward = module
+    def forward_compiler(self, gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        self.forward = gm
         context = TracingContext.try_get()
         assert context is not None
         self.metadata = context.fw_metadata
         return _never_run
 
-    def inference_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    def inference_compiler(self, gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
         return _never_run
 
-    def backward_compiler(self, module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+    def backward_compiler(self, gm: torch.fx.GraphModule, example_inputs: Any) -> Any:
         return _never_run
 
 
