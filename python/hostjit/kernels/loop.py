@@ -8,6 +8,8 @@ from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
+from hostjit.kernels.loop_hints import is_unrolled_too_early, keep_rolled
+
 __all__ = ["ZERO", "write_loop"]
 
 _INDEX = ir.IntType(64)
@@ -22,10 +24,11 @@ def write_loop(
     body: Callable[[Any], None],
     *,
     maybe_empty: bool = False,
+    innermost: bool = False,
 ) -> None:
     """Write a loop, tested at its bottom, and before if the range may be empty.
 
-    What runs once, from `ZERO`, becomes no loop.
+    What runs once, from `ZERO`, becomes no loop. An innermost one is to be vectorised.
     """
     if first is ZERO and isinstance(end, ir.Constant) and end.constant == 1:
         body(first)
@@ -43,5 +46,7 @@ def write_loop(
     body(counter)
     following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
     counter.add_incoming(following, builder.block)
-    builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+    branch = builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
+    if innermost and isinstance(end, ir.Constant) and is_unrolled_too_early(end.constant):
+        keep_rolled(builder.module, branch)
     builder.position_at_end(done)

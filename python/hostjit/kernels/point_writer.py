@@ -12,7 +12,7 @@ from hostjit.kernels.checks import makes_index, moved_by
 from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Index, Load, Store, operands_of
-from hostjit.kernels.loop_hints import keep_rolled
+from hostjit.kernels.loop_hints import is_unrolled_too_early, keep_rolled
 from hostjit.kernels.operation import Value
 from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, at_most
@@ -96,7 +96,8 @@ class _PointWriter:
         following = builder.add(counter, ir.Constant(_INDEX, 1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
         branch = builder.cbranch(builder.icmp_unsigned("==", following, end), done, loop)
-        if self.tiles and depth == len(self.shape) - 1:
+        innermost = depth == len(self.shape) - 1
+        if innermost and (self.tiles or (depth and is_unrolled_too_early(self.shape[depth]))):
             keep_rolled(self.body.function.module, branch)
         builder.position_at_end(done)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of reductions: how the elements of a row become one value.
 
-Reassociation is allowed in the one instruction that combines, so that LLVM keeps several
-accumulators in vector registers; nothing that produces an element is touched by it.
+Along memory, reassociation is allowed in the one instruction that combines, so that LLVM keeps
+several accumulators in vector registers; nothing that produces an element is touched by it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ __all__ = ["REDUCTIONS", "Reduction", "reduced_dtype"]
 class Reduction:
     """One entry of the table.
 
-    `identity` starts an accumulator, `combine` adds an element to it or brings two together.
+    `identity` starts an accumulator, `combine` adds an element to it or brings two together, and
+    is told whether elements may be taken in any order.
     `cascades` says that a long row is summed in blocks, for accuracy.
     """
 
     name: str
     dtypes: tuple[DType, ...]
     identity: Callable[[DType], Number]
-    combine: Callable[[Value, Value], Value]
+    combine: Callable[[Value, Value, bool], Value]
     cascades: bool = False
 
 
@@ -46,29 +47,30 @@ def reduced_dtype(name: str, operand: DType) -> DType:
     return operand
 
 
-def _sum(total: Value, x: Value) -> Value:
-    return _reassociable(total, x, "fadd", "add")
+def _sum(total: Value, x: Value, any_order: bool) -> Value:
+    return _reassociable(total, x, any_order, "fadd", "add")
 
 
-def _product(total: Value, x: Value) -> Value:
-    return _reassociable(total, x, "fmul", "mul")
+def _product(total: Value, x: Value, any_order: bool) -> Value:
+    return _reassociable(total, x, any_order, "fmul", "mul")
 
 
-def _reassociable(total: Value, x: Value, float_op: str, integer_op: str) -> Value:
+def _reassociable(total: Value, x: Value, any_order: bool, float_op: str, integer_op: str) -> Value:
     builder = x.emitter.builder
     if x.dtype.is_float:
-        register = getattr(builder, float_op)(total.register, x.register, flags=("reassoc",))
+        flags = ("reassoc",) if any_order else ()
+        register = getattr(builder, float_op)(total.register, x.register, flags=flags)
     else:
         register = getattr(builder, integer_op)(total.register, x.register)
     return Value(x.emitter, x.dtype, register)
 
 
-def _largest(total: Value, x: Value) -> Value:
+def _largest(total: Value, x: Value, _: bool) -> Value:
     """The larger; NaN if either is NaN."""
     return _extreme(total, x, "max")
 
 
-def _smallest(total: Value, x: Value) -> Value:
+def _smallest(total: Value, x: Value, _: bool) -> Value:
     """The smaller; NaN if either is NaN."""
     return _extreme(total, x, "min")
 

@@ -120,7 +120,12 @@ class RowLoops:
         strides = [walk.column for walk in self.walks]
         end = ir.Constant(_INDEX, width) if isinstance(width, int) else width
         write_loop(
-            self.builder, "column", ZERO, end, lambda n: body(self._step(cursors, n, strides), n)
+            self.builder,
+            "column",
+            ZERO,
+            end,
+            lambda n: body(self._step(cursors, n, strides), n),
+            innermost=True,
         )
 
     def each_element(
@@ -204,7 +209,12 @@ class RowLoops:
         def run(count: int, begin: Cursors, cuts: list[tuple[int, int]]) -> None:
             if not cuts:
                 name = f"reduced{depth}"
-                self._loop(name, count, lambda n: inner(self._step(begin, n, strides)))
+                self._loop(
+                    name,
+                    count,
+                    lambda n: inner(self._step(begin, n, strides)),
+                    innermost=self._walks_memory(depth),
+                )
                 return
             size, level = cuts[-1]
             distances = [stride * size for stride in strides]
@@ -256,8 +266,16 @@ class RowLoops:
         else:
             run(total, cursors, chunks[depth])
 
-    def _loop(self, name: str, size: int, body: Callable[[Any], None]) -> None:
-        write_loop(self.builder, name, ZERO, ir.Constant(_INDEX, size), body)
+    def _walks_memory(self, depth: int) -> bool:
+        """Whether a loop over elements is the innermost, and something moves in memory there."""
+        is_last = not self.space.tiled and depth == len(self.space.reduced) - 1
+        return is_last and any(w.element is not None and w.reduced[depth] != 0 for w in self.walks)
+
+    def _loop(
+        self, name: str, size: int, body: Callable[[Any], None], *, innermost: bool = False
+    ) -> None:
+        end = ir.Constant(_INDEX, size)
+        write_loop(self.builder, name, ZERO, end, body, innermost=innermost)
 
     def _step(self, cursors: Cursors, count: Any, strides: Sequence[Size]) -> Cursors:
         return [

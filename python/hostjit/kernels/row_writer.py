@@ -98,8 +98,10 @@ class _RowWriter:
 
     def combine(self, value: int, slot: Any, column: Any, other: Value) -> None:
         """Combine the reduction `value`, as far as it is known in `slot`, with `other`."""
-        combined = self._reduction(value).combine(self.get(slot, column, value), other)
-        self.set(slot, column, combined)
+        found = self.get(slot, column, value)
+        # Rows side by side fill the vectors; the order within each is that of the loops.
+        any_order = not self.loops.space.tiled
+        self.set(slot, column, self._reduction(value).combine(found, other, any_order))
 
     def reset(self, value: int, slot: Any, column: Any) -> None:
         """Start the reduction `value` anew."""

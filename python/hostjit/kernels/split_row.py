@@ -23,7 +23,7 @@ from hostjit.kernels.expression import (
 )
 from hostjit.kernels.iteration import Strides
 from hostjit.kernels.reduction_plan import make_plan
-from hostjit.kernels.sizes import quotient
+from hostjit.kernels.sizes import magnitude, quotient
 
 __all__ = ["SplitRow", "split_row"]
 
@@ -61,7 +61,10 @@ def split_row(kernel: PointwiseKernel, parts: int = _PARTS) -> SplitRow | None:
     known = isinstance(math.prod(kernel.shape[:kept]), int)
     if not known or not kernel.num_reduced or len(make_plan(kernel, 1).passes) != 1:
         return None
-    for dim in range(kept, len(kernel.shape)):
+    loads = [value for value in kernel.values if isinstance(value, Load)]
+    # Each part is to be a piece of memory, so the farthest dimension is cut.
+    dims = range(kept, len(kernel.shape))
+    for dim in sorted(dims, key=lambda dim: [-magnitude(load.strides[dim]) for load in loads]):
         size = kernel.shape[dim]
         found = _divisor(size, parts) if isinstance(size, int) else None
         if found:

@@ -255,3 +255,12 @@ def test_broadcast_inner_loop_is_vectorised() -> None:
     builder.store(builder.output(F32), total, (256, 1))
     text = str(optimised(llvm_ir(builder.build())))
     assert "fadd <" in text
+
+
+def test_short_inner_loops_are_vectorised() -> None:
+    builder = KernelBuilder("every_second", (100, 16))
+    value = builder.load(builder.input(F32), (32, 1))
+    builder.store(builder.output(F32), builder.apply("add", value, value), (16, 1))
+    text = str(optimised(llvm_ir(builder.build())))
+    assert "fadd <" in text
+    assert "gather" not in text and "scatter" not in text

@@ -132,6 +132,25 @@ def test_vectorised_without_a_rest(name: str, strides: tuple[int, int]) -> None:
     assert not re.search(r"= load float", text)
 
 
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("short", [8, 16, 48])
+def test_short_loops_are_vectorised_where_they_are(across: bool, short: int) -> None:
+    """And not the loop around them, whose neighbours lie apart."""
+    builder = KernelBuilder("kernel", (short, 1000) if across else (1000, short), 1)
+    x = builder.load(builder.input(F32), (1, short) if across else (short, 1))
+    builder.store(builder.output(F32), builder.reduce("sum", x), (1, 0))
+    text = CompiledKernel(builder.build()).text
+    assert "gather" not in text and "scatter" not in text
+    assert "fadd <" in text or "fadd reassoc <" in text
+
+
+def test_sums_of_short_columns_stay_in_registers() -> None:
+    builder = KernelBuilder("kernel", (16, 4096), 1)
+    x = builder.load(builder.input(F32), (1, 16))
+    builder.store(builder.output(F32), builder.reduce("sum", x), (1, 0))
+    assert "alloca" not in CompiledKernel(builder.build()).text
+
+
 def test_errors() -> None:
     message = "max: the operand is bool, expected one of f64, f32, i64, i32, i16, i8, u8"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
@@ -190,6 +209,19 @@ def test_several_split_rows(across: bool) -> None:
     CompiledKernel(split.second, optimise=False)(x, scale, partial, found)
     dims = tuple(sorted(order[1:]))
     torch.testing.assert_close(found, (x * x).sum(dims) * scale)
+
+
+def test_the_farthest_dimension_is_split() -> None:
+    x = torch.randn(4, 16, 20, 30).contiguous(memory_format=torch.channels_last)
+    builder = KernelBuilder("kernel", tuple(x.shape), 4)
+    value = builder.load(builder.input(F32), x.stride())
+    builder.store(builder.output(F32), builder.reduce("sum", value), (0, 0, 0, 0))
+    split = split_row(builder.build())
+    assert split is not None and split.first.shape == (20, 1, 4, 16, 30)
+    partial, found = torch.empty(split.partial_size), torch.empty(())
+    CompiledKernel(split.first, optimise=False)(x, partial)
+    CompiledKernel(split.second, optimise=False)(x, partial, found)
+    torch.testing.assert_close(found, x.sum())
 
 
 def test_what_is_not_split() -> None:
