@@ -15,7 +15,7 @@ from hostjit.kernels.iteration import extent
 from hostjit.kernels.operation import Emitter
 from hostjit.kernels.point_space import point_space
 from hostjit.kernels.point_writer import write_points
-from hostjit.kernels.row_space import row_space
+from hostjit.kernels.row_tiles import row_tiles
 from hostjit.kernels.row_writer import write_rows
 from hostjit.kernels.size_values import SizeValues
 from hostjit.kernels.sizes import Size
@@ -32,7 +32,7 @@ def num_items(kernel: PointwiseKernel) -> Size:
     Example: num_items(kernel) == 512 for a kernel over (512, 64) that broadcasts along the rows
     """
     if kernel.has_rows:
-        rows = row_space(kernel)
+        rows = row_tiles(kernel)
         return 1 if rows.split is None else rows.outer[rows.split]
     points = point_space(kernel)
     return 1 if points.split is None else points.sizes[points.split]

@@ -2,44 +2,30 @@
 """The loops of a kernel with reductions: over tiles of rows, and over the elements of a row.
 
 Where the elements of a row lie apart but rows lie side by side (a reduction over leading
-dimensions), a tile of rows is computed together, with the loop over its columns innermost.
+dimensions), a tile of rows is computed together, with the loop over its lanes innermost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 
 from hostjit.kernels.cascade import Chunks
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Store
+from hostjit.kernels.lanes import Lanes, Width
 from hostjit.kernels.loop import ZERO, write_loop
-from hostjit.kernels.row_space import row_space
+from hostjit.kernels.row_tiles import row_tiles
 from hostjit.kernels.size_values import SizeValues
 from hostjit.kernels.sizes import Size, SymbolicSize, at_most
+from hostjit.kernels.transposed_tile import TransposedTile
+from hostjit.kernels.walks import Cursors, Walk, Walks
 
-__all__ = ["Cursors", "RowLoops", "Width"]
+__all__ = ["RowLoops"]
 
 _INDEX = ir.IntType(64)
-
-# For each walk, the pointer (or number) at the current point of the loops entered so far.
-Cursors = list[Any]
-# How many rows a tile has: a number, or a register that holds it.
-Width = Any
-
-
-@dataclass
-class _Walk:
-    """How something is reached: its cursor's start, and its steps along the loops."""
-
-    base: Any
-    kept: tuple[Size, ...]
-    reduced: tuple[Size, ...]
-    column: Size
-    element: Any
 
 
 class RowLoops:
@@ -60,28 +46,12 @@ class RowLoops:
         self.function = function
         self.builder = builder
         self.sizes = sizes
-        self.space = space = row_space(kernel)
+        self.space = space = row_tiles(kernel)
+        self.lanes = Lanes(builder, space)
         self.bounds = [(ZERO, sizes.value(size)) for size in space.outer]
         if items and space.split is not None:
             self.bounds[space.split] = items
-        self.walks = [
-            self._walk(*access)
-            for access in zip(
-                space.accesses, space.kept_strides, space.reduced_strides, strict=True
-            )
-        ]
-
-    def _walk(
-        self, access: Load | Index | Store, kept: tuple[Size, ...], reduced: tuple[Size, ...]
-    ) -> _Walk:
-        column = kept[-1] if self.space.tiled else 0
-        if isinstance(access, Index):
-            return _Walk(self.sizes.value(access.offset), kept, reduced, column, None)
-        first = len(self.kernel.inputs) if isinstance(access, Store) else 0
-        element = access.dtype.memory_type()
-        base = self.function.args[first + access.operand]
-        base = self._moved(base, element, ir.Constant(_INDEX, 1), access.offset)
-        return _Walk(base, kept, reduced, column, element)
+        self.walks = Walks(kernel, function, builder, sizes, space)
 
     def find(self, access: Load | Index | Store) -> int:
         """The position of the cursor of an access."""
@@ -89,18 +59,14 @@ class RowLoops:
 
     def add_scratch(self, element: Any) -> int:
         """Reserve memory with one place per element of a tile; the position of its cursor."""
-        count = math.prod(self.space.reduced) * self.space.width
+        sizes, lanes = self.space.reduced, self.space.lanes
+        count = math.prod(sizes) * lanes
         assert isinstance(count, int), "what may be of any length is kept elsewhere"
         base = self.allocate(element, count)
-        steps = [
-            math.prod(self.space.reduced[depth + 1 :]) * self.space.width
-            for depth in range(len(self.space.reduced))
-        ]
-        walk = _Walk(
-            base, (0,) * len(self.space.kept), tuple(steps), int(self.space.tiled), element
+        steps = tuple(math.prod(sizes[depth + 1 :]) * lanes for depth in range(len(sizes)))
+        return self.walks.add(
+            Walk(base, (0,) * len(self.space.kept), steps, int(lanes > 1), element)
         )
-        self.walks.append(walk)
-        return len(self.walks) - 1
 
     def allocate(self, element: Any, count: int) -> Any:
         """Memory on the stack; to be called before any loop is written."""
@@ -111,22 +77,41 @@ class RowLoops:
 
     def each_tile(self, body: Callable[[Cursors, Width], None]) -> None:
         """Write the loops over rows; `body` is given how many rows a tile has."""
-        self._kept(0, [walk.base for walk in self.walks], body)
+        turned = self._turned()
 
-    def each_column(
+        def tile(cursors: Cursors, width: Width) -> None:
+            cursors = list(cursors)
+            for number, (memory, step) in turned.items():
+                memory.load(cursors[number], step)
+                cursors[number] = memory.memory
+            body(cursors, width)
+
+        self._kept(0, self.walks.bases(), tile)
+
+    def _turned(self) -> dict[int, tuple[TransposedTile, int]]:
+        """Memory for the accesses that are turned, and how far apart their rows are."""
+        found = {}
+        for number in self.space.turned:
+            access, step = self.space.accesses[number], self.space.kept_strides[number][-1]
+            length = self.space.reduced[-1]
+            assert isinstance(access, Load) and isinstance(step, int) and isinstance(length, int)
+            tile = TransposedTile(self.builder, access.dtype, length, self.space.width)
+            found[number] = (tile, step)
+        return found
+
+    def each_lane(
         self, cursors: Cursors, width: Width, body: Callable[[Cursors, Any], None]
     ) -> None:
-        """Write the loop over the rows of a tile."""
-        strides = [walk.column for walk in self.walks]
-        end = ir.Constant(_INDEX, width) if isinstance(width, int) else width
-        write_loop(
-            self.builder,
-            "column",
-            ZERO,
-            end,
-            lambda n: body(self._step(cursors, n, strides), n),
-            innermost=True,
-        )
+        """Write the loop over the lanes of a tile."""
+        strides = [walk.lane for walk in self.walks]
+        self.lanes.each(width, lambda lane: body(self.walks.step(cursors, lane, strides), lane))
+
+    def each_row(
+        self, cursors: Cursors, width: Width, body: Callable[[Cursors, Any], None]
+    ) -> None:
+        """Write the loop over the rows of a tile; `body` is given the first lane of each."""
+        strides = [walk.kept[-1] if self.space.tiled else 0 for walk in self.walks]
+        self.lanes.each_row(width, lambda n, lane: body(self.walks.step(cursors, n, strides), lane))
 
     def each_element(
         self,
@@ -146,7 +131,7 @@ class RowLoops:
                 self.builder,
                 f"row{depth}",
                 *self.bounds[depth],
-                lambda n: self._kept(depth + 1, self._step(cursors, n, strides), body),
+                lambda n: self._kept(depth + 1, self.walks.step(cursors, n, strides), body),
                 maybe_empty=not at_most(1, space.kept[depth]),
             )
         elif space.tiled:
@@ -159,13 +144,13 @@ class RowLoops:
         builder, width, rows = self.builder, self.space.width, self.space.kept[-1]
         strides = [walk.kept[-1] * width for walk in self.walks]
         if isinstance(rows, SymbolicSize):
-            self._some_tiles(rows, lambda n, left: body(self._step(cursors, n, strides), left))
+            self._some_tiles(rows, lambda n, left: body(self.walks.step(cursors, n, strides), left))
             return
         full, rest = divmod(rows, width)
         begin, end = self.bounds[-1]
 
         def tile(n: Any) -> None:
-            body(self._step(cursors, n, strides), width)
+            body(self.walks.step(cursors, n, strides), width)
 
         if rest == 0:
             write_loop(self.builder, "tile", begin, end, tile)
@@ -173,13 +158,13 @@ class RowLoops:
         last = ir.Constant(_INDEX, full)
         if begin is ZERO:
             write_loop(self.builder, "tile", begin, last, tile)
-            body(self._step(cursors, last, strides), rest)
+            body(self.walks.step(cursors, last, strides), rest)
             return
         with builder.if_then(builder.icmp_unsigned("<", begin, last)):
             over = builder.icmp_unsigned(">", end, last)
             write_loop(self.builder, "tile", begin, builder.select(over, last, end), tile)
         with builder.if_then(builder.icmp_unsigned(">", end, last)):
-            body(self._step(cursors, last, strides), rest)
+            body(self.walks.step(cursors, last, strides), rest)
 
     def _some_tiles(self, rows: Size, body: Callable[[Any, Any], None]) -> None:
         """Write the loop over as many tiles as `rows` turn out to make, with the rows of each."""
@@ -212,7 +197,7 @@ class RowLoops:
                 self._loop(
                     name,
                     count,
-                    lambda n: inner(self._step(begin, n, strides)),
+                    lambda n: inner(self.walks.step(begin, n, strides)),
                     innermost=self._walks_memory(depth),
                 )
                 return
@@ -220,14 +205,14 @@ class RowLoops:
             distances = [stride * size for stride in strides]
 
             def one(n: Any) -> None:
-                run(size, self._step(begin, n, distances), cuts[:-1])
+                run(size, self.walks.step(begin, n, distances), cuts[:-1])
                 after_chunk(level)
 
             full, rest = divmod(count, size)
             self._loop("chunk", full, one)
             if rest:
                 smaller = [cut for cut in cuts[:-1] if 4 * cut[0] <= rest]
-                run(rest, self._step(begin, ir.Constant(_INDEX, full), distances), smaller)
+                run(rest, self.walks.step(begin, ir.Constant(_INDEX, full), distances), smaller)
                 for number in range(len(cuts) - 1 - len(smaller), -1, -1):
                     after_chunk(level - number)
 
@@ -240,14 +225,18 @@ class RowLoops:
             if not cuts:
                 name = f"reduced{depth}"
                 write_loop(
-                    self.builder, name, ZERO, count, lambda n: inner(self._step(begin, n, strides))
+                    self.builder,
+                    name,
+                    ZERO,
+                    count,
+                    lambda n: inner(self.walks.step(begin, n, strides)),
                 )
                 return
             size, level = cuts[-1]
             distances = [stride * size for stride in strides]
 
             def one(n: Any) -> None:
-                run(size, self._step(begin, n, distances), cuts[:-1])
+                run(size, self.walks.step(begin, n, distances), cuts[:-1])
                 after_chunk(level)
 
             # Cut where loops of known length are; some iterations are left to the rest.
@@ -257,7 +246,7 @@ class RowLoops:
             write_loop(self.builder, "chunk", ZERO, full, one, maybe_empty=True)
             taken = builder.mul(full, ir.Constant(_INDEX, size), flags=("nuw", "nsw"))
             left = builder.sub(count, taken, flags=("nuw", "nsw"))
-            run_some(left, self._step(begin, full, distances), cuts[:-1])
+            run_some(left, self.walks.step(begin, full, distances), cuts[:-1])
             after_chunk(level)
 
         total = self.space.reduced[depth]
@@ -268,7 +257,7 @@ class RowLoops:
 
     def _walks_memory(self, depth: int) -> bool:
         """Whether a loop over elements is the innermost, and something moves in memory there."""
-        is_last = not self.space.tiled and depth == len(self.space.reduced) - 1
+        is_last = self.space.lanes == 1 and depth == len(self.space.reduced) - 1
         return is_last and any(w.element is not None and w.reduced[depth] != 0 for w in self.walks)
 
     def _loop(
@@ -276,23 +265,3 @@ class RowLoops:
     ) -> None:
         end = ir.Constant(_INDEX, size)
         write_loop(self.builder, name, ZERO, end, body, innermost=innermost)
-
-    def _step(self, cursors: Cursors, count: Any, strides: Sequence[Size]) -> Cursors:
-        return [
-            self._moved(cursor, walk.element, count, stride)
-            for walk, cursor, stride in zip(self.walks, cursors, strides, strict=True)
-        ]
-
-    def _moved(self, cursor: Any, element: Any, count: Any, stride: Size) -> Any:
-        """A cursor moved by `count * stride`; `element` is None for one that is a number."""
-        if stride == 0 or (isinstance(count, ir.Constant) and count.constant == 0):
-            return cursor
-        if isinstance(count, ir.Constant):
-            distance = self.sizes.value(stride * count.constant)
-        elif stride == 1:
-            distance = count
-        else:
-            distance = self.builder.mul(count, self.sizes.value(stride), flags=("nsw",))
-        if element is None:
-            return self.builder.add(cursor, distance, flags=("nsw",))
-        return self.builder.gep(cursor, [distance], inbounds=True, source_etype=element)

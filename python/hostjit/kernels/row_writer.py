@@ -12,17 +12,19 @@ from hostjit.kernels.checks import makes_index, moved_by
 from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Constant, Index, Load, Reduce
+from hostjit.kernels.lanes import Width
 from hostjit.kernels.operation import Value
 from hostjit.kernels.reduction import REDUCTIONS, Reduction
 from hostjit.kernels.reduction_plan import Pass, make_plan
-from hostjit.kernels.row_loops import Cursors, RowLoops, Width
+from hostjit.kernels.row_loops import RowLoops
+from hostjit.kernels.walks import Cursors
 
 __all__ = ["write_rows"]
 
 # How many elements, and then how many sums of such, are added to one total. The vectoriser gives
-# a row some 64 accumulators, which share its elements; a column of a tile has one.
+# a row some 64 accumulators, which share its elements; a lane of a tile has one.
 _ROW_CASCADE = (4096, 64)
-_COLUMN_CASCADE = (32, 32)
+_LANE_CASCADE = (32, 32)
 
 
 def write_rows(body: Body) -> None:
@@ -33,8 +35,9 @@ def write_rows(body: Body) -> None:
 class _RowWriter:
     """Writes tile after tile.
 
-    `slots` are where values per row are kept, one place per row of a tile; without tiles LLVM
-    makes registers of them. `totals` are the levels that the slots of a sum cascade into.
+    `slots` are where values per row are kept, one place per lane of a tile; of one lane LLVM makes
+    a register. `levels` are those that elements are combined in, each of which cascades into the
+    next; the last is the slot.
     """
 
     def __init__(self, body: Body) -> None:
@@ -44,9 +47,10 @@ class _RowWriter:
         self.builder = emitter.builder
         self.dtypes = kernel.value_dtypes()
         self.loops = RowLoops(kernel, body.function, self.builder, body.sizes, body.items)
-        self.plan = make_plan(kernel, self.loops.space.width)
-        first, step = _COLUMN_CASCADE if self.loops.space.tiled else _ROW_CASCADE
-        self.chunks = cascade(self.loops.space.reduced, first, step)
+        space = self.loops.space
+        self.plan = make_plan(kernel, space.width)
+        first, step = _LANE_CASCADE if space.lanes > 1 else _ROW_CASCADE
+        self.chunks = cascade(space.reduced, first, step)
         self.cache_cursors = {
             value: self.loops.add_scratch(self.dtypes[value].memory_type())
             if output is None
@@ -62,14 +66,15 @@ class _RowWriter:
         }
         self.indices: dict[int, Value] = {}  # what is known of them for the row under way
         self.slots: dict[int, Any] = {}
-        self.totals: dict[int, list[Any]] = {}
+        self.levels: dict[int, list[Any]] = {}
         for pass_ in self.plan.passes:
-            for value in (*pass_.reductions, *pass_.row_values):
+            for value in pass_.row_values:
                 self.slots[value] = self._allocate(value)
             for value in pass_.reductions:
-                if self._reduction(value).cascades and self.dtypes[value].is_float:
-                    levels = sum(len(cuts) for cuts in self.chunks)
-                    self.totals[value] = [self._allocate(value) for _ in range(levels)]
+                cascades = self._reduction(value).cascades and self.dtypes[value].is_float
+                count = 1 + (sum(map(len, self.chunks)) if cascades else 0)
+                self.levels[value] = [self._allocate(value) for _ in range(count)]
+                self.slots[value] = self.levels[value][-1]
 
     def write(self) -> None:
         self.loops.each_tile(self._tile)
@@ -89,43 +94,43 @@ class _RowWriter:
             cached.update(pass_.caches)
 
     def _allocate(self, value: int) -> Any:
-        return self.loops.allocate(self.dtypes[value].register_type(), self.loops.space.width)
+        return self.loops.allocate(self.dtypes[value].register_type(), self.loops.space.lanes)
 
     def _reduction(self, value: int) -> Reduction:
         reduce = self.kernel.values[value]
         assert isinstance(reduce, Reduce)
         return REDUCTIONS[reduce.name]
 
-    def combine(self, value: int, slot: Any, column: Any, other: Value) -> None:
+    def combine(self, value: int, slot: Any, lane: Any, other: Value) -> None:
         """Combine the reduction `value`, as far as it is known in `slot`, with `other`."""
-        found = self.get(slot, column, value)
-        # Rows side by side fill the vectors; the order within each is that of the loops.
-        any_order = not self.loops.space.tiled
-        self.set(slot, column, self._reduction(value).combine(found, other, any_order))
+        found = self.get(slot, lane, value)
+        # Lanes fill the vectors; the order within each is that of the loops.
+        any_order = self.loops.space.lanes == 1
+        self.set(slot, lane, self._reduction(value).combine(found, other, any_order))
 
-    def reset(self, value: int, slot: Any, column: Any) -> None:
+    def reset(self, value: int, slot: Any, lane: Any) -> None:
         """Start the reduction `value` anew."""
         dtype = self.dtypes[value]
         identity = self._reduction(value).identity(dtype)
-        self.set(slot, column, self.emitter.constant(dtype, identity))
+        self.set(slot, lane, self.emitter.constant(dtype, identity))
 
-    def get(self, slot: Any, column: Any, value: int) -> Value:
-        """What a slot of the type of `value` holds for a row of the tile."""
+    def get(self, slot: Any, lane: Any, value: int) -> Value:
+        """What a slot of the type of `value` holds for a lane of the tile."""
         dtype = self.dtypes[value]
         type_ = dtype.register_type()
-        place = self._place(slot, column, type_)
+        place = self._place(slot, lane, type_)
         register = self.builder.load(place, typ=type_, align=dtype.itemsize)
         return Value(self.emitter, dtype, register)
 
-    def set(self, slot: Any, column: Any, found: Value) -> None:
-        """Keep a value for a row of the tile."""
-        place = self._place(slot, column, found.dtype.register_type())
+    def set(self, slot: Any, lane: Any, found: Value) -> None:
+        """Keep a value for a lane of the tile."""
+        place = self._place(slot, lane, found.dtype.register_type())
         self.builder.store(found.register, place, align=found.dtype.itemsize)
 
-    def _place(self, slot: Any, column: Any, type_: Any) -> Any:
-        if not self.loops.space.tiled:
+    def _place(self, slot: Any, lane: Any, type_: Any) -> Any:
+        if self.loops.space.lanes == 1:
             return slot
-        return self.builder.gep(slot, [column], inbounds=True, source_etype=type_)
+        return self.builder.gep(slot, [lane], inbounds=True, source_etype=type_)
 
 
 class _PassWriter:
@@ -144,35 +149,52 @@ class _PassWriter:
         self.cursors = cursors
         self.width = width
         self.cached = cached
-        self.cascading = [value for value in pass_.reductions if writer.totals.get(value)]
+        self.cascading = [value for value in pass_.reductions if len(writer.levels[value]) > 1]
 
     def write(self) -> None:
         loops = self.writer.loops
         if self.work.reductions:
-            loops.each_column(self.cursors, self.width, self._start)
+            loops.each_lane(self.cursors, self.width, self._start)
         if self.work.reductions or self.work.stores:
             chunks = self.writer.chunks if self.cascading else [[] for _ in loops.space.reduced]
             loops.each_element(
                 self.cursors,
-                lambda here: loops.each_column(here, self.width, self._element),
+                lambda here: loops.each_lane(here, self.width, self._element),
                 chunks,
                 self._cascade,
             )
-        loops.each_column(self.cursors, self.width, self._finish)
+        if self.work.reductions:
+            loops.lanes.gather(self.width, self._combine_lanes)
+        if self.work.row_values or self.work.row_stores:
+            loops.each_row(self.cursors, self.width, self._finish)
+        if self.work is not self.writer.plan.passes[-1]:
+            loops.lanes.spread(self.width, self._copy_to_lane)
 
-    def _start(self, _: Cursors, column: Any) -> None:
+    def _start(self, _: Cursors, lane: Any) -> None:
         writer = self.writer
         for value in self.work.reductions:
-            for slot in (writer.slots[value], *writer.totals.get(value, [])):
-                writer.reset(value, slot, column)
+            for slot in writer.levels[value]:
+                writer.reset(value, slot, lane)
 
-    def _element(self, here: Cursors, column: Any) -> None:
+    def _combine_lanes(self, lane: Any, other: Any) -> None:
         writer = self.writer
-        point = _Point(writer, here, column, self.cached)
+        for value in self.work.reductions:
+            slot = writer.slots[value]
+            writer.combine(value, slot, lane, writer.get(slot, other, value))
+
+    def _copy_to_lane(self, lane: Any, other: Any) -> None:
+        writer = self.writer
+        for value in (*self.work.reductions, *self.work.row_values):
+            slot = writer.slots[value]
+            writer.set(slot, other, writer.get(slot, lane, value))
+
+    def _element(self, here: Cursors, lane: Any) -> None:
+        writer = self.writer
+        point = _Point(writer, here, lane, self.cached)
         for value in self.work.reductions:
             reduce = writer.kernel.values[value]
             assert isinstance(reduce, Reduce)
-            writer.combine(value, writer.slots[value], column, point.value(reduce.operand))
+            writer.combine(value, writer.levels[value][0], lane, point.value(reduce.operand))
         kept = [(value, point.value(value)) for value in self.work.caches]
         stored = [(target, point.value(target.value)) for target in self.work.stores]
         for value, found in kept:
@@ -184,23 +206,20 @@ class _PassWriter:
         """Add what one level has summed to the next."""
         writer = self.writer
 
-        def add(_: Cursors, column: Any) -> None:
+        def add(_: Cursors, lane: Any) -> None:
             for value in self.cascading:
-                levels = [writer.slots[value], *writer.totals[value]]
-                found = writer.get(levels[level], column, value)
-                writer.combine(value, levels[level + 1], column, found)
-                writer.reset(value, levels[level], column)
+                levels = writer.levels[value]
+                found = writer.get(levels[level], lane, value)
+                writer.combine(value, levels[level + 1], lane, found)
+                writer.reset(value, levels[level], lane)
 
-        writer.loops.each_column(self.cursors, self.width, add)
+        writer.loops.each_lane(self.cursors, self.width, add)
 
-    def _finish(self, here: Cursors, column: Any) -> None:
+    def _finish(self, here: Cursors, lane: Any) -> None:
         writer = self.writer
-        for value in self.cascading:
-            total = writer.get(writer.totals[value][-1], column, value)
-            writer.set(writer.slots[value], column, total)
-        point = _Point(writer, here, column, self.cached)
+        point = _Point(writer, here, lane, self.cached)
         for value in self.work.row_values:
-            writer.set(writer.slots[value], column, point.computed(value))
+            writer.set(writer.slots[value], lane, point.computed(value))
         stored = [(target, point.value(target.value)) for target in self.work.row_stores]
         for target, found in stored:
             store(found, here[writer.loops.find(target)], target.dtype)
@@ -210,11 +229,11 @@ class _Point:
     """The values at one point: of an element, or of a row between passes."""
 
     def __init__(
-        self, writer: _RowWriter, cursors: Cursors, column: Any, cached: frozenset[int]
+        self, writer: _RowWriter, cursors: Cursors, lane: Any, cached: frozenset[int]
     ) -> None:
         self.writer = writer
         self.cursors = cursors
-        self.column = column
+        self.lane = lane
         self.cached = cached
         self.known: dict[int, Value] = {}
 
@@ -231,7 +250,7 @@ class _Point:
         if number in self.cached:
             return load(writer.emitter, self.cursors[writer.cache_cursors[number]], dtype)
         if number in writer.slots:
-            return writer.get(writer.slots[number], self.column, number)
+            return writer.get(writer.slots[number], self.lane, number)
         return self.computed(number)
 
     def computed(self, number: int) -> Value:

@@ -7,12 +7,13 @@ import re
 
 import pytest
 import torch
-from mcjit import CompiledKernel, host_features
+from mcjit import TORCH_DTYPES, CompiledKernel, host_features
 
 from hostjit.kernels import DType, KernelBuilder, split_row
 from hostjit.kernels.cascade import cascade
 from hostjit.kernels.reduction import reduced_dtype
 from hostjit.kernels.reduction_plan import make_plan
+from hostjit.kernels.row_tiles import row_tiles
 
 F32 = DType.F32
 
@@ -231,3 +232,109 @@ def test_what_is_not_split() -> None:
     total = builder.reduce("sum", builder.load(builder.input(F32), (7, 1)))
     builder.store(builder.output(F32), total, (0, 0))
     assert split_row(builder.build()) is None
+
+
+# The sizes of kept and reduced dimensions, the order in which they lie in memory (the farthest
+# first), and the lanes: rows, neighbours of each, lines.
+LANES = [
+    ((5, 16), (24,), (0, 2, 1), (16, 1, 4)),
+    ((3,), (2, 48), (1, 2, 0), (3, 1, 16)),
+    ((2, 4), (25, 4), (0, 2, 1, 3), (4, 4, 1)),
+    ((2, 4), (20, 4), (0, 2, 1, 3), (4, 4, 4)),
+    ((2, 40), (7, 20), (0, 2, 1, 3), (12, 20, 1)),
+    ((6,), (7, 10), (1, 0, 2), (6, 10, 1)),
+    ((2, 3), (9, 20), (0, 1, 2, 3), (1, 1, 1)),
+    ((4,), (5, 3), (1, 0, 2), (4, 3, 5)),
+]
+
+
+@pytest.mark.parametrize(("kept", "reduced", "order", "lanes"), LANES)
+def test_lanes(
+    kept: tuple[int, ...],
+    reduced: tuple[int, ...],
+    order: tuple[int, ...],
+    lanes: tuple[int, int, int],
+) -> None:
+    """A norm over rows whose elements and neighbours lie in memory in turns."""
+    shape, rank = kept + reduced, len(kept)
+    strides = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        strides[dim], step = step, step * shape[dim]
+    x = torch.randn(step).as_strided(shape, strides)
+    # Along the neighbours; several lines would not be in line with it.
+    per_lane = lanes[1] > 1 and lanes[2] == 1
+    weight = torch.rand(kept[-1] * reduced[-1] if per_lane else 1)
+    weights = (*[0] * (rank - 1), reduced[-1], *[0] * (len(reduced) - 1), 1)
+    weights = weights if per_lane else (0,) * len(shape)
+    builder = KernelBuilder("kernel", shape, len(reduced))
+    value = builder.load(builder.input(F32), tuple(strides))
+    scale = builder.load(builder.input(F32), weights)
+    largest = builder.reduce("max", value)
+    power = builder.apply("exp", builder.apply("sub", value, largest))
+    total = builder.apply("sqrt", builder.reduce("sum", power))
+    quotient = builder.apply("mul", builder.apply("div", power, total), scale)
+    rows = torch.empty(kept)
+    builder.store(builder.output(F32), quotient, tuple(strides))
+    builder.store(builder.output(F32), total, (*rows.stride(), *[0] * len(reduced)))
+    kernel = builder.build()
+    space = row_tiles(kernel)
+    assert (space.width, space.within, space.before) == lanes
+    expected = x.sub(x.amax(tuple(range(rank, len(shape))), keepdim=True)).exp()
+    root = expected.sum(tuple(range(rank, len(shape))), keepdim=True).sqrt()
+    for optimise in (False, True):
+        out = torch.empty_strided(shape, strides)
+        CompiledKernel(kernel, optimise=optimise)(x, weight, out, rows)
+        torch.testing.assert_close(out, expected / root * weight.as_strided(shape, weights))
+        torch.testing.assert_close(rows, root.view(kept))
+
+
+def test_what_differs_from_row_to_row_is_read_where_it_is() -> None:
+    """An operand per row is not in line with the elements of several lines."""
+    x, weight, out = torch.randn(16, 24), torch.rand(16), torch.empty(16)
+    builder = KernelBuilder("kernel", (16, 24), 1)
+    value = builder.load(builder.input(F32), (1, 16))
+    scaled = builder.apply("mul", value, builder.load(builder.input(F32), (1, 0)))
+    builder.store(builder.output(F32), builder.reduce("max", scaled), (1, 0))
+    kernel = builder.build()
+    assert (row_tiles(kernel).width, row_tiles(kernel).before) == (16, 1)
+    CompiledKernel(kernel)(x.t().contiguous().t(), weight, out)
+    torch.testing.assert_close(out, (x * weight[:, None]).amax(1))
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.BF16, DType.F64])
+@pytest.mark.parametrize(
+    ("rows", "columns", "width"),
+    [(48, 32, 16), (24, 16, 8), (32, 80, 16), (20, 16, None), (32, 7, None)],
+)
+def test_rows_that_are_written_across(
+    dtype: DType, rows: int, columns: int, width: int | None
+) -> None:
+    """As the softmax over the channels of a channels_last tensor, whose result is contiguous."""
+    torch_dtype = TORCH_DTYPES[dtype]
+    x = torch.randn(3, rows, columns).to(torch_dtype)
+    y = torch.randn(3, columns, rows).to(torch_dtype).mT
+    builder = KernelBuilder("kernel", tuple(x.shape), 1)
+    value = builder.cast(builder.load(builder.input(dtype), x.stride()), F32)
+    other = builder.cast(builder.load(builder.input(dtype), y.stride()), F32)
+    weight = builder.load(builder.input(F32), (0, 1, 0))
+    power = builder.apply("exp", builder.apply("sub", value, builder.reduce("max", value)))
+    scaled = builder.apply("mul", weight, builder.apply("add", power, other))
+    total = builder.reduce("sum", power)
+    quotient = builder.cast(builder.apply("div", scaled, total), dtype)
+    builder.store(builder.output(dtype), quotient, y.stride())
+    builder.store(builder.output(F32), total, (rows, 1, 0))
+    kernel = builder.build()
+    tiles = row_tiles(kernel)
+    assert (tiles.width if tiles.turned else None) == width
+    weights, totals = torch.rand(rows), torch.empty(3, rows)
+    expected = x.float().sub(x.float().amax(2, keepdim=True)).exp()
+    result = weights[:, None] * (expected + y.float()) / expected.sum(2, keepdim=True)
+    for optimise in (False, True):
+        out = torch.empty_like(y)
+        compiled = CompiledKernel(kernel, optimise=optimise)
+        compiled(x, y, weights, out, totals)
+        torch.testing.assert_close(out, result.to(torch_dtype))
+        torch.testing.assert_close(totals, expected.sum(2))
+        if optimise and width and "avx512vl" in host_features():
+            assert "scatter" not in compiled.text and "gather" not in compiled.text
