@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 from hostjit.kernels.expression import Index, Load, PointwiseKernel, Reduce, Store, operands_of
 from hostjit.kernels.iteration import Strides
+from hostjit.kernels.reduction_plan import make_plan
 from hostjit.kernels.row_space import RowSpace, row_space
 from hostjit.kernels.sizes import Size, SymbolicSize, magnitude
 from hostjit.kernels.transposed_tile import SQUARES
@@ -27,6 +28,8 @@ _TURNED_WIDTHS = (16, 8)
 # What is written so far apart is in other lines; what is turned stays in the first cache level.
 _APART = 8
 _MOST_BYTES = 1 << 15
+# Lines that are so far apart have the same few places in the first cache level.
+_BYTES_OF_SETS = 4096
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,34 @@ def row_tiles(kernel: PointwiseKernel) -> RowTiles:
     turned = _with_turned_rows(tiles, kernel)
     if turned is not None:
         return turned
-    return _with_lines(tiles if tiles.tiled else _with_neighbours(tiles, visited), visited)
+    if not tiles.tiled:
+        tiles = _with_columns(tiles, kernel) or _with_neighbours(tiles, visited)
+    return _with_lines(tiles, visited)
+
+
+def _with_columns(tiles: RowTiles, kernel: PointwiseKernel) -> RowTiles | None:
+    """Tiles of rows that lie side by side where they are read, in several passes; None if not.
+
+    What is written across comes to a line of the cache element after element, and the lines of all
+    rows must have room there.
+    """
+    rows = tiles.kept[-1]
+    crowded = reads = False
+    for number, access in enumerate(tiles.accesses):
+        if isinstance(access, Index) or not kernel.moves_in_row(access.strides):
+            continue
+        across, along = tiles.kept_strides[number][-1], tiles.reduced_strides[number][-1]
+        if isinstance(access, Store):
+            crowded |= magnitude(across) * access.dtype.itemsize % _BYTES_OF_SETS == 0
+        elif across != 1 or magnitude(along) < _APART:
+            return None
+        else:
+            reads = True
+    if not reads or isinstance(rows, SymbolicSize) or len(make_plan(kernel, 1).passes) == 1:
+        return None
+    lane_strides = tuple(strides[-1] for strides in tiles.kept_strides)
+    width = min(rows, _FEWEST_LANES if crowded else _MOST_LANES)
+    return replace(tiles, width=width, lane_strides=lane_strides)
 
 
 def _visited(kernel: PointwiseKernel, tiles: RowTiles) -> list[int]:

@@ -338,3 +338,19 @@ def test_rows_that_are_written_across(
         torch.testing.assert_close(totals, expected.sum(2))
         if optimise and width and "avx512vl" in host_features():
             assert "scatter" not in compiled.text and "gather" not in compiled.text
+
+
+@pytest.mark.parametrize(("rows", "columns", "width"), [(20, 33, 20), (20, 1024, 8), (300, 9, 256)])
+def test_rows_that_are_read_across_several_times(rows: int, columns: int, width: int) -> None:
+    """As the norm of an instance of a channels_last tensor, whose result is contiguous."""
+    x = torch.randn(2, columns, rows)
+    builder = KernelBuilder("kernel", (2, rows, columns), 1)
+    value = builder.load(builder.input(F32), (rows * columns, 1, rows))
+    shifted = builder.apply("sub", value, builder.reduce("max", value))
+    builder.store(builder.output(F32), shifted, (rows * columns, columns, 1))
+    kernel = builder.build()
+    assert row_tiles(kernel).width == width
+    for optimise in (False, True):
+        out = torch.empty(2, rows, columns)
+        CompiledKernel(kernel, optimise=optimise)(x, out)
+        assert torch.equal(out, (x - x.amax(1, keepdim=True)).mT)
