@@ -32,6 +32,7 @@ std::string type_text(const llvm::Type& type) {
 
 // The text without the kernel's own name.
 std::string content_of(const Kernel& kernel) {
+  if (kernel.language == KernelLanguage::kSharedLibrary) return symbol_in_library(kernel);
   const std::string name = "@" + kernel.name;
   const auto continues_name = [](char c) {
     return llvm::isAlnum(c) || c == '_' || c == '.' || c == '$' || c == '-';
@@ -182,6 +183,10 @@ void mark_kernel(llvm::Function& function) {
   function.addFnAttr(llvm::Attribute::NoInline);
 }
 
+std::string symbol_in_library(const Kernel& kernel) {
+  return concat(kernel.text, ":", kernel.entry);
+}
+
 KernelLinker::KernelLinker(const Program& program, llvm::Module& module)
     : program_(program), module_(module) {}
 
@@ -192,7 +197,8 @@ llvm::Function* KernelLinker::get(const LaunchKernel& launch) {
     HOSTJIT_CHECK(kernel != program_.kernels().end(), "launch_kernel '", launch.kernel,
                   "': the program has no such kernel");
     llvm::Function*& equal = by_content_[content_of(kernel->second)];
-    if (!equal) equal = link(kernel->second);
+    const bool is_elsewhere = kernel->second.language == KernelLanguage::kSharedLibrary;
+    if (!equal) equal = is_elsewhere ? declare(kernel->second, launch) : link(kernel->second);
     function = equal;
   }
   check_signature(launch, *function);
@@ -256,6 +262,25 @@ void KernelLinker::drop_unused() {
     kernel = nullptr;
   }
   functions_.clear();
+}
+
+llvm::Function* KernelLinker::declare(const Kernel& kernel, const LaunchKernel& launch) {
+  llvm::LLVMContext& context = module_.getContext();
+  const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
+  llvm::Type* pointer = llvm::PointerType::getUnqual(context);
+  llvm::Type* index = llvm::Type::getInt64Ty(context);
+  std::vector<llvm::Type*> parameters(num_tensors, pointer);
+  for (const Value* scalar : launch.scalars) {
+    const bool is_f64 = std::holds_alternative<F64Type>(scalar->type());
+    parameters.push_back(is_f64 ? llvm::Type::getDoubleTy(context) : index);
+  }
+  if (!launch.errors.empty()) parameters.push_back(pointer);
+  if (!launch.grid.empty()) parameters.insert(parameters.end(), 2, index);
+  llvm::Function* function = llvm::Function::Create(
+      llvm::FunctionType::get(llvm::Type::getVoidTy(context), parameters, /*isVarArg=*/false),
+      llvm::GlobalValue::ExternalLinkage, symbol_in_library(kernel), module_);
+  mark_kernel(*function);
+  return function;
 }
 
 llvm::Function* KernelLinker::link(const Kernel& kernel) {

@@ -19,6 +19,9 @@ namespace hostjit {
 bool is_kernel(const llvm::Function& function);
 void mark_kernel(llvm::Function& function);
 
+// By which name generated code calls a kernel of a shared library.
+std::string symbol_in_library(const Kernel& kernel);
+
 // The kernels of a program as internal functions of one module. Kernels whose texts are equal up to
 // their names are one function.
 class KernelLinker {
@@ -45,6 +48,7 @@ class KernelLinker {
 
  private:
   llvm::Function* link(const Kernel& kernel);
+  llvm::Function* declare(const Kernel& kernel, const LaunchKernel& launch);
 
   const Program& program_;
   llvm::Module& module_;

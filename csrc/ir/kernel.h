@@ -9,8 +9,9 @@
 namespace hostjit {
 
 // X(enumerator, name in Host IR, whether it is code for CUDA devices)
-#define HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(X) \
-  X(kLlvmIr, "llvm_ir", false)              \
+#define HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(X)  \
+  X(kLlvmIr, "llvm_ir", false)               \
+  X(kSharedLibrary, "shared_library", false) \
   X(kPtx, "ptx", true)
 
 enum class KernelLanguage : uint8_t {
@@ -43,13 +44,16 @@ int64_t size_in_bytes(ParameterType type);
 ParameterType parameter_type_from_string(std::string_view name);
 
 // A kernel that a program brings. For the CPU: LLVM IR that defines
-// `void @<name>(ptr..., scalars...)`. For CUDA: code with a function `entry`.
+// `void @<name>(ptr..., scalars...)`; or the path of a shared library with a C function `entry`,
+// which takes the same and does not throw. The library is opened when the program is compiled, and
+// stays open. For CUDA: code with a function `entry`.
 struct Kernel {
   std::string name;
   std::string text;
   KernelLanguage language = KernelLanguage::kLlvmIr;
-  // Of code for a device; `parameters` are those of the function, in its order.
+  // The function, in any language but LLVM IR.
   std::string entry = {};
+  // Of code for a device: those of the function, in its order.
   std::vector<ParameterType> parameters = {};
 
   friend bool operator==(const Kernel&, const Kernel&) = default;

@@ -166,16 +166,21 @@ class Parser {
     program_.add_kernel(std::move(kernel));
   }
 
-  // ptx(entry="scale_0", parameters=[ptr, i32])
+  // ptx(entry="scale_0", parameters=[ptr, i32]) or shared_library(entry="scale_0")
   void parse_kernel_language(Kernel& kernel) {
     const Token language = tokens_.take();
     kernel.language = with_position(language.position,
                                     [&] { return kernel_language_from_string(language.text); });
-    if (!is_cuda(kernel.language)) return;
+    if (kernel.language == KernelLanguage::kLlvmIr) return;
     tokens_.expect('(');
     tokens_.expect_word("entry");
     tokens_.expect('=');
     kernel.entry = tokens_.expect(TokenKind::kString, "the name of a function in the code").text;
+    if (is_cuda(kernel.language)) parse_parameters(kernel);
+    tokens_.expect(')');
+  }
+
+  void parse_parameters(Kernel& kernel) {
     tokens_.expect(',');
     tokens_.expect_word("parameters");
     tokens_.expect('=');
@@ -185,7 +190,6 @@ class Parser {
       kernel.parameters.push_back(
           with_position(type.position, [&] { return parameter_type_from_string(type.text); }));
     });
-    tokens_.expect(')');
   }
 
   void require_new(const Token& name) const {

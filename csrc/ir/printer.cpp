@@ -59,13 +59,15 @@ std::string arenas_text(const Program& program) {
 
 // " ptx(entry=\"scale_0\", parameters=[ptr, i32])" of code for a device.
 std::string language_text(const Kernel& kernel) {
-  if (!is_cuda(kernel.language)) return "";
+  if (kernel.language == KernelLanguage::kLlvmIr) return "";
+  const std::string function =
+      concat(" ", to_string(kernel.language), "(entry=", quoted(kernel.entry));
+  if (!is_cuda(kernel.language)) return function + ")";
   std::string types;
   for (const ParameterType type : kernel.parameters) {
     types += concat(types.empty() ? "" : ", ", to_string(type));
   }
-  return concat(" ", to_string(kernel.language), "(entry=", quoted(kernel.entry), ", parameters=[",
-                types, "])");
+  return concat(function, ", parameters=[", types, "])");
 }
 
 // The text as it is when the raw form can hold it.

@@ -177,6 +177,10 @@ class ProgramVerifier {
                     "a kernel of the program");
     }
     const Kernel& kernel = found->second;
+    if (kernel.language == KernelLanguage::kSharedLibrary && !launch.in_place.empty()) {
+      verifier.fail("in_place", concat("is ", to_string(launch.in_place)),
+                    "[] of a kernel in a shared library");
+    }
     const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
     if (is_cuda(kernel.language) && num_tensors == 0) {
       verifier.fail("inputs", "is empty, as in_out and outputs are",

@@ -9,6 +9,7 @@
 #include "jit/code_parts.h"
 #include "jit/compile_context.h"
 #include "jit/jit.h"
+#include "jit/kernel_libraries.h"
 #include "jit/kernel_texts.h"
 #include "jit/object_cache.h"
 #include "jit/object_files.h"
@@ -30,6 +31,7 @@ std::string module_text(const llvm::Module& module) {
 void dump_kernels(const Program& program) {
   if (!is_enabled(Knob::kDumpKernels)) return;
   for (const auto& [name, kernel] : program.kernels()) {
+    if (kernel.language == KernelLanguage::kSharedLibrary) continue;  // the text is a path
     dump({Knob::kDumpKernels, program.name(), "kernel_" + name, "ll"}, kernel.text);
   }
 }
@@ -124,7 +126,7 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, 
     if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
     if (time_nodes) symbols.push_back(interface.times_symbol);
     const ScopedTimer timer(state->timings.link);
-    state->code = session.link(objects, program.name(), symbols);
+    state->code = session.link(objects, program.name(), symbols, library_functions(program));
   }
   const auto function = [&](const std::string& symbol) {
     return reinterpret_cast<MainFunction>(state->code->find(symbol));
@@ -186,8 +188,9 @@ const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() cons
     symbols.reserve(result.symbols.size());
     for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
     const llvm::SmallVector<char, 0> object = session.target().emit_object(*result.module);
-    state.kernels_code = session.link({std::string(object.data(), object.size())},
-                                      state.program.name() + ".kernels", symbols);
+    state.kernels_code =
+        session.link({std::string(object.data(), object.size())}, state.program.name() + ".kernels",
+                     symbols, library_functions(state.program));
     for (const auto& [kernel, symbol] : result.symbols) {
       kernels[kernel] = reinterpret_cast<PackedKernel>(state.kernels_code->find(symbol));
     }

@@ -90,24 +90,30 @@ JitSession::JitSession() : jit_(make_jit(target_.machine())) {
     // Older LLVMs look the registration up among exported symbols; code runs without a debugger.
     llvm::consumeError(llvm::orc::enableDebuggerSupport(*jit_));
   }
-  llvm::orc::ExecutionSession& session = jit_->getExecutionSession();
-  externs_ = &session.createBareJITDylib("externs");
+  externs_ = &jit_->getExecutionSession().createBareJITDylib("externs");
+  define(*externs_, symbol_addresses(target_.codegen_options().vector_math));
+}
+
+void JitSession::define(llvm::orc::JITDylib& library,
+                        const std::map<std::string, void*>& functions) {
   llvm::orc::SymbolMap symbols;
-  for (const auto& [name, address] : symbol_addresses(target_.codegen_options().vector_math)) {
+  for (const auto& [name, address] : functions) {
     symbols[jit_->mangleAndIntern(name)] = {
         llvm::orc::ExecutorAddr::fromPtr(address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   }
-  HOSTJIT_LLVM_CHECK(externs_->define(llvm::orc::absoluteSymbols(std::move(symbols))),
-                     "defining the symbols of the runtime");
+  HOSTJIT_LLVM_CHECK(library.define(llvm::orc::absoluteSymbols(std::move(symbols))),
+                     "defining the symbols that generated code refers to");
 }
 
 LoadedCode JitSession::link(const std::vector<std::string>& objects, const std::string& name,
-                            const std::vector<std::string>& symbols) {
+                            const std::vector<std::string>& symbols,
+                            const std::map<std::string, void*>& functions) {
   llvm::orc::ExecutionSession& session = jit_->getExecutionSession();
   llvm::orc::JITDylib& library = session.createBareJITDylib(concat(name, "#", num_libraries_++));
   LoadedCode code(session, library);
   library.addToLinkOrder(*externs_);
+  define(library, functions);
   std::set<std::string> wanted(symbols.begin(), symbols.end());
   for (const std::string& object : objects) {
     HOSTJIT_LLVM_CHECK(jit_->addObjectFile(library, llvm::MemoryBuffer::getMemBufferCopy(

@@ -42,13 +42,15 @@ class JitSession {
   std::mutex& mutex() { return mutex_; }
   HostTarget& target() { return target_; }
 
-  // Loads the code of object files that refer to each other and finds `symbols` in it. `name` is
-  // for messages.
+  // Loads the code of object files that refer to each other and to `functions`, and finds `symbols`
+  // in it. `name` is for messages.
   LoadedCode link(const std::vector<std::string>& objects, const std::string& name,
-                  const std::vector<std::string>& symbols);
+                  const std::vector<std::string>& symbols,
+                  const std::map<std::string, void*>& functions);
 
  private:
   JitSession();
+  void define(llvm::orc::JITDylib& library, const std::map<std::string, void*>& functions);
 
   std::mutex mutex_;
   HostTarget target_;

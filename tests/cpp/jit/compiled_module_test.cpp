@@ -108,6 +108,20 @@ TEST(CompiledModule, NamesTheKernelThatIsNotDefined) {
   EXPECT_EQ(compile_error(text), "kernel 'k': the text does not define @k");
 }
 
+TEST(CompiledModule, NamesTheKernelWhoseLibraryIsMissing) {
+  const std::string text = concat(kLaunch, "kernel @k shared_library(entry=\"k\") \"no/such.so\"");
+  EXPECT_EQ(compile_error(text),
+            "kernel 'k': no/such.so: cannot open shared object file: No such file or directory");
+}
+
+TEST(CompiledModule, NamesTheKernelThatIsNotInItsLibrary) {
+  const std::string text =
+      concat(kLaunch, "kernel @k shared_library(entry=\"no k\") \"libc.so.6\"");
+  const std::string error = compile_error(text);
+  EXPECT_EQ(error.find("kernel 'k': "), 0u) << error;
+  EXPECT_NE(error.find("undefined symbol: no k"), std::string::npos) << error;
+}
+
 TEST(CompiledModule, RefusesCallsOutOfTheKernel) {
   const std::string text = kLaunch + kernel("k", "  %r = call float @system(float %v)\n",
                                             "declare float @system(float)\n");
