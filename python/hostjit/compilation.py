@@ -62,6 +62,7 @@ class Compilation(Inspection):
         reuse_outputs: bool = False,
         shapes: DynamicShapes | None = None,
         graphs: str | None = None,
+        kernels: str = "hostjit",
     ) -> None:
         super().__init__()
         self.target = target
@@ -69,6 +70,7 @@ class Compilation(Inspection):
         self.fallback = fallback
         self.reuse_outputs = reuse_outputs
         self.graphs = graphs
+        self.kernels = kernels
         self.shapes = shapes or DynamicShapes(None, None)
         self._parts: Parts | None = None
         self._count = 0
@@ -88,6 +90,7 @@ class Compilation(Inspection):
         given = {"runtime": self.runtime, "fallback": self.fallback}
         given["reuse_outputs"] = self.reuse_outputs
         given["graphs"] = self.graphs
+        given["kernels"] = self.kernels
         return self.target, {**given, **self.shapes.keywords()}
 
     # It may be called in a frame that Dynamo compiled, by which it would look at all of this.
@@ -231,7 +234,9 @@ class Compilation(Inspection):
                 program = self._compile_program(captured.graph, captured.name)
                 if captured.backward is not None:
                     graph = captured.backward.graph_module.graph
-                    backward = self._compile_program(graph, f"{captured.name}_backward")
+                    name = f"{captured.name}_backward"
+                    # Guards of sizes are those of the forward program.
+                    backward = self._compile_program(graph, name, may_guard=False)
                     plan = describe_backward(captured.backward, program, backward, self.runtime)
         except CaptureError:
             raise
@@ -252,11 +257,30 @@ class Compilation(Inspection):
             hooked=hooked,
         )
 
-    def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
+    def _compile_program(
+        self, graph: torch.fx.Graph, name: str, may_guard: bool = True
+    ) -> _C.CompiledProgram:
         from hostjit.lowering.lower import lower
 
         with graphs(self.graphs):
-            return _C.CompiledProgram(lower(graph, name))
+            program = None
+            if self.kernels == "inductor":
+                program = self._compile_inductors(graph, name, may_guard)
+            return program or _C.CompiledProgram(lower(graph, name))
+
+    def _compile_inductors(
+        self, graph: torch.fx.Graph, name: str, may_guard: bool
+    ) -> _C.CompiledProgram | None:
+        """Return the program with Inductor's kernels; None where there is none."""
+        from hostjit import inductor
+
+        # Whatever goes wrong, hostjit's kernels do.
+        try:
+            return _C.CompiledProgram(inductor.lower(graph, name, may_guard))
+        except Exception as error:
+            reason = in_one_line(error).partition("\n")[0]
+            self._say("kernels", f"has hostjit's kernels, not Inductor's: {reason}")
+        return None
 
     def _attempt_eagerly(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -282,7 +306,12 @@ class Compilation(Inspection):
             from hostjit.parts import Parts
 
             self._parts = Parts(
-                self.target, self.runtime, self._said, self._target_name(), self.graphs
+                self.target,
+                self.runtime,
+                self._said,
+                self._target_name(),
+                self.graphs,
+                self.kernels,
             )
         return self._parts
 
@@ -298,7 +327,12 @@ class Compilation(Inspection):
         from hostjit.capture.fake_inputs import fake_inputs
         from hostjit.capture.joint import tracing_context
 
-        options = Options(runtime=self.runtime, fallback=self.fallback, graphs=self.graphs)
+        options = Options(
+            runtime=self.runtime,
+            fallback=self.fallback,
+            graphs=self.graphs,
+            kernels=self.kernels,
+        )
         inputs = captured.input_values(args, kwargs)
         mode, module = FakeTensorMode(), captured.graph_module
         examples = fake_inputs(module, mode, inputs)

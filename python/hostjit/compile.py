@@ -11,7 +11,7 @@ import torch
 from hostjit import _C
 from hostjit.compilation import Compilation
 from hostjit.dynamic_shapes import DynamicShapes
-from hostjit.knobs import check_graphs
+from hostjit.knobs import check_graphs, check_kernels
 from hostjit.program_compilation import ProgramCompilation
 
 __all__ = ["compile"]
@@ -25,6 +25,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
 ) -> Callable[[Any], _C.CompiledFunction]: ...
@@ -36,6 +37,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
 ) -> _C.CompiledFunction: ...
@@ -46,6 +48,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
 ) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
@@ -80,6 +83,9 @@ def compile(
             takes less of the host's time than the launches, measured over the first 16 calls; "on"
             always, "off" never; None follows the knobs `cuda_graphs` and `cuda_graphs_always`, by
             default "auto". Nothing else changes: inputs may be anywhere, results are new.
+        kernels: "hostjit", or "inductor" for those that torch.compile's default backend makes, in
+            its schedule: C++ on the CPU. Where they cannot be had, a warning says why, and the
+            program has hostjit's.
         dynamic: compile for any size of all dims of tensor arguments and any value of all ints
             among the arguments (True), of marked ones only (False), or also of those that turn out
             to vary (None): at the second size of a dim, the second value of an int. Sizes 0 and 1,
@@ -95,7 +101,7 @@ def compile(
     Raises:
         hostjit.CaptureError: at a call that cannot be captured, with `fallback=False` and for
             none of the reasons listed there.
-        hostjit.Error: malformed Host IR text, unknown runtime or choice of graphs.
+        hostjit.Error: malformed Host IR text, unknown runtime, choice of graphs or kernels.
 
     Example:
         fast = hostjit.compile(model)
@@ -105,6 +111,7 @@ def compile(
     if runtime not in (None, "jit", "evaluator"):
         raise _C.Error(f"unknown runtime '{runtime}', expected 'jit' or 'evaluator'")
     check_graphs(graphs)
+    check_kernels(kernels)
     if target is None:
 
         def decorate(decorated: Any) -> _C.CompiledFunction:
@@ -114,6 +121,7 @@ def compile(
                 fallback=fallback,
                 reuse_outputs=reuse_outputs,
                 graphs=graphs,
+                kernels=kernels,
                 dynamic=dynamic,
                 dynamic_shapes=dynamic_shapes,
             )
@@ -143,5 +151,5 @@ def compile(
                 target, OptimizerCompilation(target, optimizer, runtime, fallback, graphs)
             )
     shapes = DynamicShapes(dynamic, dynamic_shapes)
-    compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, graphs)
+    compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, graphs, kernels)
     return _C.CompiledFunction(target, compilation)

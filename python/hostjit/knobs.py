@@ -61,6 +61,12 @@ def check_graphs(choice: str | None) -> None:
         raise _C.Error(f"unknown choice of graphs '{choice}', expected 'auto', 'on' or 'off'")
 
 
+def check_kernels(choice: str) -> None:
+    """Raise hostjit.Error unless this is a choice of who writes kernels."""
+    if choice not in ("hostjit", "inductor"):
+        raise _C.Error(f"unknown choice of kernels '{choice}', expected 'hostjit' or 'inductor'")
+
+
 @contextlib.contextmanager
 def graphs(choice: str | None) -> Iterator[None]:
     """Compile programs with CUDA graphs as `hostjit.compile(graphs=...)` says."""

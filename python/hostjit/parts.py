@@ -37,10 +37,11 @@ class Parts:
         said: set[str],
         name: str,
         graphs: str | None = None,
+        kernels: str = "hostjit",
     ):
         self.in_use = False
         self._target = target
-        self._options = Options(runtime=runtime, graphs=graphs)
+        self._options = Options(runtime=runtime, graphs=graphs, kernels=kernels)
         self._said = said
         self._name = name
         self._functions: dict[Any, _C.CompiledFunction] = {}

@@ -31,8 +31,8 @@ def compile_graph(
         module: the graph; inputs that need gradients are compiled with their backward.
         inputs: examples of its inputs, tensors and numbers.
         mode: any that PyTorch knows; they make no difference.
-        options: "runtime", "fallback", "reuse_outputs" and "graphs", as of `hostjit.compile`;
-            the second is on by default.
+        options: "runtime", "fallback", "reuse_outputs", "graphs" and "kernels", as of
+            `hostjit.compile`; the second is on by default.
 
     Returns:
         A callable that takes the inputs and returns the tuple of the graph's outputs.

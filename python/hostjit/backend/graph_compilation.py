@@ -53,6 +53,7 @@ class GraphCompilation(Compilation):
             options.fallback,
             options.reuse_outputs,
             graphs=options.graphs,
+            kernels=options.kernels,
         )
         self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.

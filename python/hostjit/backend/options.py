@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit import _C
-from hostjit.knobs import check_graphs
+from hostjit.knobs import check_graphs, check_kernels
 
 __all__ = ["Options", "read_options"]
 
@@ -27,6 +27,7 @@ class Options:
     fallback: bool = True
     reuse_outputs: bool = False
     graphs: str | None = None
+    kernels: str = "hostjit"
 
 
 def read_options(mode: str | None = None, options: Mapping[str, Any] | None = None) -> Options:
@@ -43,6 +44,8 @@ def read_options(mode: str | None = None, options: Mapping[str, Any] | None = No
                 raise _C.Error(f"unknown runtime '{value}', expected 'jit' or 'evaluator'")
         elif name == "graphs":
             check_graphs(value)
+        elif name == "kernels":
+            check_kernels(value)
         elif not isinstance(value, bool):
             raise _C.Error(f"option '{name}' is a bool, got {value!r}")
     return Options(**given)

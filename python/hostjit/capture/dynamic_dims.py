@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ from hostjit.capture.errors import CaptureError, CaptureFailure
 __all__ = [
     "DynamicDims",
     "check_kept",
+    "guards_again",
     "is_number",
     "is_symbolic",
     "marked",
@@ -74,6 +76,20 @@ def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
     if environment is None:
         return contextlib.nullcontext()
     return mock.patch.object(environment, "_check_frozen", refuse)
+
+
+@contextlib.contextmanager
+def guards_again(environment: Any) -> Iterator[None]:
+    """Within `no_more_guards`: decisions by open sizes are guards of the environment again."""
+    if environment is None:
+        yield
+        return
+    original = functools.partial(type(environment)._check_frozen, environment)
+    with (
+        mock.patch.object(environment, "_check_frozen", original),
+        mock.patch.object(environment, "frozen", False),
+    ):
+        yield
 
 
 def is_symbolic(value: Any) -> bool:

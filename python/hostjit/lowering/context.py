@@ -109,6 +109,12 @@ class LoweringContext:
         assert isinstance(node, Node)
         return self._values[node]
 
+    def values(self, node: Node) -> list[_C.Value]:
+        """Return the values of an fx node: of the tensors in its tuple, or the one that it is."""
+        if node in self._values:
+            return [self._values[node]]
+        return [value for value in self._tuples[node] if value is not None]
+
     def result(self, value: Any) -> _C.Value:
         """Return the value of a result of the graph: an fx node, or a size."""
         if isinstance(value, torch.SymInt):

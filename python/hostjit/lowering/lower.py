@@ -21,7 +21,7 @@ from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
 
-__all__ = ["lower"]
+__all__ = ["identifier", "lower", "results_of"]
 
 
 def lower(graph: Graph, name: str) -> _C.Program:
@@ -35,7 +35,7 @@ def lower(graph: Graph, name: str) -> _C.Program:
             sizes that are only known at the call.
         name: of what was captured, for the program's name.
     """
-    context = LoweringContext(_identifier(name), kernel_devices(graph))
+    context = LoweringContext(identifier(name), kernel_devices(graph))
     graph = with_sizes_in_place(graph)
     context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     lower_nodes(context, graph)
@@ -96,6 +96,7 @@ def _label(item: PointwiseGroup | Node) -> str:
     return item.name if isinstance(item, Node) else " ".join(str(n.target) for n in item.members)
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """Return the name of a program for what was captured."""
     text = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
     return text if text[:1].isalpha() or text[:1] == "_" else f"_{text}"
