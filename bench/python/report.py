@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 # Whose results are ours, not a peer's.
-OURS = ("hostjit", "hostjit_evaluator", "hostjit_reusing", "compile_hostjit")
+OURS = ("hostjit", "hostjit_evaluator", "hostjit_reusing", "hostjit_inductor", "compile_hostjit")
 # Written for one model: no system to be compared with.
 BY_HAND = ("floor",)
 

@@ -234,9 +234,7 @@ class Compilation(Inspection):
                 program = self._compile_program(captured.graph, captured.name)
                 if captured.backward is not None:
                     graph = captured.backward.graph_module.graph
-                    name = f"{captured.name}_backward"
-                    # Guards of sizes are those of the forward program.
-                    backward = self._compile_program(graph, name, may_guard=False)
+                    backward = self._compile_program(graph, f"{captured.name}_backward")
                     plan = describe_backward(captured.backward, program, backward, self.runtime)
         except CaptureError:
             raise
@@ -257,26 +255,20 @@ class Compilation(Inspection):
             hooked=hooked,
         )
 
-    def _compile_program(
-        self, graph: torch.fx.Graph, name: str, may_guard: bool = True
-    ) -> _C.CompiledProgram:
+    def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         from hostjit.lowering.lower import lower
 
         with graphs(self.graphs):
-            program = None
-            if self.kernels == "inductor":
-                program = self._compile_inductors(graph, name, may_guard)
+            program = self._compile_inductors(graph, name) if self.kernels == "inductor" else None
             return program or _C.CompiledProgram(lower(graph, name))
 
-    def _compile_inductors(
-        self, graph: torch.fx.Graph, name: str, may_guard: bool
-    ) -> _C.CompiledProgram | None:
+    def _compile_inductors(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram | None:
         """Return the program with Inductor's kernels; None where there is none."""
         from hostjit import inductor
 
         # Whatever goes wrong, hostjit's kernels do.
         try:
-            return _C.CompiledProgram(inductor.lower(graph, name, may_guard))
+            return _C.CompiledProgram(inductor.lower(graph, name))
         except Exception as error:
             reason = in_one_line(error).partition("\n")[0]
             self._say("kernels", f"has hostjit's kernels, not Inductor's: {reason}")

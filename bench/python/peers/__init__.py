@@ -4,7 +4,13 @@
 from peers.aotinductor import AotInductor
 from peers.eager import Eager
 from peers.floor import Floor
-from peers.hostjit import HostJit, HostJitEvaluator, HostJitReusing, TorchCompileHostJit
+from peers.hostjit import (
+    HostJit,
+    HostJitEvaluator,
+    HostJitInductor,
+    HostJitReusing,
+    TorchCompileHostJit,
+)
 from peers.jax import Jax, JaxConstants
 from peers.onnxruntime import OnnxRuntime, OnnxRuntimeBinding
 from peers.openvino import OpenVino
@@ -33,6 +39,7 @@ PEERS: dict[str, Peer] = {
         HostJit(),
         HostJitEvaluator(),
         HostJitReusing(),
+        HostJitInductor(),
         TorchCompileHostJit(),
         Floor(),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hostjit: each of its two runtimes, with results kept, and as a backend of torch.compile."""
+"""hostjit: each of its two runtimes, with results kept, with Inductor's kernels, as a backend."""
 
 import importlib
 from typing import Any, ClassVar
@@ -32,6 +32,12 @@ class HostJitReusing(HostJit):
     name = "hostjit_reusing"
     description = "hostjit.compile(module, reuse_outputs=True)(*tensors)"
     arguments: ClassVar[dict[str, Any]] = {"reuse_outputs": True}
+
+
+class HostJitInductor(HostJit):
+    name = "hostjit_inductor"
+    description = "hostjit.compile(module, kernels='inductor')(*tensors)"
+    arguments: ClassVar[dict[str, Any]] = {"kernels": "inductor"}
 
 
 class TorchCompileHostJit(Peer):

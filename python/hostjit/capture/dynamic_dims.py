@@ -80,13 +80,21 @@ def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def guards_again(environment: Any) -> Iterator[None]:
-    """Within `no_more_guards`: decisions by open sizes are guards of the environment again."""
+    """Within `no_more_guards`: decisions by open sizes are guards of the environment again.
+
+    But for those by which a symbol is another one or a number: programs may have been made with it.
+    """
+
+    def refuse(symbol: Any, value: Any, *_: Any) -> None:
+        raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
+
     if environment is None:
         yield
         return
     original = functools.partial(type(environment)._check_frozen, environment)
     with (
         mock.patch.object(environment, "_check_frozen", original),
+        mock.patch.object(environment, "_set_replacement", refuse),
         mock.patch.object(environment, "frozen", False),
     ):
         yield

@@ -19,6 +19,7 @@ from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
 from hostjit import _C
+from hostjit.capture import source_location
 from hostjit.inductor.buffers import Buffers
 from hostjit.inductor.schedule import Schedule, UnsupportedLineError
 from hostjit.lowering.context import LoweringContext
@@ -60,6 +61,8 @@ class ExternCalls:
             raise UnsupportedLineError(
                 f"there is no Host IR of Inductor's call of {node.python_kernel_name}"
             )
+        origin = node.get_origin_node()
+        self._context.location = (source_location(origin) if origin else None) or ""
         match line:
             case ExternKernelOutLine():
                 self._call_out(node)
@@ -120,7 +123,8 @@ class ExternCalls:
         """Write an ATen call; `result`: fake tensors like what it returns."""
         args = self._arguments(list(arguments))
         kwargs = self._arguments(dict(keywords))
-        call = self._graph.call_function(target, tuple(args), kwargs)
+        call = self._graph.call_function(target)
+        call.args, call.kwargs = tuple(args), kwargs
         call.meta["val"] = result
         self._context.aten_call(call)
         return call

@@ -21,14 +21,14 @@ from hostjit.lowering.views import Views
 __all__ = ["lower"]
 
 
-def lower(graph: Graph, name: str, may_guard: bool = False) -> _C.Program:
+def lower(graph: Graph, name: str) -> _C.Program:
     """Lower a captured functional ATen graph to Host IR by way of Inductor's schedule.
+
+    Where Inductor decides by an open size, its decision is a guard of the graph's environment.
 
     Args:
         graph: as for `hostjit.lowering.lower.lower`.
         name: of what was captured, for the program's name.
-        may_guard: Inductor may decide by open sizes; the decisions become guards of the graph's
-            shape environment.
 
     Raises UnsupportedLineError that names what has no form in Host IR, and what Inductor raises.
     """
@@ -42,7 +42,7 @@ def lower(graph: Graph, name: str, may_guard: bool = False) -> _C.Program:
         if not is_plain(root):
             raise UnsupportedLineError(f"a result is a view of {root.target}")
     originals = {node.name: node for node in graph.nodes}
-    scheduled = schedule(graph, [originals[root.name] for root in made], may_guard)
+    scheduled = schedule(graph, [originals[root.name] for root in made])
 
     context = LoweringContext(identifier(name), kernel_devices(placed))
     inputs = [node for node in placed.nodes if node.op == "placeholder"]

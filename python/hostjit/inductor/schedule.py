@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.utils import HigherOrderOperator
-from torch._inductor import config
+from torch._inductor import config, ir
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.compile_fx import record_original_output_strides, view_to_reshape
 from torch._inductor.debug import DebugContext
@@ -22,9 +22,10 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.lowering import fallback_handler
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta
+from torch.fx.node import map_arg
+from torch.fx.traceback import preserve_node_meta, set_current_meta
 
 from hostjit.capture.dynamic_dims import guards_again
 
@@ -104,31 +105,39 @@ class _Recorder(PythonWrapperCodegen):
 
 
 class _Lowering(GraphLowering):
+    _last_random: str | None = None
+
     def init_wrapper_code(self, *args: Any, **kwargs: Any) -> None:
         super().init_wrapper_code(*args, **kwargs)
         self.wrapper_code = _Recorder()  # type: ignore[no-untyped-call]
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if _is_random(target):
-            return fallback_handler(target, add_to_fallback_set=False)(*args, **kwargs)
-        return super().call_function(target, args, kwargs)
+        if not _is_random(target):
+            return super().call_function(target, args, kwargs)
+        known = len(self.operations)
+        result = fallback_handler(target, add_to_fallback_set=False)(*args, **kwargs)
+        # Each draws what the one before has left: the scheduler must not exchange them.
+        for operation in self.operations[known:]:
+            if isinstance(operation, ir.FallbackKernel):
+                if self._last_random is not None:
+                    self.additional_star_deps[operation.get_name()].add(self._last_random)
+                self._last_random = operation.get_name()
+        return result
 
 
-def schedule(graph: Graph, results: Sequence[Node], may_guard: bool) -> Schedule:
+def schedule(graph: Graph, results: Sequence[Node]) -> Schedule:
     """Return Inductor's schedule of what leads to `results` and of writes of inputs.
 
     Args:
         graph: a functional ATen graph; its nodes have fake tensors as `meta["val"]`.
         results: the nodes whose tensors are wanted, laid out as theirs.
-        may_guard: whether decisions by open sizes may become guards.
 
     Raises UnsupportedLineError for control flow, and whatever Inductor raises.
     """
     values = [node.meta["val"] for node in graph.find_nodes(op="placeholder")]
     tensors = [node.meta.get("val") for node in graph.nodes]
     mode = next(value.fake_mode for value in tensors if isinstance(value, FakeTensor))
-    guards = guards_again(mode.shape_env) if may_guard else contextlib.nullcontext()
-    with config.patch(_known(_CONFIG)), _inductor_state(mode), guards:
+    with config.patch(_known(_CONFIG)), _inductor_state(mode):
         module = _decomposed(graph, results, values, mode)
         lowering = _Lowering(
             module, example_inputs=values, shape_env=mode.shape_env, is_inference=True
@@ -146,7 +155,12 @@ def schedule(graph: Graph, results: Sequence[Node], may_guard: bool) -> Schedule
 
 @contextlib.contextmanager
 def _inductor_state(mode: FakeTensorMode) -> Iterator[None]:
-    with DebugContext(), V.set_fake_mode(mode), torch.no_grad():
+    with (
+        DebugContext(),
+        V.set_fake_mode(mode),
+        guards_again(mode.shape_env),
+        torch.no_grad(),
+    ):
         yield
 
 
@@ -154,6 +168,22 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     """Those of the options that this release of PyTorch has."""
     known = config.get_config_copy()
     return {name: value for name, value in options.items() if name in known}
+
+
+def _runner(graph: Graph, results: Sequence[Node]) -> Callable[..., tuple[Any, ...]]:
+    """What runs a graph, whose arguments may be symbolic numbers, for some of its values."""
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        values = dict(zip(graph.find_nodes(op="placeholder"), inputs, strict=True))
+        for node in graph.nodes:
+            if node.op != "call_function":
+                continue
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            with set_current_meta(node):
+                values[node] = node.target(*args, **kwargs)
+        return tuple(values[result] for result in results)
+
+    return run
 
 
 def _is_random(operator: Any) -> bool:
@@ -168,18 +198,13 @@ def _decomposed(
     for node in graph.nodes:
         if isinstance(node.target, HigherOrderOperator):
             raise UnsupportedLineError(f"it has control flow, {node.target}")
-    copies: dict[Node, Any] = {}
-    copy = Graph()
-    copy.graph_copy(graph, copies)
-    copy.output(tuple(copies[result] for result in results))
-    source = GraphModule({}, copy)
     table = {
         operator: rule
         for operator, rule in select_decomp_table().items()
         if not _is_random(operator)
     }
     with mode, enable_python_dispatcher(), preserve_node_meta():
-        module = make_fx(Interpreter(source).run, decomposition_table=table)(*values)
+        module = make_fx(_runner(graph, results), decomposition_table=table)(*values)
     assert isinstance(module, GraphModule)
     output = module.graph.output_node()
     output.meta["user_visible_output_idxs"] = list(range(len(results)))

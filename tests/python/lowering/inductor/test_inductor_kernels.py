@@ -112,6 +112,16 @@ def test_random_numbers_are_eagers() -> None:
     check(draw, torch.rand(4, 3))
 
 
+def test_random_numbers_are_drawn_in_eagers_order() -> None:
+    def draw(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        # The second belongs to the first kernel.
+        doubled = x * 2
+        first, second = torch.rand(4, 3), torch.rand(4, 3)
+        return doubled.sin() + second, first * 3, torch.rand(4) - torch.rand(4)
+
+    check(draw, torch.randn(4, 3))
+
+
 def test_operators_that_inductor_leaves_to_pytorch_are_aten_calls() -> None:
     def several(x: torch.Tensor, index: torch.Tensor) -> Any:
         ordered = torch.sort(x, 0)
