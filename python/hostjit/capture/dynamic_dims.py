@@ -85,16 +85,20 @@ def guards_again(environment: Any) -> Iterator[None]:
     But for those by which a symbol is another one or a number: programs may have been made with it.
     """
 
-    def refuse(symbol: Any, value: Any, *_: Any) -> None:
-        raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
-
     if environment is None:
         yield
         return
+    replace = environment._set_replacement
+
+    def replace_again(symbol: Any, value: Any, *message: Any) -> None:
+        if symbol not in environment.replacements:  # else it is simplified
+            raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
+        replace(symbol, value, *message)
+
     original = functools.partial(type(environment)._check_frozen, environment)
     with (
         mock.patch.object(environment, "_check_frozen", original),
-        mock.patch.object(environment, "_set_replacement", refuse),
+        mock.patch.object(environment, "_set_replacement", replace_again),
         mock.patch.object(environment, "frozen", False),
     ):
         yield

@@ -114,10 +114,10 @@ def test_random_numbers_are_eagers() -> None:
 
 def test_random_numbers_are_drawn_in_eagers_order() -> None:
     def draw(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        # The second belongs to the first kernel.
+        # What takes the second becomes part of a kernel that comes before the first.
         doubled = x * 2
         first, second = torch.rand(4, 3), torch.rand(4, 3)
-        return doubled.sin() + second, first * 3, torch.rand(4) - torch.rand(4)
+        return doubled, doubled.sin() + second, first * 3, torch.rand(4) - torch.rand(4)
 
     check(draw, torch.randn(4, 3))
 
