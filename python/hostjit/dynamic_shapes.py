@@ -102,7 +102,7 @@ class DynamicShapes:
             return frozenset()
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
-        return {i for i in wanted | varied if math.isfinite(found[i])}
+        return {i for i in wanted | varied if type(found[i]) is int or math.isfinite(found[i])}
 
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""

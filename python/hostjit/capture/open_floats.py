@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import threading
 from collections.abc import Collection, Iterator
 from typing import Any
 from unittest import mock
@@ -22,14 +23,16 @@ __all__ = ["keeps_floats_open"]
 
 @contextlib.contextmanager
 def keeps_floats_open(sources: Collection[str]) -> Iterator[None]:
-    """Let the finite floats of these sources be inputs of the graph, as numbers.
+    """Let the finite floats of these sources be inputs of the graph, as numbers, in this thread.
 
     Dynamo itself would pass tensors for them, and compute with the numbers read from these.
     """
+    owner = threading.get_ident()
     original = builder.VariableBuilder.wrap_symfloat
 
     def wrap_symfloat(self: Any, value: float) -> Any:
-        if self.source.name in sources and math.isfinite(value):
+        is_open = self.source.name in sources and math.isfinite(value)
+        if is_open and threading.get_ident() == owner:
             return _wrap(self, value)
         return original(self, value)
 
