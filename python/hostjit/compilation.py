@@ -115,8 +115,10 @@ class Compilation(Inspection):
             return None
         limit = _C.recompile_limit()
         is_full = limit is not None and self._count >= limit
-        if self._parts and self._parts.in_use and (is_full or self._parts.varies(args, kwargs)):
-            return self._parts.by_frames()
+        if self._parts and self._parts.in_use:
+            floats = self.shapes.refuses_numbers(args, kwargs)
+            if is_full or self._parts.varies(args, kwargs, floats=floats):
+                return self._parts.by_frames()
         if "limit" not in self._said:
             self.shapes.note(args, kwargs)
         if limit is not None and is_full:

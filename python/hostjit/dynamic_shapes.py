@@ -98,7 +98,7 @@ class DynamicShapes:
         first = self._first_numbers.setdefault(key, found)
         varied = self._varied_numbers.setdefault(key, set())
         varied |= {i for i, value in enumerate(found) if value != first[i]}
-        if (key, torch.is_grad_enabled()) in self._refused_numbers:
+        if self.refuses_numbers(args, kwargs):
             return frozenset()
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
@@ -107,6 +107,11 @@ class DynamicShapes:
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""
         self._refused_numbers.add((_key(args, kwargs), torch.is_grad_enabled()))
+
+    def refuses_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether calls like this one are compiled for their own numbers."""
+        is_refused = (_key(args, kwargs), torch.is_grad_enabled()) in self._refused_numbers
+        return is_refused or self._dynamic is False
 
     def advice(self) -> str:
         """Say what would make for fewer programs, by what has differed between calls so far."""

@@ -77,13 +77,18 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
-    def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, floats: bool) -> bool:
         """Tell whether a call differs from an earlier one by what differs at every call.
 
-        Code is compiled for the numbers and the functions among its arguments. What a break leaves
-        behind may be another at every call: the value of a tensor, a function made on the way.
+        Code is compiled for the functions among its arguments. What a break leaves behind may be
+        another at every call: a function made on the way, or the value of a tensor.
+
+        Args:
+            args: the positional arguments of the call.
+            kwargs: its keyword arguments.
+            floats: code is compiled for the floats among them, too.
         """
-        structure: list[Any] = []
+        structure: list[Any] = [floats]
         values: list[Any] = []
 
         def visit(value: Any) -> None:
@@ -94,7 +99,7 @@ class Parts:
                 structure.append(len(value))
             elif isinstance(value, dict):
                 structure.append(tuple(map(id, value)))
-            elif isinstance(value, (float, complex)):
+            elif isinstance(value, complex) or (floats and isinstance(value, float)):
                 values.append(repr(value))
             elif isinstance(value, types.FunctionType):
                 structure.append(value.__code__)

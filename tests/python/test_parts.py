@@ -300,6 +300,27 @@ def test_numbers_that_change_at_every_call_are_not_captured_anew() -> None:
     assert count[0] == 0
 
 
+def test_numbers_behind_a_break_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.exp()
+        mean = y.mean().item()
+        return (y - mean) * 2 / (1 + mean * mean)
+
+    def fail(self: object) -> None:
+        raise AssertionError("left to Dynamo")
+
+    monkeypatch.setattr("hostjit.parts.Parts.by_frames", fail)
+    fast = hostjit.compile(function)
+    for gradients in (False, True):
+        for _ in range(5):
+            x = torch.randn(3, requires_grad=gradients)
+            result, expected = fast(x), function(x)
+            assert_close(result, expected)
+            if gradients:
+                found = torch.autograd.grad(result.sum(), x)
+                assert_close(found, torch.autograd.grad(expected.sum(), x))
+
+
 def test_more_signatures_than_the_limit() -> None:
     fast = hostjit.compile(printing, dynamic=False)
     for size in range(2, 14):
