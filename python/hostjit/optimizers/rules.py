@@ -5,6 +5,9 @@ The formulas are those of the single-tensor forms, which foreach and fused forms
 rounding. Numbers that a schedule may change (`lr`, `betas`) are float64 tensors without dims, as
 exact as the Python floats that they stand for; corrections of the bias are computed from them and
 from the step counter in float64, as eager computes them in Python.
+
+Half precision is computed in float32 and rounded where an operator of eager's ends. Eager rounds
+some of the numbers (`weight_decay`, `lr`) to half precision, too; that is not taken over.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ class Update:
         grad: its gradient.
         state: tensors of its state by name, to be written in place.
         numbers: what may change from step to step, by name; those of a tuple as a tuple.
+        is_half: parameter, gradient and state are of half precision.
     """
 
     group: Mapping[str, Any]
@@ -35,6 +39,17 @@ class Update:
     grad: Any
     state: Mapping[str, Any]
     numbers: Mapping[str, Any]
+    is_half: bool
+
+    def read(self, tensor: Any) -> Any:
+        """Return a tensor in the precision that operators compute in."""
+        return tensor.float() if self.is_half else tensor
+
+    def rounded(self, value: Any) -> Any:
+        """Return what an operator of eager's leaves; fused forms are one, and round at its end."""
+        if not self.is_half or self.group.get("fused"):
+            return value
+        return value.to(self.param.dtype).float()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +72,19 @@ def _sgd_state(group: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _sgd(update: Update) -> None:
-    group, param = update.group, update.param
-    grad = -update.grad if group["maximize"] else update.grad
+    group, rounded = update.group, update.rounded
+    param, grad = update.read(update.param), update.read(update.grad)
+    if group["maximize"]:
+        grad = -grad
     if group["weight_decay"] != 0:
-        grad = grad + param * group["weight_decay"]
+        grad = rounded(grad + param * group["weight_decay"])
     if group["momentum"] != 0:
-        buffer = update.state["momentum_buffer"]
-        buffer.mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
-        grad = grad + buffer * group["momentum"] if group["nesterov"] else buffer
-    param.sub_(grad * update.numbers["lr"])
+        kept = update.state["momentum_buffer"]
+        buffer = rounded(update.read(kept) * group["momentum"])
+        buffer = rounded(torch.add(buffer, grad, alpha=1 - group["dampening"]))
+        kept.copy_(buffer)
+        grad = rounded(grad + buffer * group["momentum"]) if group["nesterov"] else buffer
+    update.param.copy_(param - grad * update.numbers["lr"])
 
 
 def _adam_state(group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -74,23 +93,29 @@ def _adam_state(group: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _adam(update: Update) -> None:
-    group, param, state = update.group, update.param, update.state
+    group, state, rounded = update.group, update.state, update.rounded
     lr, (beta1, beta2) = update.numbers["lr"], update.numbers["betas"]
-    grad = -update.grad if group["maximize"] else update.grad
-    mean, square = state["exp_avg"], state["exp_avg_sq"]
+    param, grad = update.read(update.param), update.read(update.grad)
+    mean, square = update.read(state["exp_avg"]), update.read(state["exp_avg_sq"])
+    if group["maximize"]:
+        grad = -grad
     count = state["step"].add_(1).to(torch.float64)
     if group["weight_decay"] != 0:
         if group.get("decoupled_weight_decay", False):
-            param.mul_(1 - lr * group["weight_decay"])
+            param = rounded(param * (1 - lr * group["weight_decay"]))
         else:
-            grad = grad + param * group["weight_decay"]
-    mean.add_((grad - mean) * (1 - beta1))
-    square.mul_(beta2).add_(grad * (1 - beta2) * grad)
+            grad = rounded(grad + param * group["weight_decay"])
+    mean = rounded(mean + (grad - mean) * (1 - beta1))
+    state["exp_avg"].copy_(mean)
+    square = rounded(rounded(square * beta2) + grad * (1 - beta2) * grad)
+    state["exp_avg_sq"].copy_(square)
     size = lr / (1 - torch.pow(beta1, count))
     correction = torch.sqrt(1 - torch.pow(beta2, count))
     if group["amsgrad"]:
-        square = state["max_exp_avg_sq"].copy_(torch.maximum(state["max_exp_avg_sq"], square))
-    param.sub_(mean * size / (torch.sqrt(square) / correction + group["eps"]))
+        square = torch.maximum(update.read(state["max_exp_avg_sq"]), square)
+        state["max_exp_avg_sq"].copy_(square)
+    root = rounded(rounded(torch.sqrt(square)) / correction)
+    update.param.copy_(param - mean * size / rounded(root + group["eps"]))
 
 
 # By exact class: a subclass may do something else.

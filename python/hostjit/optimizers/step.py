@@ -129,6 +129,7 @@ class Step:
                         for name, value in self._state(group, param)
                     },
                     numbers=numbers[id(group)],
+                    is_half=param.dtype in (torch.float16, torch.bfloat16),
                 )
             )
         graph.output(())

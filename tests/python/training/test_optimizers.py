@@ -74,6 +74,41 @@ def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
     assert len(trainer.step.specializations) == 1
 
 
+@pytest.mark.parametrize("form", ["single", "foreach", "fused"])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (SGD, {}),
+        (SGD, {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}),
+        (SGD, {"momentum": 0.9, "nesterov": True, "maximize": True}),
+        (Adam, {"weight_decay": 0.1, "amsgrad": True}),
+        (AdamW, {"weight_decay": 0.1}),
+    ],
+)
+def test_half_precision_is_as_exact_as_eager(
+    kind: Any, arguments: dict[str, Any], form: str, runtime: str
+) -> None:
+    weights = torch.randn(1000).bfloat16()
+    parameters = [nn.Parameter(weights.clone()) for _ in range(2)]
+    parameters.append(nn.Parameter(weights.double()))
+    forms = {} if form == "single" else {form: True}
+    optimizers = [kind([parameter], lr=0.01, **arguments, **forms) for parameter in parameters]
+    steps = [hostjit.compile(optimizers[0].step, runtime=runtime)]
+    steps += [optimizer.step for optimizer in optimizers[1:]]
+    for _ in range(4):
+        grad = torch.randn(1000).bfloat16()
+        for parameter, step in zip(parameters, steps, strict=True):
+            parameter.grad = grad.to(parameter.dtype)
+            step()
+    found, eager, exact = (
+        [parameter.detach(), *filter(torch.is_tensor, optimizer.state[parameter].values())]
+        for parameter, optimizer in zip(parameters, optimizers, strict=True)
+    )
+    for ours, theirs, expected in zip(found, eager, exact, strict=True):
+        allowed = (theirs - expected).abs().mean() * 1.02
+        assert (ours - expected).abs().mean() <= allowed
+
+
 @pytest.mark.parametrize("schedule", ["lr", "one cycle", "tensor"])
 def test_schedules_do_not_compile_anew(schedule: str, runtime: str) -> None:
     def make(model: nn.Module) -> Optimizer:
