@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Rows of two-dimensional cases have at most so many elements.
+# Rows of two-dimensional cases have at most so many elements, and images so many channels.
 ROW = 256
+CHANNELS = 16
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,32 @@ def movements(elements: int) -> list[Case]:
     ]
 
 
+def images(elements: int) -> list[Case]:
+    """Make operations across channels and across positions, in both layouts."""
+    positions = max(1, elements // (2 * CHANNELS))
+    width = 1 << (positions.bit_length() // 2)
+    weight, bias = torch.rand(CHANNELS), torch.randn(CHANNELS)
+    chosen: dict[str, Callable[..., Tensor]] = {
+        "mean of positions": lambda x, w, b: x.mean((2, 3)),
+        "sum of channels": lambda x, w, b: x.sum(1),
+        "softmax": lambda x, w, b: x.softmax(1),
+        "log_softmax": lambda x, w, b: x.log_softmax(1),
+        "group_norm": lambda x, w, b: functional.group_norm(x, 4, w, b),
+        "batch_norm": lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
+        "every second * 2": lambda x, w, b: x[..., ::2] * 2,
+    }
+    cases = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, CHANNELS, max(1, positions // width), width).contiguous(
+            memory_format=layout
+        )
+        ending = " channels_last" if layout is torch.channels_last else ""
+        for name, function in chosen.items():
+            operands = (x, weight, bias)
+            cases.append(Case("images", name + ending, x.numel(), function, operands, x.numel()))
+    return cases
+
+
 def embedding_norm(weight: Tensor, index: Tensor) -> Tensor:
     return functional.layer_norm(functional.embedding(index, weight), weight.shape[1:])
 
@@ -182,4 +209,5 @@ FAMILIES: dict[str, Callable[[int], list[Case]]] = {
     "normalisations": normalisations,
     "products": products,
     "movements": movements,
+    "images": images,
 }

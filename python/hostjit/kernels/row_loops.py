@@ -148,6 +148,9 @@ class RowLoops:
             return
         full, rest = divmod(rows, width)
         begin, end = self.bounds[-1]
+        if self.space.turned and rest:
+            self._overlapping_tiles(rows, cursors, body)
+            return
 
         def tile(n: Any) -> None:
             body(self.walks.step(cursors, n, strides), width)
@@ -165,6 +168,21 @@ class RowLoops:
             write_loop(self.builder, "tile", begin, builder.select(over, last, end), tile)
         with builder.if_then(builder.icmp_unsigned(">", end, last)):
             body(self.walks.step(cursors, last, strides), rest)
+
+    def _overlapping_tiles(
+        self, rows: int, cursors: Cursors, body: Callable[[Cursors, Width], None]
+    ) -> None:
+        """Write the loop over tiles of which the last ends where the rows do."""
+        builder, width = self.builder, self.space.width
+        strides = [walk.kept[-1] for walk in self.walks]
+        last = ir.Constant(_INDEX, rows - width)
+
+        def tile(n: Any) -> None:
+            start = builder.mul(n, ir.Constant(_INDEX, width))
+            start = builder.select(builder.icmp_unsigned("<", start, last), start, last)
+            body(self.walks.step(cursors, start, strides), width)
+
+        write_loop(builder, "tile", *self.bounds[-1], tile)
 
     def _some_tiles(self, rows: Size, body: Callable[[Any, Any], None]) -> None:
         """Write the loop over as many tiles as `rows` turn out to make, with the rows of each."""

@@ -11,7 +11,6 @@ from hostjit.kernels.iteration import Strides
 from hostjit.kernels.reduction_plan import make_plan
 from hostjit.kernels.row_space import RowSpace, row_space
 from hostjit.kernels.sizes import Size, SymbolicSize, magnitude
-from hostjit.kernels.transposed_tile import SQUARES
 
 __all__ = ["RowTiles", "row_tiles"]
 
@@ -25,6 +24,7 @@ _LONGEST_WITHIN = 64
 _FEWEST_LANES = 8
 # Rows that are turned together, the most first: a line of the cache where they are written.
 _TURNED_WIDTHS = (16, 8)
+_SHORTEST = 4
 # What is written so far apart is in other lines; what is turned stays in the first cache level.
 _APART = 8
 _MOST_BYTES = 1 << 15
@@ -166,12 +166,13 @@ def _with_lines(tiles: RowTiles, visited: Sequence[int]) -> RowTiles:
 def _with_turned_rows(tiles: RowTiles, kernel: PointwiseKernel) -> RowTiles | None:
     """Tiles of rows that lie side by side only where they are written; None if there are none.
 
-    Only rows of one dimension, which tiles fit without a rest.
+    Only rows of one dimension. Where tiles don't divide the rows, the last overlaps the one before
+    it, and two threads may compute the same rows.
     """
     length, rows = tiles.reduced[-1], tiles.kept[-1]
     if len(tiles.reduced) != 1 or any(operand.may_alias for operand in kernel.outputs):
         return None
-    if isinstance(length, SymbolicSize) or isinstance(rows, SymbolicSize):
+    if isinstance(length, SymbolicSize) or isinstance(rows, SymbolicSize) or length < _SHORTEST:
         return None
     turned: dict[int, int] = {}
     num_lines = 0
@@ -192,8 +193,9 @@ def _with_turned_rows(tiles: RowTiles, kernel: PointwiseKernel) -> RowTiles | No
     ):
         return None
     for width in _TURNED_WIDTHS:
-        fits = all(length % min(SQUARES[size], width) == 0 for size in turned.values())
-        if fits and rows % width == 0 and length * width * sum(turned.values()) <= _MOST_BYTES:
+        kept_in_outputs = any(make_plan(kernel, width).caches.values())
+        fits = rows >= width and not (rows % width and kept_in_outputs)
+        if fits and length * width * sum(turned.values()) <= _MOST_BYTES:
             return _turned(tiles, tuple(turned), width)
     return None
 

@@ -21,7 +21,8 @@ SQUARES = {1: 16, 2: 16, 4: 8, 8: 8}
 class TransposedTile:
     """A rectangle of elements on the stack of a kernel, its rows as the last loop walks them.
 
-    One element after the other, LLVM gathers, or inserts into registers. Sides are powers of two.
+    One element after the other, LLVM gathers, or inserts into registers. The width is a power of
+    two; where squares don't divide the height, the last overlaps the one before.
     Example: tile = TransposedTile(builder, DType.F32, 16, 8), and in the loops around it
     tile.load(pointer, stride), after which element (i, j) is at tile.memory + i * 8 + j
     """
@@ -29,7 +30,7 @@ class TransposedTile:
     def __init__(self, builder: Any, dtype: DType, height: int, width: int) -> None:
         self.width = width
         self._height = height
-        self._side = min(SQUARES[dtype.itemsize], height, width)
+        self._side = min(SQUARES[dtype.itemsize], 1 << (height.bit_length() - 1), width)
         self._builder = builder
         self._dtype = dtype
         with builder.goto_entry_block():
@@ -40,14 +41,15 @@ class TransposedTile:
     def load(self, pointer: Any, stride: int) -> None:
         """Fill the tile: element (i, j) is at `pointer` + i + j * `stride`."""
         builder = self._builder
-        steps = [ir.Constant(_INDEX, side // self._side) for side in (self._height, self.width)]
+        counts = (-(-self._height // self._side), self.width // self._side)
+        steps = [ir.Constant(_INDEX, count) for count in counts]
 
         def row_of_squares(column: Any) -> None:
             first = builder.mul(column, ir.Constant(_INDEX, self._side * stride))
             source = self._at(pointer, first)
 
             def square(row: Any) -> None:
-                below = builder.mul(row, ir.Constant(_INDEX, self._side))
+                below = self._start(row)
                 place = builder.mul(below, ir.Constant(_INDEX, self.width))
                 place = builder.add(place, builder.mul(column, ir.Constant(_INDEX, self._side)))
                 self._load_square(self._at(source, below), stride, self._at(self.memory, place))
@@ -55,6 +57,14 @@ class TransposedTile:
             write_loop(builder, "squares", ZERO, steps[0], square)
 
         write_loop(builder, "turned", ZERO, steps[1], row_of_squares)
+
+    def _start(self, row: Any) -> Any:
+        """Where the square that a loop has counted to begins."""
+        start = self._builder.mul(row, ir.Constant(_INDEX, self._side))
+        if self._height % self._side == 0:
+            return start
+        last = ir.Constant(_INDEX, self._height - self._side)
+        return self._builder.select(self._builder.icmp_unsigned("<", start, last), start, last)
 
     def _load_square(self, source: Any, stride: int, target: Any) -> None:
         builder, side, align = self._builder, self._side, self._dtype.itemsize

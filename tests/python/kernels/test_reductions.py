@@ -305,7 +305,7 @@ def test_what_differs_from_row_to_row_is_read_where_it_is() -> None:
 @pytest.mark.parametrize("dtype", [F32, DType.BF16, DType.F64])
 @pytest.mark.parametrize(
     ("rows", "columns", "width"),
-    [(48, 32, 16), (24, 16, 8), (32, 80, 16), (20, 16, None), (32, 7, None)],
+    [(48, 32, 16), (24, 16, 16), (32, 81, 16), (13, 7, 8), (7, 16, None), (20, 3, None)],
 )
 def test_rows_that_are_written_across(
     dtype: DType, rows: int, columns: int, width: int | None
