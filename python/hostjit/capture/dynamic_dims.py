@@ -84,7 +84,6 @@ def guards_again(environment: Any) -> Iterator[None]:
 
     But for those by which a symbol is another one or a number: programs may have been made with it.
     """
-
     if environment is None:
         yield
         return
