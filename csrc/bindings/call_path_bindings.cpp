@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
+#include <torch/csrc/Stream.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -79,6 +80,23 @@ std::string describe(const at::Tensor& tensor) {
   return text + concat(" on ", tensor.device());
 }
 
+// The same for an input that is a stream.
+void check_stream(const Program& program, const Value& input, const py::object& argument) {
+  const auto fail = [&](const std::string& found, const std::string& expected) {
+    throw_error(concat("program '", program.name(), "': input %", input.name(), " is ", found,
+                       ", expected ", expected));
+  };
+  if (!THPStream_Check(argument.ptr())) {
+    fail(concat("a ", Py_TYPE(argument.ptr())->tp_name), "a torch.Stream");
+  }
+  const std::optional<Device> device = program.cuda_device();
+  const std::string found = py::str(argument.attr("device"));
+  if (!device || found != to_string(*device)) {
+    fail(concat("a stream of ", found),
+         device ? concat("one of ", to_string(*device)) : "a program with tensors on its device");
+  }
+}
+
 // Throws Error that names the input, what was expected and what was found.
 void check_inputs(const Program& program, const py::sequence& arguments) {
   HOSTJIT_CHECK(arguments.size() == program.inputs().size(), "program '", program.name(),
@@ -95,6 +113,8 @@ void check_inputs(const Program& program, const py::sequence& arguments) {
       expect(THPVariable_Check(argument.ptr()), kind);
       const at::Tensor& tensor = THPVariable_Unpack(argument.ptr());
       expect(fits(input.tensor_type(), tensor), describe(tensor));
+    } else if (std::holds_alternative<StreamType>(input.type())) {
+      check_stream(program, input, argument);
     } else if (std::holds_alternative<F64Type>(input.type())) {
       expect(PyFloat_Check(argument.ptr()) || PyLong_Check(argument.ptr()), kind);
     } else if (std::holds_alternative<BoolType>(input.type())) {
@@ -141,6 +161,9 @@ Program program_of_row(const CompiledProgram& program, const RowSizes& sizes) {
 void set_input(ProgramCall& call, size_t i, const Value& input, const py::handle& argument) {
   if (input.is_tensor()) {
     call.set_tensor(i, THPVariable_Unpack(argument.ptr()));
+  } else if (std::holds_alternative<StreamType>(input.type())) {
+    call.set_stream(i, {argument.attr("stream_id").cast<int64_t>(),
+                        argument.attr("device_index").cast<int32_t>()});
   } else if (std::holds_alternative<F64Type>(input.type())) {
     call.set_f64(i, argument.cast<double>());
   } else {

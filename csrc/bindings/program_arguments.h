@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 #include "ir/program.h"
 #include "runtime/abi.h"
@@ -51,6 +52,11 @@ class ProgramArguments {
     scalars_.data()[i] = value;
     inputs_.data()[i + 1] = &scalars_.data()[i];
   }
+  void set_stream(size_t i, StreamArg stream) {
+    streams_.reserve(program_.inputs().size());
+    streams_.push_back(stream);
+    inputs_.data()[i + 1] = &streams_.back();
+  }
   void set_f64(size_t i, double value) { set_index(i, std::bit_cast<int64_t>(value)); }
 
   void* const* inputs() const { return inputs_.data() + 1; }
@@ -71,6 +77,7 @@ class ProgramArguments {
   const Program& program_;
   c10::SmallVector<TensorArg, 16> tensors_;
   c10::SmallVector<int64_t, 16> scalars_;  // int64_t or the bits of a double
+  std::vector<StreamArg> streams_;         // used by few programs
   c10::SmallVector<void*, 17> inputs_;     // the frame, then one pointer per input
 };
 

@@ -42,6 +42,7 @@ class ProgramCall {
   }
   void set_tensor(size_t i, const at::Tensor& tensor) { arguments_.set_tensor(i, tensor); }
   void set_index(size_t i, int64_t value) { arguments_.set_index(i, value); }
+  void set_stream(size_t i, StreamArg stream) { arguments_.set_stream(i, stream); }
   void set_f64(size_t i, double value) { arguments_.set_f64(i, value); }
 
   // Lets the call write its outputs into the tensors kept, and keep those that it makes. `kept`

@@ -60,6 +60,8 @@ void Dispatcher::emit(const If& op) {
 void Dispatcher::emit_nested(const Region& region) {
   const auto slots_outside = live_slots_;
   const auto slot_data_outside = slot_data_;
+  const int64_t stream_outside = current_stream_;
+  const size_t num_released = released_behind_streams_.size();
   ++node_;
   emit_region(region);
   --node_;
@@ -68,6 +70,11 @@ void Dispatcher::emit_nested(const Region& region) {
     if (!slots_outside.contains(slot)) release_slot(slot);
   }
   slot_data_ = slot_data_outside;
+  set_stream(stream_outside);
+  if (released_behind_streams_.size() > num_released) {
+    call_fallible(Extern::hostjit_join_streams, {frame_});
+    release_behind_streams(num_released);
+  }
 }
 
 llvm::Value* Dispatcher::load_bool(llvm::Value* address) {

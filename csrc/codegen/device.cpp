@@ -62,8 +62,6 @@ void Dispatcher::emit_device_launch(const LaunchKernel& op) {
   HOSTJIT_CHECK(device.index == storage_.layout().device, "launch_kernel '", op.kernel,
                 "': its tensors are on ", to_string(device),
                 ", expected cuda:", storage_.layout().device, ", where the program launches");
-  HOSTJIT_CHECK(!op.stream, "launch_kernel '", op.kernel,
-                "': streams other than the current one have no code yet");
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
   if (op.graph >= 0 && !node_times_) return emit_graph_node(op);
@@ -157,7 +155,7 @@ llvm::Value* Dispatcher::launch_config(const LaunchKernel& op,
   }
   store(builder_.getInt32(static_cast<uint32_t>(op.shared_memory)),
         offsetof(CUlaunchConfig, shared_memory));
-  store(stream_, offsetof(CUlaunchConfig, stream));
+  store(stream_handle(op.stream), offsetof(CUlaunchConfig, stream));
   llvm::Constant* attributes = llvm::Constant::getNullValue(pointer_);
   const std::vector<uint32_t> words = attribute_words(op);
   if (!words.empty()) {

@@ -35,8 +35,11 @@ void Dispatcher::emit_main(const std::string& symbol) {
   begin_function(symbol);
   emit_init_scalars();
   node_ = static_cast<int64_t>(program_.init().size());
+  enter_streams();
   if (node_times_ == nullptr) fuse_epilogues();
   emit_body();
+  leave_streams();
+  release_behind_streams(/*first=*/0);
   emit_outputs();
   note_time(program_.body().size() + 2);
   end_function();
@@ -68,6 +71,8 @@ void Dispatcher::begin_function(const std::string& name) {
   live_slots_.clear();
   open_ranges_.clear();
 
+  current_stream_ = 0;
+  stream_numbers_.clear();
   auto* entry = llvm::BasicBlock::Create(context, "entry", function_);
   auto* body = llvm::BasicBlock::Create(context, "body", function_);
   builder_.SetInsertPoint(entry);
@@ -83,6 +88,7 @@ void Dispatcher::begin_function(const std::string& name) {
 void Dispatcher::end_function() {
   while (!live_slots_.empty()) release_slot(live_slots_.begin()->first);
   builder_.CreateRet(builder_.getInt32(0));
+  release_behind_streams(/*first=*/0);
 }
 
 void Dispatcher::emit_region(const Region& region) {
@@ -223,7 +229,8 @@ llvm::Value* Dispatcher::load_slot_data(llvm::IRBuilder<>& builder, int64_t slot
 
 void Dispatcher::release_slot(int64_t slot) {
   if (live_slots_.erase(slot) == 0) return;
-  if (graph_words_) return released_with_graph_.push_back(slot);
+  if (graph_words_ && !uses_streams()) return released_with_graph_.push_back(slot);
+  if (uses_streams()) return released_behind_streams_.push_back(slot);
   call(Extern::hostjit_release, {frame_, integer(slot)});
 }
 

@@ -65,6 +65,13 @@ class Dispatcher {
   void emit(const For& op);
   void emit(const While& op);
   void emit(const If& op);
+  // streams.cpp
+  void emit(const CurrentStream& op);
+  void emit(const PoolStream& op);
+  void emit(const SetStream& op);
+  void emit(const RecordEvent& op);
+  void emit(const WaitEvent& op);
+  void emit(const Synchronize& op);
   // profiling.cpp
   void emit(const RangePush& op);
   void emit(const RangePop& op);
@@ -148,6 +155,19 @@ class Dispatcher {
 
   // launch.cpp: positions of an output and of the input whose memory it has at this launch.
   using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
+  // streams.cpp
+  // Whether work may be on others than the caller's.
+  bool uses_streams() const { return storage_.layout().num_streams > 0; }
+  // What comes first in main, and behind the body.
+  void enter_streams();
+  void leave_streams();
+  void set_stream(int64_t number);
+  // Of a value, or of the current stream without one.
+  int64_t stream_number(const Value* stream) const;
+  llvm::Value* stream_handle(const Value* stream);
+  // Releases the slots from position `first` of released_behind_streams_ on.
+  void release_behind_streams(size_t first);
+
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
   void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);
   void mark_kernel_operands();
@@ -207,7 +227,10 @@ class Dispatcher {
   llvm::Function* function_ = nullptr;
   llvm::BasicBlock* cleanup_ = nullptr;
   llvm::Value* frame_ = nullptr;
-  llvm::Value* stream_ = nullptr;  // of the device; null without
+  llvm::Value* stream_ = nullptr;  // the caller's; null without a device
+  int64_t current_stream_ = 0;     // its number, as DeviceStreams counts
+  std::unordered_map<const Value*, int64_t> stream_numbers_;
+  std::vector<int64_t> released_behind_streams_;
   llvm::Value* device_arena_ = nullptr;
   // Of the graph whose launches are being described, null between graphs: its words, and the slots
   // that are released when it is launched. What was released before could be used again by a part

@@ -88,6 +88,12 @@ std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan)
     void operator()(const For&) {}
     void operator()(const While&) {}
     void operator()(const If&) {}
+    void operator()(const CurrentStream&) {}
+    void operator()(const PoolStream&) {}
+    void operator()(const SetStream&) {}
+    void operator()(const RecordEvent&) {}
+    void operator()(const WaitEvent&) {}
+    void operator()(const Synchronize&) {}
     void operator()(const RangePush&) {}
     void operator()(const RangePop&) {}
   };
@@ -112,7 +118,9 @@ bool may_overlap(const Storage& a, const Storage& b) {
 }
 
 StoragePlan::StoragePlan(const Program& program)
-    : symbols_(program), is_symbolic_(program.is_symbolic()) {
+    : symbols_(program), stream_numbers_(program), is_symbolic_(program.is_symbolic()) {
+  layout_.num_streams = stream_numbers_.num_streams();
+  layout_.num_events = stream_numbers_.num_events();
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
   if (const auto device = program.cuda_device())

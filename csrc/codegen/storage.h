@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/row_symbols.h"
+#include "ir/stream_numbers.h"
 #include "runtime/abi.h"
 
 // Where every tensor of a program lives, decided before any code is emitted. Nothing here depends
@@ -92,6 +93,7 @@ class StoragePlan {
   const GraphPlace& graph_place_of(const LaunchKernel& launch) const {
     return graph_places_.at(&launch);
   }
+  const StreamNumbers& stream_numbers() const { return stream_numbers_; }
   const std::vector<OutputPlan>& outputs() const { return outputs_; }
   const FrameLayout& layout() const { return layout_; }
   // Of Frame::device_arena, in bytes.
@@ -125,6 +127,7 @@ class StoragePlan {
 
   FrameLayout layout_;
   RowSymbols symbols_;
+  StreamNumbers stream_numbers_;
   bool is_symbolic_;
   int64_t device_alignment_ = 1;
   std::vector<const Value*> slot_values_;

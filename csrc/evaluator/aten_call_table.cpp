@@ -54,13 +54,15 @@ AtenCallTable::AtenCallTable(const Program& program) {
   }
 }
 
-void AtenCallTable::call(const AtenCall& op, ValueTable& values) const {
+void AtenCallTable::call(const AtenCall& op, const DeviceStreams& streams,
+                         ValueTable& values) const {
   const Entry& entry = entries_.at(&op);
   std::vector<void*> operands;
   for (const auto* group : {&op.inputs, &op.mutated}) {
     for (const Value* operand : *group) operands.push_back(values.address(operand));
   }
   entry.site->call(operands.data(), [&](int64_t slot, at::Tensor result) {
+    streams.note_made(result);
     values.set(entry.results[slot], std::move(result));
   });
 }

@@ -8,6 +8,7 @@
 #include "evaluator/value_table.h"
 #include "ir/program.h"
 #include "runtime/aten_call.h"
+#include "runtime/device_streams.h"
 
 namespace hostjit {
 
@@ -16,8 +17,8 @@ class AtenCallTable {
  public:
   explicit AtenCallTable(const Program& program);
 
-  // Does the call and defines the results that somebody uses.
-  void call(const AtenCall& op, ValueTable& values) const;
+  // Does the call on the current one of `streams` and defines the results that somebody uses.
+  void call(const AtenCall& op, const DeviceStreams& streams, ValueTable& values) const;
 
  private:
   // A result's slot is its position in `slots`, which says what type it must have.

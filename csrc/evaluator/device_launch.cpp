@@ -52,7 +52,7 @@ std::vector<CUlaunchAttribute> launch_attributes(const LaunchKernel& op) {
 
 }  // namespace
 
-void launch_on_device(Frame* frame, const LaunchKernel& op, const Kernel& kernel,
+void launch_on_device(Frame* frame, const LaunchKernel& op, const Kernel& kernel, void* stream,
                       ValueTable& values) {
   if (std::ranges::any_of(op.grid, [](const Dim& size) { return size.value <= 0; })) return;
   const std::vector<Value*> operands = op.parameter_operands();
@@ -66,7 +66,7 @@ void launch_on_device(Frame* frame, const LaunchKernel& op, const Kernel& kernel
   CUlaunchConfig config{{1, 1, 1},
                         {1, 1, 1},
                         static_cast<uint32_t>(op.shared_memory),
-                        static_cast<cuda::CUstream>(frame->stream),
+                        static_cast<cuda::CUstream>(stream),
                         attributes.data(),
                         static_cast<uint32_t>(attributes.size())};
   for (size_t i = 0; i < op.grid.size(); ++i)

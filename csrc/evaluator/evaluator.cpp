@@ -21,11 +21,13 @@ struct Evaluator::State {
   State(Program program, std::map<std::string, PackedKernel> kernels, AtenCallTable aten_calls)
       : program(std::move(program)),
         kernels(std::move(kernels)),
-        aten_calls(std::move(aten_calls)) {}
+        aten_calls(std::move(aten_calls)),
+        stream_numbers(this->program) {}
 
   Program program;
   std::map<std::string, PackedKernel> kernels;
   AtenCallTable aten_calls;
+  StreamNumbers stream_numbers;
   ValueNumbering numbering;
   std::once_flag init_once;
   std::optional<ValueTable> init_values;  // after init_once
@@ -45,6 +47,13 @@ RuntimeValue read_input(const Value& value, void* argument) {
   if (std::holds_alternative<F64Type>(value.type())) return *static_cast<double*>(argument);
   return *static_cast<int64_t*>(argument);
 }
+
+// Ends the work of a call that failed before the values go that it used.
+struct AbandonedStreams {
+  Frame* frame;
+  DeviceStreams& streams;
+  ~AbandonedStreams() { streams.abandon(*frame); }
+};
 
 // An owned reference to the tensor, or the bits of the number.
 void* output_word(RuntimeValue result) {
@@ -80,7 +89,8 @@ void Evaluator::run(Frame* frame, void* const* inputs, void** outputs) const {
     const c10::InferenceMode normal_tensors(/*enabled=*/false);
     const c10::NoGradGuard no_grad;
     ValueTable values(state.numbering);
-    OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, values)
+    OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, state.stream_numbers,
+                values)
         .run(program.init(), 0);
     // Calls on any stream read what init made.
     if (frame->program->layout().device >= 0) {
@@ -89,12 +99,23 @@ void Evaluator::run(Frame* frame, void* const* inputs, void** outputs) const {
     state.init_values = std::move(values);
   });
 
+  DeviceStreams& streams = FrameStorage::of(frame).device_streams;
   ValueTable values = *state.init_values;
+  const AbandonedStreams abandoned{frame, streams};
   for (size_t i = 0; i < program.inputs().size(); ++i) {
-    values.set(program.inputs()[i], read_input(*program.inputs()[i], inputs[i]));
+    const Value* input = program.inputs()[i];
+    if (std::holds_alternative<StreamType>(input->type())) {
+      const int64_t number = state.stream_numbers.of(input);
+      streams.enter(*frame, number, *static_cast<StreamArg*>(inputs[i]));
+      values.set(input, number);
+    } else {
+      values.set(input, read_input(*input, inputs[i]));
+    }
   }
-  OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, values)
+  OpEvaluator(frame, program.kernels(), state.kernels, state.aten_calls, state.stream_numbers,
+              values)
       .run(program.body(), static_cast<int64_t>(program.init().size()));
+  streams.leave(*frame);
 
   // Look-ups first, because they may fail: outputs are set all or none.
   std::vector<RuntimeValue> results;

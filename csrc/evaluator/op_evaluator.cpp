@@ -27,7 +27,7 @@
 namespace hostjit {
 namespace {
 
-at::Tensor empty(const TensorType& type) {
+at::Tensor new_tensor(const TensorType& type) {
   if (type.device.type == DeviceType::kCUDA && type.device.index == cuda::current_device()) {
     const TensorSpec spec{type.dtype, type.device, type.sizes(), type.static_strides()};
     return new_cuda_tensor(spec, extent_in_bytes(spec));
@@ -60,6 +60,24 @@ void OpEvaluator::run(const Region& region, int64_t first_node) {
   }
 }
 
+void OpEvaluator::run_nested(const Region& region, int64_t first_node) {
+  DeviceStreams& streams = FrameStorage::of(frame_).device_streams;
+  const int64_t outside = streams.current();
+  run(region, first_node);
+  streams.set(*frame_, outside);
+  if (uses_streams()) streams.join(*frame_);
+}
+
+at::Tensor OpEvaluator::empty(const TensorType& type) const {
+  at::Tensor made = new_tensor(type);
+  FrameStorage::of(frame_).device_streams.note_made(made);
+  return made;
+}
+
+int64_t OpEvaluator::stream_number(const Value* stream) {
+  return stream ? values_.index(stream) : FrameStorage::of(frame_).device_streams.current();
+}
+
 void OpEvaluator::evaluate(const Allocate& op) {
   const TensorType& type = op.result->tensor_type();
   KeptTensors* kept = FrameStorage::of(frame_).kept;
@@ -74,7 +92,10 @@ void OpEvaluator::evaluate(const Allocate& op) {
   values_.set(op.result, std::move(tensor));
 }
 
-void OpEvaluator::evaluate(const Deallocate& op) { values_.drop(op.buffer); }
+// What streams may still use goes when the call is over.
+void OpEvaluator::evaluate(const Deallocate& op) {
+  if (!uses_streams()) values_.drop(op.buffer);
+}
 
 void OpEvaluator::evaluate(const Copy& op) { tensor(op.out).copy_(tensor(op.source)); }
 
@@ -112,7 +133,10 @@ void OpEvaluator::evaluate(const IndexBinary& op) {
 
 void OpEvaluator::evaluate(const LaunchKernel& op) {
   const Kernel& kernel = kernel_texts_.at(op.kernel);
-  if (is_cuda(kernel.language)) return launch_on_device(frame_, op, kernel, values_);
+  if (is_cuda(kernel.language)) {
+    void* stream = op.stream ? frame_->streams[values_.index(op.stream)] : frame_->stream;
+    return launch_on_device(frame_, op, kernel, stream, values_);
+  }
   std::vector<void*> arguments;
   for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
     for (const Value* operand : *operands) {
@@ -156,14 +180,16 @@ void OpEvaluator::evaluate(const Baddbmm& op) {
                   to_torch(op.beta, out.scalar_type()), to_torch(op.alpha, out.scalar_type()));
 }
 
-void OpEvaluator::evaluate(const AtenCall& op) { aten_calls_.call(op, values_); }
+void OpEvaluator::evaluate(const AtenCall& op) {
+  aten_calls_.call(op, FrameStorage::of(frame_).device_streams, values_);
+}
 
 void OpEvaluator::evaluate(const For& op) {
   const int64_t node = frame_->node;
   int64_t index = values_.index(op.begin);
   for (uint64_t left = op.num_iterations(index, values_.index(op.end)); left > 0; --left) {
     values_.set(op.index, index);
-    run(*op.body, node + 1);
+    run_nested(*op.body, node + 1);
     index += left > 1 ? op.step : 0;
   }
   frame_->node = node + num_nodes(*op.body);
@@ -172,7 +198,7 @@ void OpEvaluator::evaluate(const For& op) {
 void OpEvaluator::evaluate(const While& op) {
   const int64_t node = frame_->node;
   while (tensor(op.condition).item<bool>()) {
-    run(*op.body, node + 1);
+    run_nested(*op.body, node + 1);
     frame_->node = node;
   }
   frame_->node = node + num_nodes(*op.body);
@@ -182,11 +208,40 @@ void OpEvaluator::evaluate(const If& op) {
   const int64_t node = frame_->node;
   const int64_t first_of_else = node + 1 + num_nodes(*op.then);
   if (tensor(op.condition).item<bool>()) {
-    run(*op.then, node + 1);
+    run_nested(*op.then, node + 1);
   } else {
-    run(*op.otherwise, first_of_else);
+    run_nested(*op.otherwise, first_of_else);
   }
   frame_->node = first_of_else - 1 + num_nodes(*op.otherwise);
+}
+
+void OpEvaluator::evaluate(const CurrentStream& op) {
+  values_.set(op.result, stream_number(nullptr));
+}
+
+void OpEvaluator::evaluate(const PoolStream& op) {
+  const int64_t number = stream_numbers_.of(op.result);
+  FrameStorage::of(frame_).device_streams.fork(*frame_, number);
+  values_.set(op.result, number);
+}
+
+void OpEvaluator::evaluate(const SetStream& op) {
+  FrameStorage::of(frame_).device_streams.set(*frame_, stream_number(op.stream));
+}
+
+void OpEvaluator::evaluate(const RecordEvent& op) {
+  const int64_t event = stream_numbers_.of(op.result);
+  FrameStorage::of(frame_).device_streams.record(*frame_, event, stream_number(op.stream));
+  values_.set(op.result, event);
+}
+
+void OpEvaluator::evaluate(const WaitEvent& op) {
+  FrameStorage::of(frame_).device_streams.wait(*frame_, values_.index(op.event),
+                                               stream_number(op.stream));
+}
+
+void OpEvaluator::evaluate(const Synchronize& op) {
+  FrameStorage::of(frame_).device_streams.synchronize(*frame_, stream_number(op.stream));
 }
 
 void OpEvaluator::evaluate(const RangePush& op) {

@@ -7,6 +7,7 @@
 #include "evaluator/aten_call_table.h"
 #include "evaluator/value_table.h"
 #include "ir/program.h"
+#include "ir/stream_numbers.h"
 #include "runtime/abi.h"
 
 namespace hostjit {
@@ -17,11 +18,12 @@ class OpEvaluator {
   // `kernels` are those of the CPU among the program's `kernel_texts`.
   OpEvaluator(Frame* frame, const std::map<std::string, Kernel>& kernel_texts,
               const std::map<std::string, PackedKernel>& kernels, const AtenCallTable& aten_calls,
-              ValueTable& values)
+              const StreamNumbers& stream_numbers, ValueTable& values)
       : frame_(frame),
         kernel_texts_(kernel_texts),
         kernels_(kernels),
         aten_calls_(aten_calls),
+        stream_numbers_(stream_numbers),
         values_(values) {}
 
   // Runs the ops of `region`, the first of which is node `first_node` of the program.
@@ -32,12 +34,18 @@ class OpEvaluator {
 #undef HOSTJIT_DECLARE_EVALUATE
 
  private:
+  // Runs what `op` holds. What streams may still use of it is replaced behind their work.
+  void run_nested(const Region& region, int64_t first_node);
+  bool uses_streams() const { return stream_numbers_.num_streams() > 0; }
+  int64_t stream_number(const Value* stream);
+  at::Tensor empty(const TensorType& type) const;
   at::Tensor& tensor(const Value* value) { return values_.tensor(value); }
 
   Frame* frame_;
   const std::map<std::string, Kernel>& kernel_texts_;
   const std::map<std::string, PackedKernel>& kernels_;
   const AtenCallTable& aten_calls_;
+  const StreamNumbers& stream_numbers_;
   ValueTable& values_;
 };
 

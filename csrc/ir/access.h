@@ -41,6 +41,8 @@ struct OpInfo {
   std::string_view doc;
   // Observable beyond its operands and results: never removed, never reordered with its like.
   bool has_side_effect = false;
+  // About the streams of the program's CUDA device: no work moves across it.
+  bool orders_streams = false;
 };
 
 }  // namespace hostjit

@@ -102,6 +102,7 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   require_cluster(verifier, cluster);
   require_parameters(verifier, *this);
   if (stream) verifier.require_scalar("stream", stream, {"stream"});
+  if (stream && graph >= 0) verifier.fail("graph", concat("is ", graph), "-1 with a stream");
   if (device && device->type == DeviceType::kCPU) {
     require_items(verifier, "grid", grid);
     require_items(verifier, "block", block);

@@ -25,7 +25,7 @@ namespace hostjit {
 // in the order of the kernel: `parameters` tells which operand each of them is, counting inputs,
 // in_out, outputs and scalars; all of them in this order, if it is empty. `cluster` is the number
 // of blocks of a cluster, `cooperative` blocks wait for one another, and a `programmatic` launch
-// may begin before the one in front of it has ended. Without a stream it is PyTorch's current one.
+// may begin before the one in front of it has ended. Without a stream it goes to the current one.
 // `graph` is set by cut_graphs: launches with the same number, 0 or more, are one CUDA graph, done
 // at the last of them.
 //

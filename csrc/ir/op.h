@@ -14,6 +14,7 @@
 #include "ir/op_list.h"
 #include "ir/profiling_ops.h"
 #include "ir/shape_ops.h"
+#include "ir/stream_ops.h"
 
 namespace hostjit {
 

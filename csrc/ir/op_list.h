@@ -34,6 +34,13 @@
   X(For)                       \
   X(While)                     \
   X(If)                        \
+  /* stream */                 \
+  X(CurrentStream)             \
+  X(PoolStream)                \
+  X(SetStream)                 \
+  X(RecordEvent)               \
+  X(WaitEvent)                 \
+  X(Synchronize)               \
   /* profiling */              \
   X(RangePush)                 \
   X(RangePop)

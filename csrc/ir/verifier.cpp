@@ -2,6 +2,7 @@
 #include "ir/verifier.h"
 
 #include <bit>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
@@ -58,6 +59,7 @@ class ProgramVerifier {
   explicit ProgramVerifier(const Program& program) : program_(program), symbols_(program) {}
 
   void run() {
+    device_ = program_.cuda_device();
     verify_arena("arena", program_.arena());
     verify_arena("device_arena", program_.device_arena());
     for (const Value* input : program_.inputs()) define_input(input);
@@ -72,6 +74,10 @@ class ProgramVerifier {
       HOSTJIT_CHECK(output != nullptr, in_program(), "output ", i, " is missing");
       HOSTJIT_CHECK(defined_.contains(output), in_program(), "output ", i, " is %", output->name(),
                     ", which is not defined");
+      const bool is_result = !std::holds_alternative<StreamType>(output->type()) &&
+                             !std::holds_alternative<EventType>(output->type());
+      HOSTJIT_CHECK(is_result, in_program(), "output ", i, " is %", output->name(), " of type ",
+                    to_string(output->type()), ", expected a tensor or a number");
     }
   }
 
@@ -94,9 +100,7 @@ class ProgramVerifier {
 
   void define_input(const Value* input) {
     inputs_.insert(input);
-    if (const auto* type = std::get_if<TensorType>(&input->type())) {
-      type->check();
-    }
+    if (const auto* type = std::get_if<TensorType>(&input->type())) return type->check();
   }
 
   // Sizes of inputs are symbols that `size` defines; strides may follow from them.
@@ -159,6 +163,8 @@ class ProgramVerifier {
                     ", expected the name of an index value that depends on inputs only");
     });
     if (const auto* launch = op.get_if<LaunchKernel>()) verify_kernel(verifier, *launch);
+    HOSTJIT_CHECK(!op.info().orders_streams || device_, describe(op),
+                  ": has no device, expected a program with a tensor on a CUDA device");
     open_ranges_ += op.is<RangePush>();
     open_ranges_ -= op.is<RangePop>();
     HOSTJIT_CHECK(open_ranges_ >= 0, describe(op), ": no range is open here");
@@ -242,6 +248,7 @@ class ProgramVerifier {
   std::unordered_set<const Value*> inputs_;
   std::unordered_set<const Value*> defined_;
   const RowSymbols symbols_;
+  std::optional<Device> device_;
   int64_t open_ranges_ = 0;
 };
 

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
 #include "ir/visitor.h"
 #include "passes/in_place_reuse.h"
+#include "passes/stream_lifetimes.h"
 
 namespace hostjit {
 namespace {
@@ -23,11 +25,12 @@ bool may_live_in_arena(const BufferLifetime& lifetime, Device device) {
 // What is placed: a buffer, or buffers of which each has the memory of the one before.
 struct SharedBlocks {
   std::vector<LiveBytes> blocks;
+  std::vector<int64_t> streams;  // of each block
   std::vector<size_t> block_of;  // by lifetime
 };
 
 SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
-                          std::span<const Handover> handovers) {
+                          std::span<const Handover> handovers, std::span<const int64_t> streams) {
   constexpr size_t kNone = ~size_t{0};
   std::vector<size_t> before(lifetimes.size(), kNone);
   for (const Handover& handover : handovers) before[handover.after] = handover.before;
@@ -37,6 +40,7 @@ SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
     if (before[i] == kNone) {
       shared.block_of.push_back(shared.blocks.size());
       shared.blocks.push_back(live);
+      shared.streams.push_back(streams[i]);
       continue;
     }
     // Defined later, so that its block is known.
@@ -45,6 +49,23 @@ SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
     shared.blocks[block].end = std::max(shared.blocks[block].end, live.end);
   }
   return shared;
+}
+
+// Places the buffers of one stream behind those of others.
+void place_stream(const SharedBlocks& shared, int64_t stream, std::vector<int64_t>& offsets,
+                  ArenaPlan& plan) {
+  std::vector<LiveBytes> blocks;
+  std::vector<size_t> positions;
+  for (size_t i = 0; i < shared.blocks.size(); ++i) {
+    if (shared.streams[i] != stream) continue;
+    blocks.push_back(shared.blocks[i]);
+    positions.push_back(i);
+  }
+  const int64_t first = (plan.bytes + plan.alignment - 1) / plan.alignment * plan.alignment;
+  const ArenaPlacement placement = place_in_arena(blocks, plan.alignment);
+  for (size_t i = 0; i < blocks.size(); ++i) offsets[positions[i]] = first + placement.offsets[i];
+  plan.bytes = first + placement.bytes;
+  plan.lower_bound += most_bytes_live(blocks);
 }
 
 // Places the buffers on `device`.
@@ -58,7 +79,11 @@ ArenaPlan plan_arena(Program& program, Device device, int64_t alignment) {
   std::erase_if(lifetimes, [&](const BufferLifetime& lifetime) {
     return !may_live_in_arena(lifetime, device) || (lifetime.is_persistent && !keeps_init);
   });
-  const SharedBlocks shared = share_blocks(lifetimes, find_handovers(program, aliases, lifetimes));
+  const std::vector<int64_t> streams = device.type == DeviceType::kCPU
+                                           ? std::vector<int64_t>(lifetimes.size(), 0)
+                                           : extend_over_streams(program, aliases, lifetimes);
+  const SharedBlocks shared =
+      share_blocks(lifetimes, find_handovers(program, aliases, lifetimes), streams);
 
   ArenaPlan plan;
   if (is_symbolic) {
@@ -71,13 +96,13 @@ ArenaPlan plan_arena(Program& program, Device device, int64_t alignment) {
   }
   if (lifetimes.empty()) return plan;
   plan.alignment = alignment;
-  const ArenaPlacement placement = place_in_arena(shared.blocks, plan.alignment);
-  for (size_t i = 0; i < lifetimes.size(); ++i) {
-    lifetimes[i].buffer->producer()->get_if<Allocate>()->offset =
-        placement.offsets[shared.block_of[i]];
+  std::vector<int64_t> offsets(shared.blocks.size());
+  for (const int64_t stream : std::set<int64_t>(streams.begin(), streams.end())) {
+    place_stream(shared, stream, offsets, plan);
   }
-  plan.bytes = placement.bytes;
-  plan.lower_bound = most_bytes_live(shared.blocks);
+  for (size_t i = 0; i < lifetimes.size(); ++i) {
+    lifetimes[i].buffer->producer()->get_if<Allocate>()->offset = offsets[shared.block_of[i]];
+  }
   return plan;
 }
 

@@ -11,6 +11,8 @@ namespace hostjit {
 // shares with none. Sets Program::arena: the bytes of the arena and the most bytes alive at once,
 // the lower bound. The Deallocates of planned buffers stay, as markers of their lives; whatever
 // has offset -1 has memory of its own. Plans anew when run again.
+// Where streams run side by side, buffers share memory only if those of one stream have it one
+// after another, with all use by others waited for.
 //
 // In a program with symbols it decides which buffers have the same memory, see ArenaPlan, and
 // leaves buffers of init out. ArenaBlocks finds the offsets for a row.

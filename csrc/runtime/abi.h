@@ -24,6 +24,12 @@ struct TensorArg {
   void* tensor;            // at::Tensor*, borrowed for the call
 };
 
+// What inputs[i] points at when input i is a stream.
+struct StreamArg {
+  int64_t id;      // of PyTorch's c10::Stream
+  int32_t device;  // index of the CUDA device
+};
+
 class ProgramState;
 
 // What one call in flight needs. A slot holds an at::Tensor (one pointer wide): a header over
@@ -37,9 +43,12 @@ struct Frame {
   ProgramState* program;
   const int64_t* row;  // what depends on sizes of inputs, see RowContents; null without symbols
   // Of a program that uses a CUDA device; the first two are set by hostjit_begin_device.
-  void* stream;  // CUstream
+  void* stream;  // CUstream: the current one
   std::byte* device_arena;
   void* const* device_functions;  // cuLaunchKernelEx, then the CUfunction of each kernel
+  // The CUstreams that the program's ops have numbers of; valid where such an op stands. The first
+  // is the caller's.
+  void* const* streams;
 };
 
 // 0: outputs are set. Otherwise the error is recorded with the frame, outputs are unset and every
@@ -135,6 +144,8 @@ struct FrameLayout {
   int64_t device_arena_bytes = 0;
   std::vector<DeviceKernelSpec> device_kernels;
   std::vector<GraphSpec> graphs;
+  int64_t num_streams = 0;  // besides the caller's
+  int64_t num_events = 0;
   bool graphs_always = false;  // the knob cuda_graphs_always when it was compiled
 };
 

@@ -11,7 +11,10 @@ extern "C" {
 int32_t hostjit_aten_call(Frame* frame, int64_t call, void* const* operands) noexcept {
   return status_of(frame, [&] {
     FrameStorage& storage = FrameStorage::of(frame);
-    const auto put = [&](int64_t slot, at::Tensor result) { storage.put(slot, std::move(result)); };
+    const auto put = [&](int64_t slot, at::Tensor result) {
+      storage.device_streams.note_made(result);
+      storage.put(slot, std::move(result));
+    };
     frame->program->aten_call(call).call(operands, frame->program->slots(), put);
   });
 }

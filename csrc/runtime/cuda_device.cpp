@@ -21,6 +21,10 @@ const c10::impl::DeviceGuardImplInterface& guard() {
   return *c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
 }
 
+c10::Device torch_device(int32_t device) {
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)};
+}
+
 // AOTInductor's C shim, which PyTorch keeps stable.
 using GetCurrentStream = int32_t (*)(int32_t device, void** stream);
 
@@ -51,9 +55,7 @@ CUcontext primary_context(int32_t device) {
 
 int32_t current_device() { return guard().getDevice().index(); }
 
-void set_current_device(int32_t device) {
-  guard().setDevice(c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device)));
-}
+void set_current_device(int32_t device) { guard().setDevice(torch_device(device)); }
 
 void require_context(int32_t device) {
   CUcontext current = nullptr;
@@ -68,6 +70,26 @@ CUstream current_stream(int32_t device) {
   void* stream = nullptr;
   HOSTJIT_CHECK(kGet(device, &stream) == 0, "PyTorch has no current stream of cuda:", device);
   return static_cast<CUstream>(stream);
+}
+
+c10::Stream torch_stream(int32_t device) { return guard().getStream(torch_device(device)); }
+
+c10::Stream pool_stream(int32_t device) {
+  return guard().getStreamFromGlobalPool(torch_device(device), /*isHighPriority=*/false);
+}
+
+c10::Stream torch_stream_of(int64_t id, int32_t device) {
+  return c10::Stream(c10::Stream::UNSAFE, torch_device(device), id);
+}
+
+void set_torch_stream(c10::Stream stream) { guard().exchangeStream(stream); }
+
+CUstream handle_of(c10::Stream stream) {
+  return static_cast<CUstream>(guard().getStreamNativeHandle(stream));
+}
+
+void note_use(const c10::DataPtr& memory, c10::Stream stream) {
+  guard().recordDataPtrOnStream(memory, stream);
 }
 
 bool is_captured(CUstream stream) {

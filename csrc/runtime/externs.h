@@ -23,7 +23,8 @@ int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) n
 // Drops the tensor of a kCall slot.
 void hostjit_release(Frame* frame, int64_t slot) noexcept;
 
-// Drops the tensors of all kCall slots and closes the ranges that the call opened.
+// After a failure: makes the caller's stream the current one, which waits for the others, drops the
+// tensors of all kCall slots and closes the ranges that the call opened.
 void hostjit_cleanup(Frame* frame) noexcept;
 
 // Moves the tensor of a kCall slot to an output.
@@ -90,6 +91,16 @@ void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept;
 // Does the launches of FrameLayout::graphs[graph]; `words` as GraphSpec says.
 int32_t hostjit_launch_graph(Frame* frame, int64_t graph, int64_t* words) noexcept;
 
+// Streams and events of the frame, by number: see DeviceStreams. Stream 0 is the caller's.
+int32_t hostjit_fork_stream(Frame* frame, int64_t number) noexcept;
+int32_t hostjit_enter_stream(Frame* frame, int64_t number, const StreamArg* stream) noexcept;
+int32_t hostjit_set_stream(Frame* frame, int64_t number) noexcept;
+int32_t hostjit_record_event(Frame* frame, int64_t event, int64_t number) noexcept;
+int32_t hostjit_wait_event(Frame* frame, int64_t event, int64_t number) noexcept;
+int32_t hostjit_synchronize(Frame* frame, int64_t number) noexcept;
+int32_t hostjit_join_streams(Frame* frame) noexcept;
+int32_t hostjit_leave_streams(Frame* frame) noexcept;
+
 // Nanoseconds of a steady clock.
 int64_t hostjit_now() noexcept;
 
@@ -129,5 +140,13 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_profiling_enabled)     \
   X(hostjit_range_push)            \
   X(hostjit_range_pop)
+  X(hostjit_fork_stream)           \
+  X(hostjit_enter_stream)          \
+  X(hostjit_set_stream)            \
+  X(hostjit_record_event)          \
+  X(hostjit_wait_event)            \
+  X(hostjit_synchronize)           \
+  X(hostjit_join_streams)          \
+  X(hostjit_leave_streams)         \
 
 }  // namespace hostjit

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/abi.h"
+#include "runtime/device_streams.h"
 #include "runtime/device_graph.h"
 #include "runtime/kept_tensors.h"
 
@@ -41,6 +42,7 @@ struct FrameStorage : Frame {
   bool arena_is_captured = false;     // a graph that somebody made has its addresses
   bool changed_stream = false;        // some call was on another stream than init
   std::vector<DeviceGraph> graphs;    // of FrameLayout::graphs, after the first launch of one
+  DeviceStreams device_streams;       // Frame::streams
   int32_t device_before = -1;         // of the call under way, where it had to be changed
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data

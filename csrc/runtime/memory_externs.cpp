@@ -23,6 +23,7 @@ void allocate(FrameStorage& storage, int64_t slot) {
     at::Tensor tensor = is_cpu ? new_cpu_tensor(type, bytes) : new_cuda_tensor(type, bytes);
     void* data =
         tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->mutable_data();
+    storage.device_streams.note_made(tensor);
     storage.put_new(slot, std::move(tensor), data);
     return;
   }
@@ -79,6 +80,7 @@ void hostjit_release(Frame* frame, int64_t slot) noexcept { FrameStorage::of(fra
 
 void hostjit_cleanup(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
+  storage.device_streams.abandon(*frame);
   for (const int64_t slot : storage.call_slots) storage.drop(slot);
   storage.close_ranges();
 }

@@ -343,6 +343,11 @@ void NullCuda::fail(const std::string& function, CUresult result, int64_t after,
   state_->fail(function, result, after, sticky);
 }
 
+void NullCuda::declare_extents(const std::string& kernel, std::vector<size_t> bytes) {
+  const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
+  state_->extents[kernel] = std::move(bytes);
+}
+
 std::vector<std::string> NullCuda::take_log() {
   const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
   return take(state_->log);
@@ -387,6 +392,11 @@ CUstream NullCuda::current_stream(int32_t device) const { return state_->current
 void NullCuda::set_current_stream(int32_t device, CUstream stream) {
   state_->set_current_stream(device, stream);
 }
+void NullCuda::note_use(CUdeviceptr memory, CUstream stream) {
+  const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
+  state_->note_use(memory, stream);
+}
+
 
 int32_t NullCuda::current_device() const {
   const CUcontext context = state_->current_context();

@@ -41,8 +41,10 @@ struct NullLaunch {
 // tell of. Memory that is used after it was freed, that two streams use without an event between
 // them, and handles that are used after their end are faults.
 //
-// Memory is reached by the addresses that launches and copies have as parameters: an access
-// concerns the address that it is given, not how far it goes from there. A parameter of 8 bytes
+// Memory is reached by the addresses that launches and copies have as parameters. An access
+// of a kernel concerns the address that it is given, and `declare_extents` tells how far it goes
+// from there. Memory of the allocator belongs to the stream that was current: others wait for what
+// that stream had to do. A parameter of 8 bytes
 // that points into an allocation is taken for an address that the kernel writes, unless
 // `declare_reads` says that it only reads.
 //
@@ -65,6 +67,8 @@ class NullCuda {
   void emulate(const std::string& kernel, Emulation run);
   // These parameters of the kernel are memory that it only reads.
   void declare_reads(const std::string& kernel, std::vector<size_t> parameters);
+  // How many bytes from its address on the kernel may access, for each parameter.
+  void declare_extents(const std::string& kernel, std::vector<size_t> bytes);
 
   // The call of `function` after the next `after` ones returns `result`; with `sticky` so does
   // every call of any function from then on, as when a kernel has faulted.
@@ -84,6 +88,8 @@ class NullCuda {
   // the default stream is null.
   CUdeviceptr allocate(size_t bytes, int32_t device, CUstream stream);
   void free(CUdeviceptr memory);
+  // The memory is not given to others before this stream is done with it.
+  void note_use(CUdeviceptr memory, CUstream stream);
   CUstream current_stream(int32_t device) const;
   void set_current_stream(int32_t device, CUstream stream);
   int32_t current_device() const;

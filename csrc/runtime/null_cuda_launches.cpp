@@ -42,6 +42,7 @@ void NullCuda::State::run(const KeptLaunch& launch, CUstream_st& stream, int32_t
   const CUfunc_st& function = *launch.function;
   const std::string who = concat("'", function.name, "' on stream ", stream.id);
   const auto only_reads = reads.find(function.name);
+  const auto known_extents = extents.find(function.name);
   NullLaunch seen{function.name, launch.shape, stream.device, stream.id, from_graph, {}};
   std::vector<void*> parameters;
   std::vector<std::vector<std::byte>> copies = launch.parameters;
@@ -51,7 +52,9 @@ void NullCuda::State::run(const KeptLaunch& launch, CUstream_st& stream, int32_t
     std::string text = copies[i].size() == 8 ? name_of(bits) : "";
     if (!text.empty()) {
       const bool reads_it = only_reads != reads.end() && only_reads->second.contains(i);
-      access(bits, /*is_write=*/!reads_it, clock_id, clock, who);
+      const bool is_known = known_extents != extents.end() && i < known_extents->second.size();
+      access(bits, is_known ? known_extents->second[i] : 1, /*is_write=*/!reads_it, clock_id, clock,
+             who);
     } else {
       std::ostringstream number;
       number << "0x" << std::hex << bits;

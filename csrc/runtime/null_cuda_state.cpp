@@ -169,6 +169,11 @@ CUstream_st* NullCuda::State::stream_of(CUstream handle) {
   return streams_.contains(handle) ? handle : nullptr;
 }
 
+CUstream_st& NullCuda::State::stream_in(CUstream handle, int32_t device) {
+  return handle && streams_.contains(handle) ? *handle
+                                             : default_streams_[static_cast<size_t>(device)];
+}
+
 void NullCuda::State::begin(CUstream_st& stream) {
   stream.clock.join(host_);
   CUstream_st& standard = default_streams_[static_cast<size_t>(stream.device)];
@@ -298,25 +303,24 @@ CUdeviceptr NullCuda::State::allocate(size_t bytes, int32_t device, CUstream str
 
 void NullCuda::State::free(CUdeviceptr memory) {
   const auto found = allocations_.find(memory);
+  const CUstream_st& owner = stream_in(made.stream, device);
+  // What it was before may be in use by this stream up to here.
+  made.accesses.push_back(
+      {address, address + rounded, {owner.id, owner.clock.at(owner.id)}, /*is_write=*/true});
   if (found == allocations_.end() || !found->second.is_live) {
     return fault(concat("free of ", memory, ", which is no allocation"));
   }
   Allocation& allocation = found->second;
   // The allocator gives it to the next allocation of its stream, without waiting for others.
-  CUstream_st* stream = allocation.stream && streams_.contains(allocation.stream)
-                            ? allocation.stream
-                            : &default_streams_[static_cast<size_t>(allocation.device)];
-  VectorClock clock = stream->clock;
+  const CUstream_st& stream = stream_in(allocation.stream, allocation.device);
+  VectorClock clock = stream.clock;
   clock.join(host_);
-  for (const auto& [address, accesses] : allocation.accesses) {
-    std::vector<Moment> moments = accesses.second;
-    if (accesses.first) moments.push_back(*accesses.first);
-    for (const Moment& moment : moments) {
-      if (moment.is_before(clock)) continue;
-      fault(concat("a", allocation.number, " of stream ", stream->id, " is freed while stream ",
-                   moment.stream, " may use it"));
-      break;
-    }
+  for (CUstream user : allocation.users) clock.join(stream_in(user, allocation.device).clock);
+  for (const MemoryAccess& access : allocation.accesses) {
+    if (access.moment.is_before(clock)) continue;
+    fault(concat("a", allocation.number, " of stream ", stream.id, " is freed while stream ",
+                 access.moment.stream, " may use it"));
+    break;
   }
   note(concat("free a", allocation.number));
   allocation.is_live = false;
@@ -333,24 +337,33 @@ void NullCuda::State::free(CUdeviceptr memory) {
   }
 }
 
-void NullCuda::State::access(CUdeviceptr address, bool is_write, int32_t stream,
+void NullCuda::State::note_use(CUdeviceptr memory, CUstream stream) {
+  const auto found = find_allocation(memory);
+  if (found != allocations_.end()) found->second.users.insert(stream);
+}
+
+void NullCuda::State::access(CUdeviceptr address, size_t bytes, bool is_write, int32_t stream,
                              const VectorClock& clock, const std::string& who) {
   const auto found = find_allocation(address);
   if (found == allocations_.end()) return;
   Allocation& allocation = found->second;
   if (!allocation.is_live) return fault(concat(who, " uses ", name_of(address), " after its free"));
-  auto& [written, read] = allocation.accesses[address];
-  const auto require = [&](const Moment& moment, const char* did) {
-    if (moment.is_before(clock)) return;
+  const MemoryAccess now{address, address + bytes, {stream, clock.at(stream)}, is_write};
+  if (now.end > found->first + allocation.bytes) {
+    fault(concat(who, " goes beyond a", allocation.number));
+  }
+  for (const MemoryAccess& before : allocation.accesses) {
+    const bool meet = before.begin < now.end && now.begin < before.end;
+    if (!meet || (!is_write && !before.is_write) || before.moment.is_before(clock)) continue;
     fault(concat(who, is_write ? " writes " : " reads ", name_of(address), ", which stream ",
-                 moment.stream, " ", did, ", without waiting for it"));
-  };
-  if (written) require(*written, "wrote");
-  const Moment now{stream, clock.at(stream)};
-  if (!is_write) return read.push_back(now);
-  for (const Moment& moment : read) require(moment, "read");
-  written = now;
-  read.clear();
+                 before.moment.stream, before.is_write ? " wrote" : " read",
+                 ", without waiting for it"));
+  }
+  std::erase_if(allocation.accesses, [&](const MemoryAccess& before) {
+    const bool is_covered = now.begin <= before.begin && before.end <= now.end;
+    return is_covered && (is_write || (!before.is_write && before.moment.is_before(clock)));
+  });
+  allocation.accesses.push_back(now);
 }
 
 CUresult NullCuda::State::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
@@ -363,8 +376,8 @@ CUresult NullCuda::State::copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, C
   };
   note(concat("copy ", bytes, " bytes from ", name(from), " to ", name(to), " on stream ",
               found->id));
-  access(from, /*is_write=*/false, found->id, found->clock, "a copy");
-  access(to, /*is_write=*/true, found->id, found->clock, "a copy");
+  access(from, bytes, /*is_write=*/false, found->id, found->clock, "a copy");
+  access(to, bytes, /*is_write=*/true, found->id, found->clock, "a copy");
   std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return CUDA_SUCCESS;
 }
@@ -374,7 +387,7 @@ CUresult NullCuda::State::fill(CUdeviceptr to, uint8_t value, size_t bytes, CUst
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   begin(*found);
   note(concat("fill ", bytes, " bytes of ", name_of(to), " on stream ", found->id));
-  access(to, /*is_write=*/true, found->id, found->clock, "a fill");
+  access(to, bytes, /*is_write=*/true, found->id, found->clock, "a fill");
   std::memset(reinterpret_cast<void*>(to), value, bytes);
   return CUDA_SUCCESS;
 }

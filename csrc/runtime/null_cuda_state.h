@@ -33,6 +33,14 @@ struct Moment {
   bool is_before(const VectorClock& clock) const { return clock.at(stream) >= tick; }
 };
 
+// What a stream did to some bytes, and nobody has written all of since.
+struct MemoryAccess {
+  CUdeviceptr begin = 0;
+  CUdeviceptr end = 0;
+  Moment moment;
+  bool is_write = false;
+};
+
 }  // namespace hostjit::cuda
 
 // The driver's handles point at these.
@@ -141,11 +149,13 @@ class NullCuda::State {
   CUstream current_stream(int32_t device);
   void set_current_stream(int32_t device, CUstream stream);
 
+  void note_use(CUdeviceptr memory, CUstream stream);
   std::map<std::string, Emulation> emulations;
   std::map<std::string, std::set<size_t>> reads;
   std::vector<std::string> log;
   std::vector<NullLaunch> launches;
   std::vector<std::string> faults;
+  std::map<std::string, std::vector<size_t>> extents;
   int64_t bytes_allocated = 0;
   std::set<CUstream> captured;
 
@@ -156,8 +166,8 @@ class NullCuda::State {
     int32_t device = 0;
     CUstream stream = nullptr;
     bool is_live = true;
-    // By address: the last write, and the reads since.
-    std::map<CUdeviceptr, std::pair<std::optional<Moment>, std::vector<Moment>>> accesses;
+    std::vector<MemoryAccess> accesses = {};
+    std::set<CUstream> users = {};  // streams that it waits for when it is freed, too
   };
   struct Failure {
     CUresult result;
@@ -171,11 +181,14 @@ class NullCuda::State {
   // The stream takes up its next work.
   void begin(CUstream_st& stream);
   void note(std::string line) { log.push_back(std::move(line)); }
+  // A stream that may have ended, or the default one of `device`.
+  CUstream_st& stream_in(CUstream handle, int32_t device);
   void fault(std::string text);
   std::map<CUdeviceptr, Allocation>::iterator find_allocation(CUdeviceptr address);
   std::string name_of(CUdeviceptr address);
-  void access(CUdeviceptr address, bool is_write, int32_t stream, const VectorClock& clock,
-              const std::string& who);
+  void access(CUdeviceptr address, size_t bytes, bool is_write, int32_t stream,
+              const VectorClock& clock, const std::string& who);
+
   KeptLaunch keep(CUfunction function, const LaunchShape& shape, void* const* parameters) const;
   bool is_function(CUfunction function) const;
   static bool is_possible(const LaunchShape& shape);

@@ -60,6 +60,20 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     null_cuda().set_current_stream(next.device_index(), reinterpret_cast<CUstream>(next.id()));
     return before;
   }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    const c10::Device before = exchangeDevice(device);
+    CUstream made = nullptr;
+    HOSTJIT_CUDA(cuStreamCreate, &made, CU_STREAM_NON_BLOCKING);
+    setDevice(before);
+    return stream(made, device);
+  }
+  void* getStreamNativeHandle(c10::Stream stream) const override {
+    return reinterpret_cast<void*>(stream.id());
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& user) const override {
+    null_cuda().note_use(reinterpret_cast<CUdeviceptr>(memory.get()),
+                         reinterpret_cast<CUstream>(user.id()));
+  }
   c10::DeviceIndex deviceCount() const noexcept override {
     int32_t count = 0;
     driver().cuDeviceGetCount(&count);

@@ -93,6 +93,7 @@ std::unique_ptr<FrameStorage> ProgramState::make_frame() {
   frame->stream = nullptr;
   frame->device_arena = nullptr;
   frame->device_functions = nullptr;
+  frame->device_streams.resize(*frame, shared_->layout.num_streams, shared_->layout.num_events);
   for (int64_t slot = 0; slot < num_slots; ++slot) {
     const SlotSpec& spec = slots_[slot];
     switch (spec.kind) {

@@ -71,7 +71,8 @@ class RunnableProgram {
   // Of the program's types and of the row.
   std::vector<at::Tensor> random_inputs(uint64_t seed) const;
 
-  // Inputs are in the order of the program; scalars are zero-dim tensors of int64, bool or double.
+  // Inputs are in the order of the program; scalars are zero-dim tensors of int64, bool or double,
+  // streams tensors of int64: [id, device].
   Result run_jit(std::vector<at::Tensor> inputs) { return run(module_->main(), std::move(inputs)); }
   Result run_evaluator(std::vector<at::Tensor> inputs) {
     return run(&evaluator_main, std::move(inputs));
@@ -97,12 +98,15 @@ class RunnableProgram {
         at::Tensor& tensor = inputs[i];
         tensors[i] = {tensor.data_ptr(), tensor.sizes().data(), tensor.strides().data(), &tensor};
         const Value* input = program_.inputs()[i];
-        if (!input->is_tensor()) {
+        const bool is_stream = std::holds_alternative<StreamType>(input->type());
+        if (!input->is_tensor() && !is_stream) {
           scalars[i] = std::holds_alternative<F64Type>(input->type())
                            ? std::bit_cast<int64_t>(tensor.item<double>())
                            : tensor.item<int64_t>();
         }
-        arguments.push_back(input->is_tensor() ? static_cast<void*>(&tensors[i]) : &scalars[i]);
+        arguments.push_back(input->is_tensor() ? static_cast<void*>(&tensors[i])
+                            : is_stream        ? tensor.data_ptr()
+                                               : &scalars[i]);
       }
       std::vector<void*> outputs(program_.outputs().size());
       if (main(/*cache_id=*/0, arguments.data() + 1, outputs.data()) != 0) {

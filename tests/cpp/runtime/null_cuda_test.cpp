@@ -204,7 +204,34 @@ TEST_F(NullCudaTest, TheDefaultStreamWaitsForBlockingStreamsOnly) {
   launch(kernel, address, blocking);
   expect_no_fault();
   launch(kernel, address, stream());
-  EXPECT_EQ(null_cuda_.take_faults().size(), 1u);
+  // Of the stream that the memory is of, and of the launch.
+  EXPECT_EQ(null_cuda_.take_faults().size(), 2u);
+}
+
+TEST_F(NullCudaTest, AccessesGoAsFarAsTheyAreSaidTo) {
+  const CUfunction kernel = function("far", {8});
+  null_cuda_.declare_extents("far", {64});
+  const CUstream first = stream();
+  const CUstream second = stream();
+  const CUdeviceptr address = memory(first);
+  HOSTJIT_CUDA(cuStreamSynchronize, first);
+  launch(kernel, address, first);
+  launch(kernel, address + 64, second);
+  expect_no_fault();
+  launch(kernel, address + 32, first);
+  expect_fault("without waiting for it");
+}
+
+TEST_F(NullCudaTest, MemoryIsNotTakenFromAStreamThatWasNoted) {
+  const CUfunction kernel = function("touch", {8});
+  const CUstream owner = stream();
+  const CUstream user = stream();
+  const CUdeviceptr address = memory(owner);
+  null_cuda_.note_use(address, user);
+  HOSTJIT_CUDA(cuStreamSynchronize, owner);
+  launch(kernel, address, user);
+  null_cuda_.free(address);
+  expect_no_fault();
 }
 
 TEST_F(NullCudaTest, AnEventThatWasNeverRecordedIsAFault) {
