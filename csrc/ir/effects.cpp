@@ -47,6 +47,20 @@ std::vector<InPlacePair> in_place_pairs(const Op& op) {
   return pairs;
 }
 
+bool works_on_cuda(const Op& op) {
+  bool result = false;
+  const auto look_at = [&](const Value* value) {
+    result |= value->is_tensor() && value->tensor_type().device.type == DeviceType::kCUDA;
+  };
+  for_each_operand(op, [&](const Value* value, Access access) {
+    if (reads(access) || writes(access)) look_at(value);
+  });
+  for_each_result(op, [&](const Value* value, ResultKind kind) {
+    if (kind == ResultKind::kOwned) look_at(value);
+  });
+  return result;
+}
+
 bool has_regions(const Op& op) {
   bool result = false;
   for_each_region(op, [&](std::string_view, const NestedRegion&) { result = true; });

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ir/effects.h"
 #include "ir/visitor.h"
 #include "support/knobs.h"
 
@@ -54,6 +55,21 @@ void cut_graphs(Program& program) {
   });
   int64_t next_graph = 0;
   if (is_enabled(Knob::kCudaGraphs)) cut(program.body(), program, next_graph);
+}
+
+bool is_one_graph(const Program& program) {
+  if (!is_enabled(Knob::kCudaGraphs)) return false;
+  size_t num_launches = 0;
+  bool has_ended = false;
+  for (const auto& op : program.body()) {
+    const auto* launch = op->get_if<LaunchKernel>();
+    const bool is_node = launch != nullptr && can_be_a_node(*launch, program);
+    if (is_node && has_ended) return false;
+    if (!is_node && (works_on_cuda(*op) || has_regions(*op))) return false;
+    num_launches += is_node;
+    has_ended |= num_launches > 0 && !is_node && !may_be_between(*op);
+  }
+  return num_launches > 1 && num_launches <= kMostLaunches;
 }
 
 }  // namespace hostjit

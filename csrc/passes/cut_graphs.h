@@ -11,4 +11,7 @@ namespace hostjit {
 // launch has a graph.
 void cut_graphs(Program& program);
 
+// Whether all that the body does on CUDA devices would be one graph.
+bool is_one_graph(const Program& program);
+
 }  // namespace hostjit

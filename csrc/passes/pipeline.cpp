@@ -12,6 +12,7 @@
 #include "passes/insert_deallocations.h"
 #include "passes/plan_memory.h"
 #include "passes/remove_dead_ops.h"
+#include "passes/spread_streams.h"
 #include "support/dump.h"
 #include "support/knobs.h"
 
@@ -29,6 +30,10 @@ constexpr Pass kPipeline[] = {
 
     // What is the same at every call is done once per frame.
     {"hoist_constants", "Moves work that depends on no input into init.", hoist_constants},
+
+    // What does not depend on one another runs side by side, where that is asked for.
+    {"spread_streams", "Puts branches of work on a CUDA device on several streams.",
+     spread_streams},
 
     // Memory lives from its allocation to its last use.
     {"insert_deallocations", "Ends the life of each buffer after its last use.",

@@ -30,6 +30,10 @@ namespace hostjit {
     "Make CUDA graphs of runs of launches, where a graph takes less time of the host.")        \
   X(kCudaGraphsAlways, kSwitch, "cuda_graphs_always", kNone, false, "",                        \
     "Run the CUDA graphs without measuring whether they are faster than launches.")            \
+  X(kSpreadStreams, kSwitch, "spread_streams", kInteger, false, "2",                           \
+    "Put work on a CUDA device that does not depend on one another on so many streams.")       \
+  X(kNvtx, kSwitch, "nvtx", kNone, false, "",                                                  \
+    "Lower every node inside a range that NVTX sees, with its name and source line.")          \
   X(kProfileRanges, kSwitch, "profile_ranges", kNone, false, "",                               \
     "Lower every node inside a profiler range of its own.")                                    \
   X(kDumpCapture, kDump, "capture", kDirectory, false, "", "The captured graph of ATen ops.")  \

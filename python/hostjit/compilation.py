@@ -20,10 +20,10 @@ from torch.autograd import forward_ad
 from hostjit import _C
 from hostjit.capture.dynamic_dims import DynamicDims
 from hostjit.capture.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.code_choices import CodeChoices
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
-from hostjit.knobs import graphs
 
 if TYPE_CHECKING:
     from hostjit.capture.program import CapturedProgram
@@ -61,16 +61,14 @@ class Compilation(Inspection):
         fallback: bool,
         reuse_outputs: bool = False,
         shapes: DynamicShapes | None = None,
-        graphs: str | None = None,
-        kernels: str = "hostjit",
+        choices: CodeChoices | None = None,
     ) -> None:
         super().__init__()
         self.target = target
         self.runtime = runtime
         self.fallback = fallback
         self.reuse_outputs = reuse_outputs
-        self.graphs = graphs
-        self.kernels = kernels
+        self.choices = choices or CodeChoices()
         self.shapes = shapes or DynamicShapes(None, None)
         self._parts: Parts | None = None
         self._count = 0
@@ -89,8 +87,7 @@ class Compilation(Inspection):
         """Return what `hostjit.compile` was called with."""
         given = {"runtime": self.runtime, "fallback": self.fallback}
         given["reuse_outputs"] = self.reuse_outputs
-        given["graphs"] = self.graphs
-        given["kernels"] = self.kernels
+        given.update(self.choices.keywords())
         return self.target, {**given, **self.shapes.keywords()}
 
     # It may be called in a frame that Dynamo compiled, by which it would look at all of this.
@@ -260,8 +257,9 @@ class Compilation(Inspection):
     def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         from hostjit.lowering.lower import lower
 
-        with graphs(self.graphs):
-            program = self._compile_inductors(graph, name) if self.kernels == "inductor" else None
+        with self.choices.in_effect():
+            wants_inductors = self.choices.kernels == "inductor"
+            program = self._compile_inductors(graph, name) if wants_inductors else None
             return program or _C.CompiledProgram(lower(graph, name))
 
     def _compile_inductors(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram | None:
@@ -300,12 +298,7 @@ class Compilation(Inspection):
             from hostjit.parts import Parts
 
             self._parts = Parts(
-                self.target,
-                self.runtime,
-                self._said,
-                self._target_name(),
-                self.graphs,
-                self.kernels,
+                self.target, self.runtime, self._said, self._target_name(), self.choices
             )
         return self._parts
 
@@ -321,12 +314,7 @@ class Compilation(Inspection):
         from hostjit.capture.fake_inputs import fake_inputs
         from hostjit.capture.joint import tracing_context
 
-        options = Options(
-            runtime=self.runtime,
-            fallback=self.fallback,
-            graphs=self.graphs,
-            kernels=self.kernels,
-        )
+        options = Options(runtime=self.runtime, fallback=self.fallback, **self.choices.keywords())
         inputs = captured.input_values(args, kwargs)
         mode, module = FakeTensorMode(), captured.graph_module
         examples = fake_inputs(module, mode, inputs)

@@ -9,9 +9,9 @@ from typing import Any, overload
 import torch
 
 from hostjit import _C
+from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation
 from hostjit.dynamic_shapes import DynamicShapes
-from hostjit.knobs import check_graphs, check_kernels
 from hostjit.program_compilation import ProgramCompilation
 
 __all__ = ["compile"]
@@ -25,6 +25,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    streams: int | None = None,
     kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -37,6 +38,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    streams: int | None = None,
     kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -48,6 +50,7 @@ def compile(
     fallback: bool = True,
     reuse_outputs: bool = False,
     graphs: str | None = None,
+    streams: int | None = None,
     kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
@@ -83,6 +86,9 @@ def compile(
             takes less of the host's time than the launches, measured over the first 16 calls; "on"
             always, "off" never; None follows the knobs `cuda_graphs` and `cuda_graphs_always`, by
             default "auto". Nothing else changes: inputs may be anywhere, results are new.
+        streams: put work on a CUDA device that does not depend on one another on so many streams,
+            the caller's among them, with events where it does. Results belong to the caller's
+            stream. None follows the knob `spread_streams`, by default 1.
         kernels: "hostjit", or "inductor" for those that torch.compile's default backend makes, in
             its schedule: C++ on the CPU. Where they cannot be had, a warning says why, and the
             program has hostjit's.
@@ -101,7 +107,8 @@ def compile(
     Raises:
         hostjit.CaptureError: at a call that cannot be captured, with `fallback=False` and for
             none of the reasons listed there.
-        hostjit.Error: malformed Host IR text, unknown runtime, choice of graphs or kernels.
+        hostjit.Error: malformed Host IR text, unknown runtime, choice of graphs or kernels, or
+            number of streams.
 
     Example:
         fast = hostjit.compile(model)
@@ -110,8 +117,7 @@ def compile(
     """
     if runtime not in (None, "jit", "evaluator"):
         raise _C.Error(f"unknown runtime '{runtime}', expected 'jit' or 'evaluator'")
-    check_graphs(graphs)
-    check_kernels(kernels)
+    choices = CodeChoices(graphs, streams, kernels)
     if target is None:
 
         def decorate(decorated: Any) -> _C.CompiledFunction:
@@ -121,6 +127,7 @@ def compile(
                 fallback=fallback,
                 reuse_outputs=reuse_outputs,
                 graphs=graphs,
+                streams=streams,
                 kernels=kernels,
                 dynamic=dynamic,
                 dynamic_shapes=dynamic_shapes,
@@ -135,7 +142,7 @@ def compile(
     if isinstance(target, torch.fx.Graph):
         target = torch.fx.GraphModule({}, target)
     if isinstance(target, _C.Program):
-        program = ProgramCompilation(target, runtime, reuse_outputs, graphs)
+        program = ProgramCompilation(target, runtime, reuse_outputs, choices)
         return _C.CompiledFunction(program.run, program)
     if not callable(target):
         raise TypeError(
@@ -148,8 +155,8 @@ def compile(
 
         if is_step(target):
             return _C.CompiledFunction(
-                target, OptimizerCompilation(target, optimizer, runtime, fallback, graphs)
+                target, OptimizerCompilation(target, optimizer, runtime, fallback, choices)
             )
     shapes = DynamicShapes(dynamic, dynamic_shapes)
-    compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, graphs, kernels)
+    compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, choices)
     return _C.CompiledFunction(target, compilation)

@@ -106,7 +106,7 @@ def _callback(options: Options) -> _Callback | None:
 
     def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         given = {"runtime": options.runtime, "fallback": options.fallback}
-        given["graphs"], given["kernels"] = options.graphs, options.kernels
+        given.update(options.choices().keywords())
         return compile_graph(module, inputs, options=given)
 
     # Without one, Dynamo is disabled by the environment.

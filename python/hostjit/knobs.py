@@ -48,32 +48,6 @@ def knobs(
         _C.pop_knobs(ticket)
 
 
-_GRAPHS = {
-    "auto": {"enable": "cuda_graphs", "disable": "cuda_graphs_always"},
-    "on": {"enable": "cuda_graphs, cuda_graphs_always"},
-    "off": {"disable": "cuda_graphs, cuda_graphs_always"},
-}
-
-
-def check_graphs(choice: str | None) -> None:
-    """Raise hostjit.Error unless this is a choice of CUDA graphs."""
-    if choice is not None and choice not in _GRAPHS:
-        raise _C.Error(f"unknown choice of graphs '{choice}', expected 'auto', 'on' or 'off'")
-
-
-def check_kernels(choice: str) -> None:
-    """Raise hostjit.Error unless this is a choice of who writes kernels."""
-    if choice not in ("hostjit", "inductor"):
-        raise _C.Error(f"unknown choice of kernels '{choice}', expected 'hostjit' or 'inductor'")
-
-
-@contextlib.contextmanager
-def graphs(choice: str | None) -> Iterator[None]:
-    """Compile programs with CUDA graphs as `hostjit.compile(graphs=...)` says."""
-    with knobs(**_GRAPHS[choice]) if choice else contextlib.nullcontext():
-        yield
-
-
 @contextlib.contextmanager
 def runtime(name: str) -> Iterator[None]:
     """Run compiled functions by "jit" or "evaluator" inside a `with` block; nothing recompiles.

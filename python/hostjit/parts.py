@@ -12,6 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capture.arguments import walk_arguments
+from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation, route_any_call
 from hostjit.frames import FrameHook
 from hostjit.optimizers import RULES, OptimizerCompilation
@@ -36,12 +37,11 @@ class Parts:
         runtime: str | None,
         said: set[str],
         name: str,
-        graphs: str | None = None,
-        kernels: str = "hostjit",
+        choices: CodeChoices | None = None,
     ):
         self.in_use = False
         self._target = target
-        self._options = Options(runtime=runtime, graphs=graphs, kernels=kernels)
+        self._options = Options(runtime=runtime, **(choices or CodeChoices()).keywords())
         self._said = said
         self._name = name
         self._functions: dict[Any, _C.CompiledFunction] = {}

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.code_choices import CodeChoices
 from hostjit.inspection import Inspection
-from hostjit.knobs import graphs
 
 __all__ = ["ProgramCompilation"]
 
@@ -22,14 +22,14 @@ class ProgramCompilation(Inspection):
         program: _C.Program,
         runtime: str | None,
         reuse_outputs: bool = False,
-        graphs: str | None = None,
+        choices: CodeChoices | None = None,
     ) -> None:
         super().__init__()
         program.verify()
         self.program = program
         self.runtime = runtime
         self.reuse_outputs = reuse_outputs
-        self.graphs = graphs
+        self.choices = choices or CodeChoices()
         self._latest = None
 
     def specialize(
@@ -56,7 +56,7 @@ class ProgramCompilation(Inspection):
     def arguments(self) -> tuple[str, dict[str, Any]]:
         """Return what `hostjit.compile` may be called with to get the same."""
         given = {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
-        return str(self.program), {**given, "graphs": self.graphs}
+        return str(self.program), {**given, **self.choices.keywords()}
 
     def run(self, *args: Any) -> Any:
         """Run on checked inputs, scalars included."""
@@ -70,6 +70,6 @@ class ProgramCompilation(Inspection):
 
     def _compiled(self) -> _C.CompiledProgram:
         if self._latest is None:
-            with graphs(self.graphs):
+            with self.choices.in_effect():
                 self._latest = _C.CompiledProgram(self.program)
         return self._latest

@@ -160,3 +160,62 @@ def test_threads_with_streams_of_their_own(runtime: str) -> None:
         for results, wanted in zip(pool.map(work, range(len(inputs))), expected, strict=True):
             for result in results:
                 assert_same(result, wanted)
+
+
+def branches(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Have two branches of several launches and products each, which meet, and one beside them."""
+    first, second = x @ weight, x.tanh()
+    for _ in range(4):
+        first = (first - first.mean(0)).tanh() @ weight
+        second = second + (second - second.amax(1, keepdim=True)).exp()
+    return first + second, second.softmax(1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("graphs", ["auto", "off"])
+@pytest.mark.parametrize("streams", [2, 4])
+def test_branches_on_streams_agree_with_one(runtime: str, streams: int, graphs: str) -> None:
+    spread = hostjit.compile(branches, runtime=runtime, streams=streams, graphs=graphs)
+    weight = torch.randn(512, 512, device="cuda") / 32
+    side = torch.cuda.Stream()
+    for call in range(12):
+        x = torch.randn(512, 512, device="cuda")
+        expected = branches(x, weight)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(side if call % 3 == 2 else torch.cuda.current_stream()):
+            before = torch.cuda.current_stream()
+            torch.cuda._sleep(LONG // 100)
+            results = spread(x, weight)
+            x.fill_(torch.nan)
+            assert torch.cuda.current_stream() == before
+            copies = [result.clone() for result in results]
+        del results
+        torch.cuda.synchronize()
+        for copy, wanted in zip(copies, expected, strict=True):
+            torch.testing.assert_close(copy, wanted, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_branches_become_part_of_a_captured_graph() -> None:
+    spread = hostjit.compile(branches, streams=3, graphs="off")
+    x, weight = torch.randn(512, 512, device="cuda"), torch.randn(512, 512, device="cuda") / 32
+    spread(x, weight)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = spread(x, weight)
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        for result, wanted in zip(results, branches(x, weight), strict=True):
+            torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_profile_tells_the_time_of_the_device() -> None:
+    compiled = hostjit.compile(chain)
+    profile = compiled.profile(torch.ones(LARGE, device="cuda"), calls=5)
+    times = [entry.device_nanoseconds for entry in profile.entries if entry.op == "launch_kernel"]
+    assert times and all(time is not None and time > 500 for time in times)
+    assert "device ns" in str(profile)

@@ -31,7 +31,7 @@ def compile_graph(
         module: the graph; inputs that need gradients are compiled with their backward.
         inputs: examples of its inputs, tensors and numbers.
         mode: any that PyTorch knows; they make no difference.
-        options: "runtime", "fallback", "reuse_outputs", "graphs" and "kernels", as of
+        options: "runtime", "fallback", "reuse_outputs", "graphs", "streams" and "kernels", as of
             `hostjit.compile`; the second is on by default.
 
     Returns:

@@ -52,8 +52,7 @@ class GraphCompilation(Compilation):
             options.runtime,
             options.fallback,
             options.reuse_outputs,
-            graphs=options.graphs,
-            kernels=options.kernels,
+            choices=options.choices(),
         )
         self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.

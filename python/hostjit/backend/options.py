@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit import _C
-from hostjit.knobs import check_graphs, check_kernels
+from hostjit.code_choices import CodeChoices
 
 __all__ = ["Options", "read_options"]
 
@@ -16,6 +16,7 @@ __all__ = ["Options", "read_options"]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # Read by Dynamo before the backend is called.
 _READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
+_OF_CODE = ("graphs", "streams", "kernels")
 _RUNTIMES = (None, "jit", "evaluator")
 
 
@@ -27,7 +28,12 @@ class Options:
     fallback: bool = True
     reuse_outputs: bool = False
     graphs: str | None = None
+    streams: int | None = None
     kernels: str = "hostjit"
+
+    def choices(self) -> CodeChoices:
+        """Return those about code; raises hostjit.Error for what is none."""
+        return CodeChoices(self.graphs, self.streams, self.kernels)
 
 
 def read_options(mode: str | None = None, options: Mapping[str, Any] | None = None) -> Options:
@@ -42,13 +48,11 @@ def read_options(mode: str | None = None, options: Mapping[str, Any] | None = No
         if name == "runtime":
             if value not in _RUNTIMES:
                 raise _C.Error(f"unknown runtime '{value}', expected 'jit' or 'evaluator'")
-        elif name == "graphs":
-            check_graphs(value)
-        elif name == "kernels":
-            check_kernels(value)
-        elif not isinstance(value, bool):
+        elif name not in _OF_CODE and not isinstance(value, bool):
             raise _C.Error(f"option '{name}' is a bool, got {value!r}")
-    return Options(**given)
+    found = Options(**given)
+    found.choices()
+    return found
 
 
 def _list(names: Any) -> str:

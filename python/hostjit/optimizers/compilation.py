@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capture.functional import trace_functional
+from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step
@@ -38,9 +39,9 @@ class OptimizerCompilation(Compilation):
         optimizer: torch.optim.Optimizer,
         runtime: str | None,
         fallback: bool,
-        graphs: str | None = None,
+        choices: CodeChoices | None = None,
     ) -> None:
-        super().__init__(target, runtime, fallback, graphs=graphs)
+        super().__init__(target, runtime, fallback, choices=choices)
         self._optimizer = optimizer
         self._as_called = False
 

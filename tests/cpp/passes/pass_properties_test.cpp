@@ -122,8 +122,9 @@ TEST(PassProperties, EachPassChangesManyOfThePrograms) {
     for (size_t i = 0; i < timings.size(); ++i) num_changed[i] += timings[i].changed;
   }
   for (size_t i = 0; i < num_changed.size(); ++i) {
-    if (default_pipeline()[i].name == "cut_graphs")
-      continue;  // of CUDA, for which see cut_graphs.hir
+    // Of CUDA: see cut_graphs.hir and cuda_streams_test.cpp.
+    const std::string_view name = default_pipeline()[i].name;
+    if (name == "cut_graphs" || name == "spread_streams") continue;
     EXPECT_GT(num_changed[i], static_cast<int>(kNumPrograms / 4)) << default_pipeline()[i].name;
   }
 }

@@ -38,8 +38,8 @@ def test_modes_are_accepted(mode: str | None) -> None:
         ({"mode": "fastest"}, "unknown mode 'fastest', expected 'default', 'reduce-overhead',"),
         (
             {"options": {"reuse": True}},
-            "unknown option 'reuse', expected 'runtime', 'fallback', 'reuse_outputs', 'graphs' or "
-            "'kernels'",
+            "unknown option 'reuse', expected 'runtime', 'fallback', 'reuse_outputs', 'graphs', "
+            "'streams' or 'kernels'",
         ),
         (
             {"options": {"runtime": "fast"}},
