@@ -28,6 +28,7 @@ from hostjit.capture.contexts import (
     take_out_inference_mode,
 )
 from hostjit.capture.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capture.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capture.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
@@ -44,7 +45,8 @@ def compile_dynamo_graph(
     obstacle = _obstacle(module)
     if obstacle:
         _warn(name, obstacle)
-        if marks_input_dirty(module.graph) and not marks_are_kept():
+        is_lost = marks_input_dirty(module.graph) and not marks_are_kept()
+        if is_lost or find_stream_use(module.graph) is not None:
             raise SkipFrame(obstacle)  # what Dynamo's graph does is not what the function does
         return eager_graph(module)
     modes = find_modes(module)
@@ -113,6 +115,8 @@ def _obstacle(module: torch.fx.GraphModule) -> str | None:
         return "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()"
     if marks_input_dirty(module.graph):
         return "an autograd.Function changes an input in place; have it return a new tensor"
+    if find_stream_use(module.graph) is not None:
+        return STREAMS_ARE_EAGER
     setter = find_setter(module)
     return None if setter is None else say_setter(setter)
 

@@ -49,6 +49,7 @@ from hostjit.capture.program import (
     NumberInput,
 )
 from hostjit.capture.quiet_log import without_log_of_failures
+from hostjit.capture.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capture.tensors import TensorFacts, check_tensor
 from hostjit.capture.thread_state import thread_state_kept
 from hostjit.capture.traced_graph import check_sizes, source_location
@@ -195,8 +196,8 @@ def _capture(
 def _settle_modes(traced: DynamoCapture) -> Modes | None:
     """Take inference mode out of Dynamo's graph, and return what it does to modes.
 
-    Raises CaptureError where the graph would have to be run in several modes, or would not leave
-    the thread's settings as an eager call does.
+    Raises CaptureError where the graph would have to be run in several modes or on several streams,
+    or would not leave the thread's settings as an eager call does.
     """
     module = traced.graph_module
     if module is None:
@@ -205,6 +206,13 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
     if setter is not None:
         raise CaptureError(
             CaptureFailure.UNSUPPORTED_PROGRAM, say_setter(setter), where=source_location(setter)
+        )
+    on_stream = find_stream_use(module.graph)
+    if on_stream is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            STREAMS_ARE_EAGER,
+            where=source_location(on_stream),
         )
     modes = find_modes(module)
     split = modes.inference is Inference.PARTLY
