@@ -256,7 +256,8 @@ void bind_call_path(py::module_& module) {
             return taken;
           },
           "What the last call noted, in nanoseconds of a steady clock, and 0 where it noted\n"
-          "nothing: two entries at its begin, one after each op of the body, one at the end.")
+          "nothing: two entries at its begin, one after each op of the body, one at the end; then\n"
+          "for each op how long the CUDA device worked on it.")
       .def(
           "timings",
           [](const CompiledProgram& p) {

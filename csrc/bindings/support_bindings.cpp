@@ -31,7 +31,8 @@ void bind_support(py::module_& module) {
   py::register_exception<InternalError>(module, "InternalError", PyExc_RuntimeError);
   module.def("torch_dtypes", &torch_dtypes, "Host IR's names of dtypes and torch's objects.");
   module.def("recompile_limit", [] { return knob_integer(Knob::kRecompileLimit); });
-  module.def("profile_ranges", [] { return is_enabled(Knob::kProfileRanges); });
+  module.def("profile_ranges",
+             [] { return is_enabled(Knob::kProfileRanges) || is_enabled(Knob::kNvtx); });
   module.def("capture_dump_enabled", [] { return is_enabled(Knob::kDumpCapture); });
   module.def("dump_capture", [](const std::string& program, const std::string& text) {
     dump({Knob::kDumpCapture, program, "captured", "py"}, text);

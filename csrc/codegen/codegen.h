@@ -45,10 +45,14 @@ CodeInterface code_interface(const Program& program);
 // With `time_nodes` every call writes hostjit_now() into the int64_t[num_node_times] at
 // times_symbol: twice at its begin, so that the difference is what looking at the clock costs, then
 // at 2 + i when op i of the body is done, and at the end. An op without code leaves its place
-// alone.
+// alone. From num_host_times on is the time that the CUDA device took for each op of the body, of
+// those that give it work; a call waits for that.
 std::unique_ptr<llvm::Module> generate(const Program& program, llvm::LLVMContext& context,
                                        const CodegenOptions& options, bool time_nodes = false);
-inline size_t num_node_times(const Program& program) { return program.body().size() + 3; }
+inline size_t num_host_times(const Program& program) { return program.body().size() + 3; }
+inline size_t num_node_times(const Program& program) {
+  return num_host_times(program) + program.body().size();
+}
 
 struct PackedKernelsResult {
   std::unique_ptr<llvm::Module> module;

@@ -42,6 +42,7 @@ void Dispatcher::emit_main(const std::string& symbol) {
   release_behind_streams(/*first=*/0);
   emit_outputs();
   note_time(program_.body().size() + 2);
+  read_device_times();
   end_function();
 }
 
@@ -70,9 +71,9 @@ void Dispatcher::begin_function(const std::string& name) {
   scalars_.clear();
   live_slots_.clear();
   open_ranges_.clear();
-
   current_stream_ = 0;
   stream_numbers_.clear();
+
   auto* entry = llvm::BasicBlock::Create(context, "entry", function_);
   auto* body = llvm::BasicBlock::Create(context, "body", function_);
   builder_.SetInsertPoint(entry);
@@ -87,8 +88,8 @@ void Dispatcher::begin_function(const std::string& name) {
 
 void Dispatcher::end_function() {
   while (!live_slots_.empty()) release_slot(live_slots_.begin()->first);
-  builder_.CreateRet(builder_.getInt32(0));
   release_behind_streams(/*first=*/0);
+  builder_.CreateRet(builder_.getInt32(0));
 }
 
 void Dispatcher::emit_region(const Region& region) {
@@ -102,7 +103,9 @@ void Dispatcher::emit_body() {
   for (const auto& op : program_.body()) {
     const llvm::BasicBlock* block = builder_.GetInsertBlock();
     const size_t length = block->size();
+    note_device_time(*op, 2 * (index - 2));
     emit_op(*op);
+    note_device_time(*op, 2 * (index - 2) + 1);
     const bool has_code = builder_.GetInsertBlock() != block || block->size() != length;
     if (has_code) note_time(index);
     ++index;

@@ -77,6 +77,8 @@ class Dispatcher {
   void emit(const RangePop& op);
   // Does nothing unless nodes are timed.
   void note_time(size_t index);
+  void note_device_time(const Op& op, size_t event);
+  void read_device_times();
 
   // dispatcher.cpp: the frame of a function
   void begin_function(const std::string& name);
@@ -153,8 +155,6 @@ class Dispatcher {
   llvm::Value* launch_parameters(const LaunchKernel& op, const Kernel& kernel);
   llvm::Value* parameter_value(const Value* operand, ParameterType type);
 
-  // launch.cpp: positions of an output and of the input whose memory it has at this launch.
-  using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
   // streams.cpp
   // Whether work may be on others than the caller's.
   bool uses_streams() const { return storage_.layout().num_streams > 0; }
@@ -168,6 +168,8 @@ class Dispatcher {
   // Releases the slots from position `first` of released_behind_streams_ on.
   void release_behind_streams(size_t first);
 
+  // launch.cpp: positions of an output and of the input whose memory it has at this launch.
+  using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
   void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);
   void mark_kernel_operands();

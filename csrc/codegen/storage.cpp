@@ -128,6 +128,7 @@ StoragePlan::StoragePlan(const Program& program)
   layout_.device_arena_bytes = program.device_arena().bytes;
   device_alignment_ = program.device_arena().alignment;
   layout_.graphs_always = is_enabled(Knob::kCudaGraphsAlways);
+  layout_.nvtx = is_enabled(Knob::kNvtx);
   for (const Region* region : {&program.init(), &program.body()}) {
     for_each_op(*region, [&](const Op& op) {
       for_each_operand(op, [&](const Value* value, Access access) {

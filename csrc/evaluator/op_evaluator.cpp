@@ -245,11 +245,11 @@ void OpEvaluator::evaluate(const Synchronize& op) {
 }
 
 void OpEvaluator::evaluate(const RangePush& op) {
-  if (hostjit_profiling_enabled()) hostjit_range_push(frame_, op.label.c_str());
+  if (hostjit_profiling_enabled(frame_)) hostjit_range_push(frame_, op.label.c_str());
 }
 
 void OpEvaluator::evaluate(const RangePop&) {
-  if (hostjit_profiling_enabled()) hostjit_range_pop(frame_);
+  if (hostjit_profiling_enabled(frame_)) hostjit_range_pop(frame_);
 }
 
 }  // namespace hostjit

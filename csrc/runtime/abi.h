@@ -144,6 +144,7 @@ struct FrameLayout {
   int64_t device_arena_bytes = 0;
   std::vector<DeviceKernelSpec> device_kernels;
   std::vector<GraphSpec> graphs;
+  bool nvtx = false;        // the knob nvtx when it was compiled
   int64_t num_streams = 0;  // besides the caller's
   int64_t num_events = 0;
   bool graphs_always = false;  // the knob cuda_graphs_always when it was compiled

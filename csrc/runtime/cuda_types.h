@@ -118,6 +118,7 @@ constexpr int32_t CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76;
   X(cuEventDestroy, 4000, (CUevent event))                                                         \
   X(cuEventRecord, 2000, (CUevent event, CUstream stream))                                         \
   X(cuEventSynchronize, 2000, (CUevent event))                                                     \
+  X(cuEventElapsedTime, 2000, (float* milliseconds, CUevent begin, CUevent end))                   \
   X(cuMemcpyAsync, 4000, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))        \
   X(cuMemsetD8Async, 3020, (CUdeviceptr to, uint8_t value, size_t bytes, CUstream stream))         \
   X(cuGraphCreate, 10000, (CUgraph * graph, uint32_t flags))                                       \

@@ -104,8 +104,12 @@ int32_t hostjit_leave_streams(Frame* frame) noexcept;
 // Nanoseconds of a steady clock.
 int64_t hostjit_now() noexcept;
 
+// Of code that times its nodes: see DeviceTimes.
+int32_t hostjit_note_device_time(Frame* frame, int64_t event, int64_t stream) noexcept;
+int32_t hostjit_read_device_times(Frame* frame, int64_t num_nodes, int64_t* nanoseconds) noexcept;
+
 // Profiler ranges. Generated code checks hostjit_profiling_enabled() first.
-bool hostjit_profiling_enabled() noexcept;
+bool hostjit_profiling_enabled(Frame* frame) noexcept;
 void hostjit_range_push(Frame* frame, const char* label) noexcept;
 void hostjit_range_pop(Frame* frame) noexcept;
 
@@ -136,10 +140,6 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_begin_device)          \
   X(hostjit_fail_launch)           \
   X(hostjit_launch_graph)          \
-  X(hostjit_now)                   \
-  X(hostjit_profiling_enabled)     \
-  X(hostjit_range_push)            \
-  X(hostjit_range_pop)
   X(hostjit_fork_stream)           \
   X(hostjit_enter_stream)          \
   X(hostjit_set_stream)            \
@@ -148,5 +148,11 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_synchronize)           \
   X(hostjit_join_streams)          \
   X(hostjit_leave_streams)         \
+  X(hostjit_now)                   \
+  X(hostjit_note_device_time)      \
+  X(hostjit_read_device_times)     \
+  X(hostjit_profiling_enabled)     \
+  X(hostjit_range_push)            \
+  X(hostjit_range_pop)
 
 }  // namespace hostjit

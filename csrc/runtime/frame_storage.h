@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/record_function.h>
 
 #include <exception>
 #include <memory>
@@ -10,9 +9,11 @@
 #include <vector>
 
 #include "runtime/abi.h"
-#include "runtime/device_streams.h"
 #include "runtime/device_graph.h"
+#include "runtime/device_streams.h"
+#include "runtime/device_times.h"
 #include "runtime/kept_tensors.h"
+#include "runtime/profiler_range.h"
 
 namespace hostjit {
 
@@ -41,8 +42,9 @@ struct FrameStorage : Frame {
   c10::DataPtr device_memory;         // Frame::device_arena
   bool arena_is_captured = false;     // a graph that somebody made has its addresses
   bool changed_stream = false;        // some call was on another stream than init
-  std::vector<DeviceGraph> graphs;    // of FrameLayout::graphs, after the first launch of one
   DeviceStreams device_streams;       // Frame::streams
+  DeviceTimes device_times;           // of code that times its nodes
+  std::vector<DeviceGraph> graphs;    // of FrameLayout::graphs, after the first launch of one
   int32_t device_before = -1;         // of the call under way, where it had to be changed
   std::vector<at::Tensor> tensors;    // Frame::slots
   std::vector<void*> first_elements;  // Frame::slot_data
@@ -52,7 +54,7 @@ struct FrameStorage : Frame {
   KeptTensors* kept = nullptr;
   std::exception_ptr error;
   // Ranges that the call under way opened, innermost last.
-  std::vector<std::unique_ptr<at::RecordFunction>> ranges;
+  std::vector<std::unique_ptr<ProfilerRange>> ranges;
 
   static FrameStorage& of(Frame* frame) { return *static_cast<FrameStorage*>(frame); }
   static const FrameStorage& of(const Frame* frame) {
@@ -84,7 +86,6 @@ struct FrameStorage : Frame {
   bool is_unsettled() const {
     return kept || shared_arena || error || device_before >= 0 || !ranges.empty();
   }
-  // RecordFunction must end in the reverse order of its begin.
   void close_ranges() {
     while (!ranges.empty()) ranges.pop_back();
   }

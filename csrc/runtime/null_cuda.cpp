@@ -228,6 +228,11 @@ CUresult cuEventSynchronize(CUevent event) {
   return as("cuEventSynchronize", [&](NullCuda::State& state) { return state.synchronize(event); });
 }
 
+CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  return as("cuEventElapsedTime",
+            [&](NullCuda::State& state) { return state.elapsed(milliseconds, begin, end); });
+}
+
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   return as("cuMemcpyAsync",
             [&](NullCuda::State& state) { return state.copy(to, from, bytes, stream); });
@@ -338,14 +343,14 @@ void NullCuda::declare_reads(const std::string& kernel, std::vector<size_t> para
   state_->reads[kernel] = {parameters.begin(), parameters.end()};
 }
 
-void NullCuda::fail(const std::string& function, CUresult result, int64_t after, bool sticky) {
-  const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
-  state_->fail(function, result, after, sticky);
-}
-
 void NullCuda::declare_extents(const std::string& kernel, std::vector<size_t> bytes) {
   const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
   state_->extents[kernel] = std::move(bytes);
+}
+
+void NullCuda::fail(const std::string& function, CUresult result, int64_t after, bool sticky) {
+  const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
+  state_->fail(function, result, after, sticky);
 }
 
 std::vector<std::string> NullCuda::take_log() {
@@ -387,16 +392,16 @@ void NullCuda::free(CUdeviceptr memory) {
   state_->free(memory);
 }
 
-CUstream NullCuda::current_stream(int32_t device) const { return state_->current_stream(device); }
-
-void NullCuda::set_current_stream(int32_t device, CUstream stream) {
-  state_->set_current_stream(device, stream);
-}
 void NullCuda::note_use(CUdeviceptr memory, CUstream stream) {
   const std::lock_guard<std::recursive_mutex> lock(state_->mutex);
   state_->note_use(memory, stream);
 }
 
+CUstream NullCuda::current_stream(int32_t device) const { return state_->current_stream(device); }
+
+void NullCuda::set_current_stream(int32_t device, CUstream stream) {
+  state_->set_current_stream(device, stream);
+}
 
 int32_t NullCuda::current_device() const {
   const CUcontext context = state_->current_context();

@@ -76,6 +76,7 @@ void NullCuda::State::run(const KeptLaunch& launch, CUstream_st& stream, int32_t
   note(concat("launch ", function.name, "<<<", text_of(shape.grid), ", ", text_of(shape.block),
               details, ">>>(", list, ") on stream ", stream.id, from_graph ? " by a graph" : ""));
   launches.push_back(std::move(seen));
+  ++num_launches_;
   const auto emulation = emulations.find(function.name);
   if (emulation != emulations.end()) emulation->second(launch.shape, parameters.data());
 }

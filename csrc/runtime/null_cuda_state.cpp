@@ -243,6 +243,7 @@ CUresult NullCuda::State::record(CUevent event, CUstream stream) {
   if (found == nullptr || !events_.contains(event)) return CUDA_ERROR_INVALID_HANDLE;
   begin(*found);
   event->recorded = found->clock;
+  event->num_launches = num_launches_;
   note(concat("record event ", event->id, " on stream ", found->id));
   return CUDA_SUCCESS;
 }
@@ -265,6 +266,13 @@ CUresult NullCuda::State::synchronize(CUevent event) {
   if (!events_.contains(event)) return CUDA_ERROR_INVALID_HANDLE;
   if (event->recorded) host_.join(*event->recorded);
   note(concat("synchronize event ", event->id));
+  return CUDA_SUCCESS;
+}
+
+CUresult NullCuda::State::elapsed(float* milliseconds, CUevent begin, CUevent end) {
+  if (!events_.contains(begin) || !events_.contains(end)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!begin->recorded || !end->recorded) return CUDA_ERROR_INVALID_HANDLE;
+  *milliseconds = static_cast<float>(end->num_launches - begin->num_launches);
   return CUDA_SUCCESS;
 }
 
@@ -295,6 +303,10 @@ CUdeviceptr NullCuda::State::allocate(size_t bytes, int32_t device, CUstream str
   made.bytes = rounded;
   made.device = device;
   made.stream = stream;
+  const CUstream_st& owner = stream_in(made.stream, device);
+  // What it was before may be in use by this stream up to here.
+  made.accesses.push_back(
+      {address, address + rounded, {owner.id, owner.clock.at(owner.id)}, /*is_write=*/true});
   note(concat("allocate a", made.number, ": ", bytes, " bytes"));
   allocations_[address] = std::move(made);
   bytes_allocated += static_cast<int64_t>(rounded);
@@ -303,10 +315,6 @@ CUdeviceptr NullCuda::State::allocate(size_t bytes, int32_t device, CUstream str
 
 void NullCuda::State::free(CUdeviceptr memory) {
   const auto found = allocations_.find(memory);
-  const CUstream_st& owner = stream_in(made.stream, device);
-  // What it was before may be in use by this stream up to here.
-  made.accesses.push_back(
-      {address, address + rounded, {owner.id, owner.clock.at(owner.id)}, /*is_write=*/true});
   if (found == allocations_.end() || !found->second.is_live) {
     return fault(concat("free of ", memory, ", which is no allocation"));
   }

@@ -71,6 +71,7 @@ struct CUstream_st {
 struct CUevent_st {
   int32_t id = 0;
   std::optional<VectorClock> recorded;
+  int64_t num_launches = 0;  // that were before it
 };
 
 // A launch with copies of its parameters.
@@ -127,6 +128,8 @@ class NullCuda::State {
   CUresult record(CUevent event, CUstream stream);
   CUresult wait(CUstream stream, CUevent event);
   CUresult synchronize(CUevent event);
+  // Each launch takes a millisecond.
+  CUresult elapsed(float* milliseconds, CUevent begin, CUevent end);
 
   CUresult launch(CUfunction function, const LaunchShape& shape, CUstream stream,
                   void* const* parameters);
@@ -146,16 +149,16 @@ class NullCuda::State {
 
   CUdeviceptr allocate(size_t bytes, int32_t device, CUstream stream);
   void free(CUdeviceptr memory);
+  void note_use(CUdeviceptr memory, CUstream stream);
   CUstream current_stream(int32_t device);
   void set_current_stream(int32_t device, CUstream stream);
 
-  void note_use(CUdeviceptr memory, CUstream stream);
   std::map<std::string, Emulation> emulations;
   std::map<std::string, std::set<size_t>> reads;
+  std::map<std::string, std::vector<size_t>> extents;
   std::vector<std::string> log;
   std::vector<NullLaunch> launches;
   std::vector<std::string> faults;
-  std::map<std::string, std::vector<size_t>> extents;
   int64_t bytes_allocated = 0;
   std::set<CUstream> captured;
 
@@ -165,9 +168,9 @@ class NullCuda::State {
     size_t bytes = 0;
     int32_t device = 0;
     CUstream stream = nullptr;
+    std::set<CUstream> users = {};  // streams that it waits for when it is freed, too
     bool is_live = true;
     std::vector<MemoryAccess> accesses = {};
-    std::set<CUstream> users = {};  // streams that it waits for when it is freed, too
   };
   struct Failure {
     CUresult result;
@@ -178,11 +181,11 @@ class NullCuda::State {
   // The stream of a handle, null for one that is none. A null handle is the default stream of the
   // current device.
   CUstream_st* stream_of(CUstream handle);
+  // A stream that may have ended, or the default one of `device`.
+  CUstream_st& stream_in(CUstream handle, int32_t device);
   // The stream takes up its next work.
   void begin(CUstream_st& stream);
   void note(std::string line) { log.push_back(std::move(line)); }
-  // A stream that may have ended, or the default one of `device`.
-  CUstream_st& stream_in(CUstream handle, int32_t device);
   void fault(std::string text);
   std::map<CUdeviceptr, Allocation>::iterator find_allocation(CUdeviceptr address);
   std::string name_of(CUdeviceptr address);
@@ -209,6 +212,7 @@ class NullCuda::State {
   CUresult sticky_ = CUDA_SUCCESS;
   VectorClock host_;
   VectorClock ended_;  // of streams that were destroyed
+  int64_t num_launches_ = 0;
   int32_t next_stream_ = 1;
   int32_t next_event_ = 0;
   int32_t next_allocation_ = 0;

@@ -7,10 +7,6 @@
 #include "runtime/externs.h"
 #include "runtime/frame_storage.h"
 
-// Ranges are at::RecordFunction scopes, as torch.profiler.record_function opens. torch.profiler
-// sees them directly; NVTX gets them from the callbacks of torch.autograd.profiler.emit_nvtx, so
-// that no NVTX library is linked or looked for.
-
 namespace hostjit {
 
 extern "C" {
@@ -20,17 +16,16 @@ int64_t hostjit_now() noexcept {
 }
 
 // What the dispatcher asks for each operator; at::hasCallbacks takes a lock.
-bool hostjit_profiling_enabled() noexcept {
-  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+bool hostjit_profiling_enabled(Frame* frame) noexcept {
+  return frame->program->layout().nvtx ||
+         at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
 }
 
 // Profiling never fails a call: a range that cannot be opened is left out.
 void hostjit_range_push(Frame* frame, const char* label) noexcept {
   try {
-    auto range = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
-    // Owned: callbacks may keep the name longer than generated code lives.
-    if (range->isActive()) range->before(std::string(label));
-    FrameStorage::of(frame).ranges.push_back(std::move(range));
+    const bool nvtx = frame->program->layout().nvtx;
+    FrameStorage::of(frame).ranges.push_back(std::make_unique<ProfilerRange>(label, nvtx));
   } catch (...) {  // NOLINT(bugprone-empty-catch): as said above
   }
 }

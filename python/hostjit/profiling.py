@@ -23,8 +23,9 @@ class ProfileEntry:
     """One node that has code.
 
     `index` is its place in the body of the Host IR; `name` is the kernel or the operator;
-    `nanoseconds` is the mean over the middle half of the calls; `flops` is None where it is not
-    known.
+    `nanoseconds` is the mean over the middle half of the calls, of the host; `flops` is None where
+    it is not known. `device_nanoseconds` is the time between two events on the stream of a CUDA
+    device, around the node; None for a node that gives it no work.
     """
 
     index: int
@@ -35,6 +36,7 @@ class ProfileEntry:
     bytes: int
     flops: int | None
     location: str
+    device_nanoseconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Profile:
 
     The last entry, `return`, is the making of what a call returns. `call_nanoseconds` is a whole
     call of the code that is not timed, likewise: checks and Python's part included, and with all
-    that runs at once when no clock stands between two nodes.
+    that runs at once when no clock stands between two nodes. CUDA graphs are not used meanwhile.
     """
 
     entries: tuple[ProfileEntry, ...]
@@ -55,21 +57,33 @@ class Profile:
         """The sum over the entries."""
         return sum(entry.nanoseconds for entry in self.entries)
 
+    @property
+    def total_device_nanoseconds(self) -> float:
+        """The sum over the entries; on several streams, work may be done at the same time."""
+        return sum(entry.device_nanoseconds or 0 for entry in self.entries)
+
     def __str__(self) -> str:
         """Return a line per node in the order of the program, then the sums."""
         header = ("node", "op", "name", "result", "ns", "%", "bytes", "flops", "GB/s", "GFLOP/s")
         total = self.total_nanoseconds
-        lines: list[tuple[str, ...]] = [(*header, "location")]
+        # Rates are of the device where it does the work.
+        on_device = any(entry.device_nanoseconds is not None for entry in self.entries)
+        lines: list[tuple[str, ...]] = [(*header, *(["device ns"] * on_device), "location")]
         for entry in self.entries:
-            costs = _costs(entry.nanoseconds, total, entry.bytes, entry.flops)
+            costs = _costs(entry, total)
             words = (str(entry.index), entry.op, entry.name, entry.result)
-            lines.append((*words, *costs, entry.location))
+            device = entry.device_nanoseconds
+            lines.append((*words, *costs, *([_known(device)] * on_device), entry.location))
         all_bytes = sum(entry.bytes for entry in self.entries)
         all_flops = sum(entry.flops or 0 for entry in self.entries)
-        costs = _costs(total, total, all_bytes, all_flops)
-        lines.append(("", "total", "", "", *costs, ""))
-        lines.append(("", "call", "", "", _number(self.call_nanoseconds), *[""] * 6))
-        return _aligned(lines, left={1, 2, 3, 10})
+        device = self.total_device_nanoseconds if on_device else None
+        whole = ProfileEntry(0, "", "", "", total, all_bytes, all_flops, "", device)
+        lines.append(
+            ("", "total", "", "", *_costs(whole, total), *([_known(device)] * on_device), "")
+        )
+        rest = [""] * (6 + on_device)
+        lines.append(("", "call", "", "", _number(self.call_nanoseconds), *rest))
+        return _aligned(lines, left={1, 2, 3, 10 + on_device})
 
     __repr__ = __str__
 
@@ -104,7 +118,7 @@ def profile_calls(program: _C.CompiledProgram, call: Callable[[], Any], calls: i
 
 
 def _entries(ops: Sequence[_C.Op], times: Sequence[Sequence[int]]) -> tuple[ProfileEntry, ...]:
-    """Times of each call: twice the begin, an entry per op (0: no code), the end."""
+    """Times of each call: twice the begin, an entry per op (0: no code), the end; device times."""
     clock = _typical(run[1] - run[0] for run in times)
     entries = []
     before = 1
@@ -112,7 +126,9 @@ def _entries(ops: Sequence[_C.Op], times: Sequence[Sequence[int]]) -> tuple[Prof
         if not times[0][place]:
             continue
         elapsed = _typical(run[place] - run[before] for run in times)
-        entries.append(_entry(ops, place - 2, max(0.0, elapsed - clock)))
+        on_device = [run[place + len(ops) + 1] for run in times if place < len(ops) + 2]
+        device = _typical(on_device) if any(on_device) else None
+        entries.append(_entry(ops, place - 2, max(0.0, elapsed - clock), device))
         before = place
     return tuple(entries)
 
@@ -124,7 +140,9 @@ def _typical(values: Iterable[int]) -> float:
     return fmean(ordered[outside : len(ordered) - outside])
 
 
-def _entry(ops: Sequence[_C.Op], index: int, nanoseconds: float) -> ProfileEntry:
+def _entry(
+    ops: Sequence[_C.Op], index: int, nanoseconds: float, device_nanoseconds: float | None
+) -> ProfileEntry:
     if index == len(ops):
         return ProfileEntry(index, "return", "", "", nanoseconds, 0, None, "")
     op = ops[index]
@@ -138,17 +156,24 @@ def _entry(ops: Sequence[_C.Op], index: int, nanoseconds: float) -> ProfileEntry
         node_bytes(op),
         node_flops(op),
         op.location,
+        device_nanoseconds,
     )
 
 
-def _costs(nanoseconds: float, total: float, num_bytes: int, flops: int | None) -> tuple[str, ...]:
-    def rate(amount: int | None) -> str:
-        is_measurable = nanoseconds >= _SHORTEST_RATED
-        return _number(amount / nanoseconds) if amount and is_measurable else ""
+def _costs(entry: ProfileEntry, total: float) -> tuple[str, ...]:
+    worked = entry.nanoseconds if entry.device_nanoseconds is None else entry.device_nanoseconds
 
-    share = f"{100 * nanoseconds / total:.1f}" if total else ""
-    amounts = (str(num_bytes or ""), str(flops or ""))
-    return (_number(nanoseconds), share, *amounts, rate(num_bytes), rate(flops))
+    def rate(amount: int | None) -> str:
+        return _number(amount / worked) if amount and worked >= _SHORTEST_RATED else ""
+
+    share = f"{100 * entry.nanoseconds / total:.1f}" if total else ""
+    amounts = (str(entry.bytes or ""), str(entry.flops or ""))
+    rates = (rate(entry.bytes), rate(entry.flops))
+    return (_number(entry.nanoseconds), share, *amounts, *rates)
+
+
+def _known(value: float | None) -> str:
+    return "" if value is None else _number(value)
 
 
 def _number(value: float) -> str:

@@ -93,7 +93,11 @@ def _lower_region(
 
 
 def _label(item: PointwiseGroup | Node) -> str:
-    return item.name if isinstance(item, Node) else " ".join(str(n.target) for n in item.members)
+    """Return names of operators with the line of the user's that they come from."""
+    nodes = [item] if isinstance(item, Node) else item.members
+    names = item.name if isinstance(item, Node) else " ".join(str(n.target) for n in nodes)
+    location = next(filter(None, map(source_location, nodes)), None)
+    return f"{names} ({location})" if location else names
 
 
 def identifier(name: str) -> str:
