@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -154,8 +155,9 @@ def compile(
         from hostjit.optimizers import OptimizerCompilation, is_step
 
         if is_step(target):
+            own_kernels = dataclasses.replace(choices, kernels="hostjit")
             return _C.CompiledFunction(
-                target, OptimizerCompilation(target, optimizer, runtime, fallback, choices)
+                target, OptimizerCompilation(target, optimizer, runtime, fallback, own_kernels)
             )
     shapes = DynamicShapes(dynamic, dynamic_shapes)
     compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, choices)
