@@ -136,7 +136,11 @@ void bind_program(py::module_& module) {
                              [](const Program& p) {
                                py::dict kernels;
                                for (const auto& [name, kernel] : p.kernels()) {
-                                 kernels[py::str(name)] = kernel.text;
+                                 if (kernel.language == KernelLanguage::kCubin) {
+                                   kernels[py::str(name)] = py::bytes(kernel.text);
+                                 } else {
+                                   kernels[py::str(name)] = kernel.text;
+                                 }
                                }
                                return kernels;
                              })

@@ -18,6 +18,9 @@ struct PyValue {
 // Types, literals, Program, Builder, Op: building, printing, parsing and inspecting Host IR.
 void bind_program(pybind11::module_& module);
 
+// DeviceKernel: launches outside of programs.
+void bind_kernels(pybind11::module_& module);
+
 // CompiledProgram, Specialization, the runtime choice.
 void bind_call_path(pybind11::module_& module);
 

@@ -119,7 +119,7 @@ void Dispatcher::emit_graph_node(const LaunchKernel& op) {
   const Kernel& kernel = program_.kernels().at(op.kernel);
   const std::vector<Value*> operands = op.parameter_operands();
   for (size_t i = 0; i < operands.size(); ++i) {
-    llvm::Value* value = parameter_value(operands[i], kernel.parameters[i]);
+    llvm::Value* value = parameter_value(operands[i], kernel, i);
     // Equal parameters are equal words: narrow ones fill theirs.
     if (value->getType()->isFloatTy()) value = builder_.CreateBitCast(value, builder_.getInt32Ty());
     if (value->getType()->isIntegerTy()) value = builder_.CreateZExt(value, builder_.getInt64Ty());
@@ -177,7 +177,7 @@ llvm::Value* Dispatcher::launch_parameters(const LaunchKernel& op, const Kernel&
   llvm::Value* addresses = entry_builder_.CreateAlloca(
       llvm::ArrayType::get(pointer_, operands.size()), nullptr, "parameters");
   for (size_t i = 0; i < operands.size(); ++i) {
-    llvm::Value* value = parameter_value(operands[i], kernel.parameters[i]);
+    llvm::Value* value = parameter_value(operands[i], kernel, i);
     llvm::Value* place = entry_builder_.CreateAlloca(value->getType(), nullptr, "parameter");
     builder_.CreateStore(value, place);
     builder_.CreateStore(place, address(addresses, static_cast<int64_t>(i * sizeof(void*))));
@@ -185,12 +185,28 @@ llvm::Value* Dispatcher::launch_parameters(const LaunchKernel& op, const Kernel&
   return addresses;
 }
 
-llvm::Value* Dispatcher::parameter_value(const Value* operand, ParameterType type) {
+llvm::Value* Dispatcher::parameter_value(const Value* operand, const Kernel& kernel,
+                                         size_t parameter) {
+  const ParameterType type = kernel.parameters[parameter];
   if (type == ParameterType::kPointer) return data(operand);
   llvm::Value* value = scalar(operand);
   llvm::Type* target = type_of(type, builder_);
-  return target->isIntegerTy() ? builder_.CreateTrunc(value, target)
-                               : builder_.CreateFPTrunc(value, target);
+  if (!target->isIntegerTy()) return builder_.CreateFPTrunc(value, target);
+  llvm::Value* narrow = builder_.CreateTrunc(value, target);
+  if (narrow == value) return value;
+  // A number fits signed or unsigned.
+  llvm::Value* is_lost = builder_.CreateAnd(
+      builder_.CreateICmpNE(builder_.CreateSExt(narrow, value->getType()), value),
+      builder_.CreateICmpNE(builder_.CreateZExt(narrow, value->getType()), value));
+  const auto* known = llvm::dyn_cast<llvm::ConstantInt>(is_lost);
+  if (known && known->isZero()) return narrow;
+  emit_if(is_lost, [&] {
+    note_node();
+    call(Extern::hostjit_fail_parameter, {frame_, integer(storage_.device_kernel_of(kernel.name)),
+                                          integer(static_cast<int64_t>(parameter)), value});
+  });
+  branch_to_cleanup_if(is_lost);
+  return narrow;
 }
 
 }  // namespace hostjit

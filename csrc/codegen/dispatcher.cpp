@@ -121,6 +121,7 @@ void Dispatcher::emit_init_scalars() {
   for (const auto& op : program_.init()) {
     if (const auto* size = op->get_if<Size>()) emit(*size);
     if (const auto* constant = op->get_if<IndexConstant>()) emit(*constant);
+    if (const auto* constant = op->get_if<FloatConstant>()) emit(*constant);
     if (const auto* binary = op->get_if<IndexBinary>()) emit(*binary);
     ++node_;
   }

@@ -50,6 +50,7 @@ class Dispatcher {
   void emit(const View& op);
   void emit(const Size& op);
   void emit(const IndexConstant& op);
+  void emit(const FloatConstant& op);
   void emit(const IndexBinary& op);
   // launch.cpp
   void emit(const LaunchKernel& op);
@@ -153,7 +154,7 @@ class Dispatcher {
   llvm::Value* launch_config(const LaunchKernel& op, const std::vector<llvm::Value*>& grid);
   // A pointer to the addresses of the parameters.
   llvm::Value* launch_parameters(const LaunchKernel& op, const Kernel& kernel);
-  llvm::Value* parameter_value(const Value* operand, ParameterType type);
+  llvm::Value* parameter_value(const Value* operand, const Kernel& kernel, size_t parameter);
 
   // streams.cpp
   // Whether work may be on others than the caller's.

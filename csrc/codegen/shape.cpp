@@ -22,6 +22,10 @@ void Dispatcher::emit(const Size& op) {
 
 void Dispatcher::emit(const IndexConstant& op) { scalars_[op.result] = integer(op.value); }
 
+void Dispatcher::emit(const FloatConstant& op) {
+  scalars_[op.result] = llvm::ConstantFP::get(builder_.getDoubleTy(), op.value);
+}
+
 void Dispatcher::emit(const IndexBinary& op) {
   // What a row has computed needs no code.
   if (storage_.is_symbolic() && storage_.symbols().find(op.result->name())) {

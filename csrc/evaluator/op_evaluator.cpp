@@ -127,6 +127,8 @@ void OpEvaluator::evaluate(const Size& op) {
 
 void OpEvaluator::evaluate(const IndexConstant& op) { values_.set(op.result, op.value); }
 
+void OpEvaluator::evaluate(const FloatConstant& op) { values_.set(op.result, op.value); }
+
 void OpEvaluator::evaluate(const IndexBinary& op) {
   values_.set(op.result, apply(op.operation, values_.index(op.lhs), values_.index(op.rhs)));
 }

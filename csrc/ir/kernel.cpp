@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/kernel.h"
 
+#include <bit>
+#include <charconv>
+
 #include "support/check.h"
 
 namespace hostjit {
@@ -63,6 +66,29 @@ ParameterType parameter_type_from_string(std::string_view name) {
   HOSTJIT_FOR_EACH_PARAMETER_TYPE(HOSTJIT_PARAMETER_TYPE_CASE)
 #undef HOSTJIT_PARAMETER_TYPE_CASE
   throw_error(concat("unknown type of a parameter '", name, "', expected one of: ", names));
+}
+
+bool holds(ParameterType type, int64_t value) {
+  const int64_t bits = 8 * size_in_bytes(type);
+  if (bits == 64) return true;
+  return value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << bits;
+}
+
+uint64_t float_bits(double value, ParameterType type) {
+  if (type == ParameterType::kF32) return std::bit_cast<uint32_t>(static_cast<float>(value));
+  return std::bit_cast<uint64_t>(value);
+}
+
+uint64_t cuda_function_of(const Kernel& kernel) {
+  const std::string& text = kernel.text;
+  uint64_t address = 0;
+  const char* begin = text.data() + (text.starts_with("0x") ? 2 : 0);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, address, /*base=*/16);
+  HOSTJIT_CHECK(error == std::errc() && stop == end && text.starts_with("0x") && address != 0,
+                "kernel @", kernel.name, ": its CUfunction is '", text,
+                "', expected an address such as 0x7f00");
+  return address;
 }
 
 }  // namespace hostjit

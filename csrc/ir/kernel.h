@@ -12,7 +12,9 @@ namespace hostjit {
 #define HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(X)  \
   X(kLlvmIr, "llvm_ir", false)               \
   X(kSharedLibrary, "shared_library", false) \
-  X(kPtx, "ptx", true)
+  X(kPtx, "ptx", true)                       \
+  X(kCubin, "cubin", true)                   \
+  X(kCudaFunction, "cuda_function", true)
 
 enum class KernelLanguage : uint8_t {
 #define HOSTJIT_KERNEL_LANGUAGE_ENUMERATOR(enumerator, name, is_cuda) enumerator,
@@ -42,13 +44,19 @@ enum class ParameterType : uint8_t {
 std::string_view to_string(ParameterType type);
 int64_t size_in_bytes(ParameterType type);
 ParameterType parameter_type_from_string(std::string_view name);
+// Whether an integer fits a parameter of an integer type, signed or unsigned.
+bool holds(ParameterType type, int64_t value);
+// The bits of a parameter of type f32 or f64.
+uint64_t float_bits(double value, ParameterType type);
 
 // A kernel that a program brings. For the CPU: LLVM IR that defines
 // `void @<name>(ptr..., scalars...)`; or the path of a shared library with a C function `entry`,
 // which takes the same and does not throw. The library is opened when the program is compiled, and
-// stays open. For CUDA: code with a function `entry`.
+// stays open. For CUDA: code with a function `entry`, or the CUfunction that somebody else has
+// loaded, which is good for this process and one context.
 struct Kernel {
   std::string name;
+  // The code; bytes, not text, of a cubin. Of a CUfunction its address, as "0x7f00".
   std::string text;
   KernelLanguage language = KernelLanguage::kLlvmIr;
   // The function, in any language but LLVM IR.
@@ -58,5 +66,8 @@ struct Kernel {
 
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
+
+// The address of the CUfunction that a kernel is. Throws Error if its text is none.
+uint64_t cuda_function_of(const Kernel& kernel);
 
 }  // namespace hostjit

@@ -2,6 +2,7 @@
 #include "ir/launch_ops.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "ir/attribute_text.h"
 
@@ -15,6 +16,15 @@ void require_extent(const OpVerifier& verifier, std::string_view name,
   if (extent.empty() || (extent.size() == 3 && fits)) return;
   verifier.fail(name, concat("is ", to_string(extent)),
                 least > 0 ? "[] or three positive sizes" : "[] or three sizes");
+}
+
+// A device counts blocks and threads in 31 bits.
+void require_possible(const OpVerifier& verifier, std::string_view name,
+                      const std::vector<Dim>& extent) {
+  const bool fits = std::ranges::all_of(extent, [](const Dim& size) {
+    return !size.is_constant() || size.value <= std::numeric_limits<int32_t>::max();
+  });
+  if (!fits) verifier.fail(name, concat("is ", to_string(extent)), "sizes of at most 2147483647");
 }
 
 void require_items(const OpVerifier& verifier, std::string_view name,
@@ -121,6 +131,8 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
   } else if (device) {
     if (grid.empty()) verifier.fail("grid", "is []", "three sizes off the CPU");
     if (block.empty()) verifier.fail("block", "is []", "three positive sizes off the CPU");
+    require_possible(verifier, "grid", grid);
+    require_possible(verifier, "block", block);
     if (!in_place.empty()) {
       verifier.fail("in_place", concat("is ", to_string(in_place)), "[] off the CPU");
     }

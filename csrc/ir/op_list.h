@@ -20,6 +20,7 @@
   X(Size)                      \
   X(IndexConstant)             \
   X(IndexBinary)               \
+  X(FloatConstant)             \
   /* launch */                 \
   X(LaunchKernel)              \
   /* math library */           \

@@ -9,6 +9,7 @@
 #include "ir/verification_error.h"
 #include "ir/verifier.h"
 #include "ir/visitor.h"
+#include "support/hexadecimal.h"
 
 namespace hostjit {
 namespace {
@@ -158,8 +159,17 @@ class Parser {
     const Token name = tokens_.expect(TokenKind::kSymbolName, "a name such as @k0");
     Kernel kernel{name.text, ""};
     if (tokens_.at(TokenKind::kWord)) parse_kernel_language(kernel);
-    kernel.text =
-        tokens_.expect(TokenKind::kString, "the text of the kernel, \"\"\"...\"\"\"").text;
+    const Token text =
+        tokens_.expect(TokenKind::kString, "the text of the kernel, \"\"\"...\"\"\"");
+    kernel.text = text.text;
+    if (kernel.language == KernelLanguage::kCubin) {
+      with_position(text.position, [&] { kernel.text = bytes_of_hexadecimal(text.text); });
+    }
+    if (kernel.language == KernelLanguage::kCudaFunction) {
+      throw_at(text.position, concat(describe(name),
+                                     " is a CUfunction of the process that printed it, expected "
+                                     "code: llvm_ir, ptx or cubin"));
+    }
     if (program_.kernels().contains(name.text)) {
       throw_at(name.position, concat(describe(name), " is defined twice"));
     }

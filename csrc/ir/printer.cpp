@@ -4,6 +4,7 @@
 #include "ir/attribute_text.h"
 #include "ir/lexer.h"
 #include "ir/visitor.h"
+#include "support/hexadecimal.h"
 
 namespace hostjit {
 namespace {
@@ -70,8 +71,12 @@ std::string language_text(const Kernel& kernel) {
   return concat(function, ", parameters=[", types, "])");
 }
 
-// The text as it is when the raw form can hold it.
-std::string kernel_text(const std::string& text) {
+// The text as it is when the raw form can hold it; bytes as hexadecimal digits.
+std::string kernel_text(const Kernel& kernel) {
+  if (kernel.language == KernelLanguage::kCubin) {
+    return concat("\"\"\"\n", hexadecimal(kernel.text), "\"\"\"");
+  }
+  const std::string& text = kernel.text;
   const bool raw = text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
   return raw ? concat("\"\"\"\n", text, "\"\"\"") : quoted(text);
 }
@@ -136,7 +141,7 @@ std::string program_text(const Program& program, bool with_locations) {
   text += "}\n";
   for (const auto& [name, kernel] : program.kernels()) {
     text += concat("\nkernel @", name_to_string(name), language_text(kernel), " ",
-                   kernel_text(kernel.text), "\n");
+                   kernel_text(kernel), "\n");
   }
   return text;
 }

@@ -94,6 +94,10 @@ void IndexConstant::verify(const OpVerifier& verifier) const {
   verifier.require_scalar("result", result, {"index"});
 }
 
+void FloatConstant::verify(const OpVerifier& verifier) const {
+  verifier.require_scalar("result", result, {"f64"});
+}
+
 void IndexBinary::verify(const OpVerifier& verifier) const {
   verifier.require_scalar("lhs", lhs, {"index"});
   verifier.require_scalar("rhs", rhs, {"index"});

@@ -52,6 +52,18 @@ struct IndexConstant {
   void verify(const OpVerifier& verifier) const;
 };
 
+struct FloatConstant {
+  static constexpr OpInfo kInfo{"float_constant", "A real number."};
+  double value = 0;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.attribute("value", self.value, Required{});
+    visit.result("result", self.result, ResultKind::kScalar);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
 // X(enumerator, text). Division and remainder round towards minus infinity, as in Python.
 #define HOSTJIT_FOR_EACH_INDEX_OPERATION(X) \
   X(kAdd, "add")                            \

@@ -199,6 +199,7 @@ class ProgramVerifier {
                     concat("is @", launch.kernel, ", which is ", to_string(kernel.language)),
                     concat("a kernel for ", to_string(device)));
     }
+    if (kernel.language == KernelLanguage::kCudaFunction) cuda_function_of(kernel);
     if (is_cuda(kernel.language)) verify_parameters(verifier, launch, kernel);
   }
 

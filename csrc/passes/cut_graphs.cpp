@@ -21,7 +21,7 @@ bool can_be_a_node(const LaunchKernel& launch, const Program& program) {
 // Has no effect that a launch in front of it, done later, could see.
 bool may_be_between(const Op& op) {
   return op.is<Allocate>() || op.is<Deallocate>() || op.is<View>() || op.is<Size>() ||
-         op.is<IndexConstant>() || op.is<IndexBinary>();
+         op.is<IndexConstant>() || op.is<IndexBinary>() || op.is<FloatConstant>();
 }
 
 void cut(Region& region, const Program& program, int64_t& next_graph) {

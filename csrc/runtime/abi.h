@@ -100,10 +100,11 @@ struct AtenCallSpec {
 // A kernel for the program's CUDA device.
 struct DeviceKernelSpec {
   std::string name;
-  std::string image;  // PTX
+  std::string image;  // PTX or a cubin
   std::string entry;
   std::vector<int64_t> parameter_bytes;
   int64_t shared_memory = 0;  // the most dynamic shared memory that a launch asks for, in bytes
+  uint64_t function = 0;      // a CUfunction that somebody else loaded; then there is no image
 };
 
 // A launch as a node of a graph.

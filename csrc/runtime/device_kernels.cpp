@@ -39,6 +39,24 @@ cuda::CUmodule load_module(const DeviceKernelSpec& kernel) {
   return module;
 }
 
+// Parameters of other sizes would be read from memory that is not theirs.
+void check_parameters(cuda::CUfunction function, const DeviceKernelSpec& kernel) {
+  auto* get_size = cuda::driver().cuFuncGetParamInfo;
+  if (get_size == nullptr) return;
+  size_t offset = 0;
+  size_t bytes = 0;
+  const size_t count = kernel.parameter_bytes.size();
+  for (size_t i = 0; i < count; ++i) {
+    HOSTJIT_CHECK(get_size(function, i, &offset, &bytes) == cuda::CUDA_SUCCESS, "kernel '",
+                  kernel.name, "': '", kernel.entry, "' has ", i, " parameters, expected ", count);
+    HOSTJIT_CHECK(static_cast<int64_t>(bytes) == kernel.parameter_bytes[i], "kernel '", kernel.name,
+                  "': parameter ", i, " of '", kernel.entry, "' has ", bytes, " bytes, expected ",
+                  kernel.parameter_bytes[i]);
+  }
+  HOSTJIT_CHECK(get_size(function, count, &offset, &bytes) != cuda::CUDA_SUCCESS, "kernel '",
+                kernel.name, "': '", kernel.entry, "' has more than ", count, " parameters");
+}
+
 }  // namespace
 
 DeviceKernels::~DeviceKernels() {
@@ -47,33 +65,16 @@ DeviceKernels::~DeviceKernels() {
 }
 
 cuda::CUfunction DeviceKernels::load_one(const DeviceKernelSpec& kernel) {
-  modules_.push_back(load_module(kernel));
-  cuda::CUfunction function = nullptr;
-  const CUresult result =
-      cuda::driver().cuModuleGetFunction(&function, modules_.back(), kernel.entry.c_str());
-  HOSTJIT_CHECK(result == cuda::CUDA_SUCCESS, "kernel '", kernel.name, "': its code has no '",
-                kernel.entry, "', the entry");
-  // Parameters of other sizes would be read from memory that is not theirs.
-  if (auto* get_size = cuda::driver().cuFuncGetParamInfo) {
-    size_t offset = 0;
-    size_t bytes = 0;
-    const size_t count = kernel.parameter_bytes.size();
-    for (size_t i = 0; i < count; ++i) {
-      HOSTJIT_CHECK(get_size(function, i, &offset, &bytes) == cuda::CUDA_SUCCESS, "kernel '",
-                    kernel.name, "': '", kernel.entry, "' has ", i, " parameters, expected ",
-                    count);
-      HOSTJIT_CHECK(static_cast<int64_t>(bytes) == kernel.parameter_bytes[i], "kernel '",
-                    kernel.name, "': parameter ", i, " of '", kernel.entry, "' has ", bytes,
-                    " bytes, expected ", kernel.parameter_bytes[i]);
-    }
-    HOSTJIT_CHECK(get_size(function, count, &offset, &bytes) != cuda::CUDA_SUCCESS, "kernel '",
-                  kernel.name, "': '", kernel.entry, "' has more than ", count, " parameters");
+  auto* function = reinterpret_cast<cuda::CUfunction>(kernel.function);
+  if (function == nullptr) {
+    modules_.push_back(load_module(kernel));
+    const CUresult result =
+        cuda::driver().cuModuleGetFunction(&function, modules_.back(), kernel.entry.c_str());
+    HOSTJIT_CHECK(result == cuda::CUDA_SUCCESS, "kernel '", kernel.name, "': its code has no '",
+                  kernel.entry, "', the entry");
   }
-  if (kernel.shared_memory > kUsualSharedMemory) {
-    HOSTJIT_CUDA(cuFuncSetAttribute, function,
-                 cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                 static_cast<int32_t>(kernel.shared_memory));
-  }
+  check_parameters(function, kernel);
+  allow_shared_memory(function, kernel.shared_memory);
   return function;
 }
 
@@ -84,6 +85,17 @@ void* const* DeviceKernels::load(const std::vector<DeviceKernelSpec>& kernels) {
   for (const DeviceKernelSpec& kernel : kernels) table.push_back(load_one(kernel));
   table_ = std::move(table);
   return table_.data();
+}
+
+void allow_shared_memory(cuda::CUfunction function, int64_t bytes) {
+  if (bytes <= kUsualSharedMemory) return;
+  HOSTJIT_CUDA(cuFuncSetAttribute, function, cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+               static_cast<int32_t>(bytes));
+}
+
+void throw_parameter_error(const std::string& kernel, int64_t parameter, int64_t value) {
+  throw_error(concat("kernel '", kernel, "': parameter ", parameter, " is ", value,
+                     ", which its type does not hold"));
 }
 
 void throw_launch_error(const std::string& kernel, int32_t result) {
@@ -100,6 +112,14 @@ extern "C" {
 void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept {
   status_of(frame, [&] {
     throw_launch_error(frame->program->layout().device_kernels.at(kernel).name, result);
+  });
+}
+
+void hostjit_fail_parameter(Frame* frame, int64_t kernel, int64_t parameter,
+                            int64_t value) noexcept {
+  status_of(frame, [&] {
+    throw_parameter_error(frame->program->layout().device_kernels.at(kernel).name, parameter,
+                          value);
   });
 }
 

@@ -88,6 +88,10 @@ int32_t hostjit_begin_device(Frame* frame) noexcept;
 // Records that the launch of FrameLayout::device_kernels[kernel] returned the CUresult `result`.
 void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept;
 
+// Records that an integer parameter of FrameLayout::device_kernels[kernel] does not hold `value`.
+void hostjit_fail_parameter(Frame* frame, int64_t kernel, int64_t parameter,
+                            int64_t value) noexcept;
+
 // Does the launches of FrameLayout::graphs[graph]; `words` as GraphSpec says.
 int32_t hostjit_launch_graph(Frame* frame, int64_t graph, int64_t* words) noexcept;
 
@@ -139,6 +143,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_fail_kernel)           \
   X(hostjit_begin_device)          \
   X(hostjit_fail_launch)           \
+  X(hostjit_fail_parameter)        \
   X(hostjit_launch_graph)          \
   X(hostjit_fork_stream)           \
   X(hostjit_enter_stream)          \

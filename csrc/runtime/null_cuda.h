@@ -9,20 +9,9 @@
 #include <vector>
 
 #include "runtime/cuda_driver.h"
+#include "runtime/device_launch.h"
 
 namespace hostjit::cuda {
-
-// What a launch asks for, whichever way it was made.
-struct LaunchShape {
-  uint32_t grid[3] = {1, 1, 1};
-  uint32_t block[3] = {1, 1, 1};
-  uint32_t cluster[3] = {1, 1, 1};
-  uint32_t shared_memory = 0;  // bytes, dynamic
-  bool cooperative = false;
-  bool programmatic = false;  // programmatic dependent launch
-
-  friend bool operator==(const LaunchShape&, const LaunchShape&) = default;
-};
 
 // A launch as the null device understood it.
 struct NullLaunch {

@@ -76,7 +76,7 @@ class Program:
     def add_kernel(
         self,
         name: str,
-        text: str,
+        text: str | bytes,
         language: str = "llvm_ir",
         entry: str = "",
         parameters: Sequence[str] = (),
@@ -84,6 +84,22 @@ class Program:
     def set_outputs(self, outputs: Sequence[Value]) -> None: ...
     def verify(self) -> None: ...
     def clone(self) -> Program: ...
+
+class DeviceKernel:
+    def __init__(
+        self, name: str, text: str | bytes, language: str, entry: str, parameters: Sequence[str]
+    ) -> None: ...
+    def launch(
+        self,
+        device: int,
+        grid: Sequence[int],
+        block: Sequence[int],
+        cluster: Sequence[int],
+        shared_memory: int,
+        cooperative: bool,
+        programmatic: bool,
+        arguments: Sequence[Any],
+    ) -> None: ...
 
 class Builder:
     def __init__(self, program: Program) -> None: ...
