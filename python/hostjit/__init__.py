@@ -21,6 +21,7 @@ with _collection_paused():
     from hostjit.compile import compile
     from hostjit.errors import CaptureError, Error, InternalError
     from hostjit.knobs import knobs, runtime
+    from hostjit.launching import Kernel, kernel, launch
     from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
 
 __version__ = _version("hostjit")
@@ -32,13 +33,16 @@ __all__ = [
     "CaptureError",
     "Error",
     "InternalError",
+    "Kernel",
     "__version__",
     "cache",
     "cached_bytes",
     "compile",
     "empty_cache",
     "ir",
+    "kernel",
     "knobs",
+    "launch",
     "runtime",
     "set_cache_limit",
 ]

@@ -24,6 +24,7 @@ from hostjit.capture.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capture.convolution import convolution
 from hostjit.capture.dropout import dropout
 from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capture.launches import with_aliases_written
 from hostjit.capture.memory_formats import MEMORY_FORMATS
 from hostjit.capture.open_sizes import is_open, known, some, typical
 from hostjit.capture.operand_devices import on_cuda
@@ -31,6 +32,7 @@ from hostjit.capture.overlap import refuse_overlapping_operands
 from hostjit.capture.refused_numbers import refuse_numbers
 from hostjit.capture.result_types import refuse_other_result_types
 from hostjit.capture.scaled_dot_product import scaled_dot_product_attention
+from hostjit.launching.launch_operator import LAUNCH
 
 __all__ = ["Decompositions"]
 
@@ -54,7 +56,9 @@ class Decompositions(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         refuse_numbers(func, args, kwargs)
-        if func._schema.is_mutable:
+        if func is LAUNCH:
+            args = with_aliases_written(args)
+        elif func._schema.is_mutable:
             refuse_overlapping_operands(func, args, kwargs)
             refuse_other_result_types(func, args, kwargs)
         decomposition = _decomposition_of(func, args)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
 from torch._dynamo import exc
@@ -18,9 +19,11 @@ from hostjit.capture.errors import CaptureError, CaptureFailure
 
 __all__ = ["DATA_DEPENDENT", "is_library_file", "translate_failure"]
 
+_PACKAGE = Path(__file__).parents[1]
 _LIBRARY_FOLDERS = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
-    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    f"{_PACKAGE / 'capture'}{os.sep}",
+    f"{_PACKAGE / 'launching'}{os.sep}",
 )
 # What fake tensors raise in the trace of a graph that Dynamo has made.
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)

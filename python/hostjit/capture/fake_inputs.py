@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from hostjit.capture.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capture.overlap import writes_clones
 from hostjit.capture.traced_graph import placeholder_values
 
 __all__ = ["fake_inputs", "fake_like"]
@@ -26,6 +27,12 @@ def fake_inputs(module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[A
     for model, tensor in zip(placeholder_values(module), inputs, strict=True):
         if isinstance(tensor, FakeTensor) or is_number(tensor):
             fakes.append(tensor)
+            continue
+        if tensor.storage_offset() and any(map(writes_clones, nodes)):
+            # Their clones would have what is in front of an input too, which no call promises.
+            if any("as_strided" in str(node.target) for node in nodes):
+                raise refusal("as_strided of an input that does not start where its memory starts")
+            fakes.append(fake_like(model if is_symbolic(model) else tensor, fake_mode))
             continue
         if fake_mode.shape_env is None or not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))

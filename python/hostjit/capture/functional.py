@@ -19,6 +19,10 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized_v2,
+    auto_functionalized_v2_dense,
+)
 from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
@@ -47,6 +51,7 @@ from hostjit.capture.traced_graph import (
     source_location,
     storage_of,
 )
+from hostjit.capture.triton_launches import is_triton_launch, trace_triton_launch
 
 __all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
 
@@ -230,6 +235,10 @@ class _Interpreter(torch.fx.Interpreter):
         self._tensor_attributes = attributes
         self._fake_mode = fake_mode
 
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self._input_storages = [*map(storage_of, (*args, *self._tensor_attributes.values()))]
+        return super().run(*args, **kwargs)
+
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
         if target in self._tensor_attributes:
             return self._tensor_attributes[target]
@@ -254,6 +263,11 @@ class _Interpreter(torch.fx.Interpreter):
             return set_item(*args)
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
+
+        if target is auto_functionalized_v2:  # of AOTAutograd: clones, and a call that writes them
+            return auto_functionalized_v2_dense(*args, **kwargs)
+        if is_triton_launch(target):
+            return trace_triton_launch(target, kwargs, self._input_storages)
 
         def trace(module: torch.fx.GraphModule, operands: Sequence[torch.Tensor]) -> Region:
             return _trace_region(module, operands, self._fake_mode)

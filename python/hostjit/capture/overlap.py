@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
+from hostjit.capture.triton_launches import is_triton_launch
 
-__all__ = ["may_write", "refuse_overlap", "refuse_overlapping_operands"]
+__all__ = ["may_write", "refuse_overlap", "refuse_overlapping_operands", "writes_clones"]
 
 aten = torch.ops.aten
 
@@ -47,10 +49,24 @@ def may_write(node: torch.fx.Node) -> bool:
         return False
     if "out" in node.kwargs or node.kwargs.get("inplace"):
         return True
+    if writes_clones(node):
+        return True
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name in _KNOWN_PURE:
         return False
     return name.endswith("_") or name in _KNOWN_WRITERS or name.startswith("i")
+
+
+def writes_clones(node: torch.fx.Node) -> bool:
+    """Tell whether a node is a custom operator that functionalisation gives clones to write."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        overloads = [getattr(target, name) for name in target.overloads()]
+    else:
+        overloads = [target] if isinstance(target, torch._ops.OpOverload) else []
+    custom = (overload for overload in overloads if overload.namespace != "aten")
+    is_written = any(overload._schema.is_mutable for overload in custom)
+    return is_written or is_triton_launch(target) or target is auto_functionalized_v2
 
 
 def refuse_overlapping_operands(

@@ -21,6 +21,7 @@ from hostjit.lowering.sizes import offset_of, size_of
 
 if TYPE_CHECKING:
     from hostjit.kernels.cuda import CudaKernel
+    from hostjit.launching import Kernel
 
 __all__ = ["LoweringContext"]
 
@@ -37,6 +38,7 @@ class LoweringContext:
         location: "file:line" of the ops created from now on, or "".
         kernels: names of the kernels added so far.
         cuda_kernels: those launched on a CUDA device, by name; compiled and added in the end.
+        user_kernels: those that the user brings, with the types of their parameters; likewise.
         indices: the sizes that are only known at the call.
         numbers: the floats that the call brings, by their names.
         buffers: what was allocated so far, in this region.
@@ -51,6 +53,7 @@ class LoweringContext:
         self._tuples: dict[Node, list[_C.Value | None]] = {}
         self.kernels: set[str] = set()
         self.cuda_kernels: dict[str, CudaKernel] = {}
+        self.user_kernels: dict[str, tuple[Kernel, tuple[str, ...]]] = {}
         self.buffers: set[_C.Value] = set()
         self.indices = IndexValues(self.create)
         self.numbers: Mapping[str, _C.Value] = {}
@@ -63,6 +66,7 @@ class LoweringContext:
         inner = LoweringContext.__new__(LoweringContext)
         inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
         inner.devices, inner.cuda_kernels = self.devices, self.cuda_kernels
+        inner.user_kernels = self.user_kernels
         inner.indices, inner.numbers, inner._builder = self.indices, self.numbers, builder
         inner._values, inner._tuples, inner.buffers = {}, {}, set()
         return inner

@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,7 +16,10 @@ from hostjit.kernels import PointwiseKernel
 from hostjit.kernels.cuda import CudaKernel, compile_ptx, cuda_kernel
 from hostjit.lowering.context import LoweringContext
 
-__all__ = ["add_kernels", "launch_on_cuda"]
+if TYPE_CHECKING:
+    from hostjit.launching import Kernel
+
+__all__ = ["add_kernels", "add_user_kernels", "architecture", "launch_on_cuda"]
 
 # PTX for it runs on every later device, too.
 _OLDEST = (8, 0)
@@ -52,7 +56,7 @@ def add_kernels(program: _C.Program, kernels: Mapping[str, CudaKernel]) -> None:
     """Compile kernels, side by side, and add them to the program that launches them."""
     if not kernels:
         return
-    arch = _architecture()
+    arch = architecture()
     with ThreadPoolExecutor(min(len(kernels), os.cpu_count() or 1)) as pool:
         compiled = pool.map(lambda kernel: compile_ptx(kernel.source, arch), kernels.values())
         for (name, kernel), ptx in zip(kernels.items(), compiled, strict=True):
@@ -61,8 +65,17 @@ def add_kernels(program: _C.Program, kernels: Mapping[str, CudaKernel]) -> None:
             )
 
 
+def add_user_kernels(
+    program: _C.Program, kernels: Mapping[str, tuple[Kernel, tuple[str, ...]]]
+) -> None:
+    """Add kernels that the user brings to the program that launches them."""
+    for name, (kernel, types) in kernels.items():
+        language, code, entry = kernel.image(architecture())
+        program.add_kernel(name, code, language=language, entry=entry, parameters=list(types))
+
+
 @functools.cache
-def _architecture() -> str:
+def architecture() -> str:
     """What PTX is written for: the least capable device, so that a program may run on each."""
     counted = range(torch.cuda.device_count())
     major, minor = min((torch.cuda.get_device_capability(n) for n in counted), default=_OLDEST)

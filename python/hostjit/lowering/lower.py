@@ -10,16 +10,19 @@ from torch.fx import Graph, Node
 from hostjit import _C
 from hostjit.capture import source_location
 from hostjit.capture.graph_sizes import with_sizes_in_place
+from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
+from hostjit.lowering import user_kernel_rules as _user_kernel_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.control_rules import CONTROL_RULES
-from hostjit.lowering.cuda_launches import add_kernels
+from hostjit.lowering.cuda_launches import add_kernels, add_user_kernels
 from hostjit.lowering.devices import device_of, kernel_devices
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
 from hostjit.lowering.registry import lowers
+from hostjit.lowering.writes_in_place import with_writes_in_place
 
 __all__ = ["identifier", "lower", "results_of"]
 
@@ -36,11 +39,13 @@ def lower(graph: Graph, name: str) -> _C.Program:
         name: of what was captured, for the program's name.
     """
     context = LoweringContext(identifier(name), kernel_devices(graph))
-    graph = with_sizes_in_place(graph)
+    sized = with_sizes_in_place(graph)
+    graph = with_writes_in_place(sized, is_own=sized is not graph)
     context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     lower_nodes(context, graph)
     context.program.set_outputs([context.result(result) for result in results_of(graph)])
     add_kernels(context.program, context.cuda_kernels)
+    add_user_kernels(context.program, context.user_kernels)
     return context.program
 
 

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit import _C
 from hostjit.capture.functional import trace_functional
+from hostjit.capture.graph_sizes import find_sizes, over_tensors
 from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower
 
@@ -42,8 +44,13 @@ def on_cuda(module: nn.Module) -> nn.Module:
     return module
 
 
-def cuda_graph(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> Graph:
-    """Return the functional graph of a call with the fake arguments that `make` makes."""
+def cuda_graph(
+    target: Callable[..., Any], make: Callable[[], tuple[Any, ...]], open_dim: int | None = None
+) -> Graph:
+    """Return the functional graph of a call with the fake arguments that `make` makes.
+
+    The size of a dim of all arguments may be left open.
+    """
     found: list[tuple[GraphModule, list[Any]]] = []
 
     def stop(*_: Any) -> None:
@@ -54,23 +61,35 @@ def cuda_graph(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) 
         return stop
 
     torch._dynamo.reset()
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=None if open_dim is None else ShapeEnv())
     with mode, torch.no_grad():
         with torch.device("cuda:0"):
             arguments = make()
+        if open_dim is not None:
+            for argument in arguments:
+                torch._dynamo.mark_dynamic(argument, open_dim)
         with contextlib.suppress(_TracedError):
             torch.compile(target, backend=collect, fullgraph=True, dynamic=False)(*arguments)
     ((module, inputs),) = found
+    if open_dim is not None:
+        places = find_sizes(module, [])
+        module = over_tensors(module, {n: p for n, p in places.items() if p is not None}, [], [])
+        inputs = [
+            node.meta["example_value"] for node in module.graph.nodes if node.op == "placeholder"
+        ]
+        mode = inputs[0].fake_mode
     return trace_functional(module, inputs, mode).graph_module.graph
 
 
-def cuda_program(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> _C.Program:
+def cuda_program(
+    target: Callable[..., Any], make: Callable[[], tuple[Any, ...]], open_dim: int | None = None
+) -> _C.Program:
     """Return the program of a call with the fake arguments that `make` makes; it is verified.
 
     The text of its kernels is their source, not what a compiler made of it.
     """
     with mock.patch.object(cuda_launches, "compile_ptx", lambda source, arch: source):
-        program = lower(cuda_graph(target, make), "program")
+        program = lower(cuda_graph(target, make, open_dim), "program")
     program.verify()
     return program
 

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that users bring: what they are made of, and their launches."""
+
+from hostjit.launching.launch_operator import launch
+from hostjit.launching.user_kernel import Kernel, kernel
+
+__all__ = ["Kernel", "kernel", "launch"]
