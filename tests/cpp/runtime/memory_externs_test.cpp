@@ -137,7 +137,7 @@ std::vector<std::string>& seen_ranges() {
 TEST(ProfilingExterns, RangesReachTheCallbacks) {
   OneFrame frame(layout());
   seen_ranges().clear();
-  EXPECT_FALSE(hostjit_profiling_enabled());
+  EXPECT_FALSE(hostjit_profiling_enabled(frame.get()));
   hostjit_range_pop(frame.get());  // began while profiling was off: nothing to close
   const auto handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback(
@@ -149,7 +149,7 @@ TEST(ProfilingExterns, RangesReachTheCallbacks) {
             seen_ranges().push_back(std::string("-") + range.name());
           })
           .scopes({at::RecordScope::USER_SCOPE}));
-  EXPECT_TRUE(hostjit_profiling_enabled());
+  EXPECT_TRUE(hostjit_profiling_enabled(frame.get()));
   hostjit_range_push(frame.get(), "outer");
   hostjit_range_push(frame.get(), "inner");
   hostjit_range_pop(frame.get());
@@ -158,7 +158,7 @@ TEST(ProfilingExterns, RangesReachTheCallbacks) {
   at::removeCallback(handle);
   EXPECT_EQ(seen_ranges(), (std::vector<std::string>{"+outer", "+inner", "-inner", "+left open",
                                                      "-left open", "-outer"}));
-  EXPECT_FALSE(hostjit_profiling_enabled());
+  EXPECT_FALSE(hostjit_profiling_enabled(frame.get()));
 }
 
 }  // namespace

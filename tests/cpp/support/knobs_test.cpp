@@ -113,7 +113,7 @@ TEST(Knobs, ErrorsSayWhatIsValidAndChangeNothing) {
   EXPECT_EQ(error_of([] { push_knobs({.enable = "perf, jitt"}); }),
             "HOSTJIT_ENABLE: unknown option 'jitt', expected one of: host_ir_jit, passes, "
             "recompile_limit, object_cache, gdb, perf, cuda_graphs, cuda_graphs_always, "
-            "profile_ranges");
+            "spread_streams, nvtx, profile_ranges");
   EXPECT_FALSE(is_enabled(Knob::kPerf));
   EXPECT_EQ(error_of([] { push_knobs({.dump = "perf"}); }),
             "HOSTJIT_DUMP: unknown option 'perf', expected one of: capture, shapes, host_ir, "
