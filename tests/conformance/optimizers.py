@@ -16,7 +16,7 @@ from conformance.case import DTYPES, Case, spread
 
 __all__ = ["Steps", "optimizer_calls", "optimizer_cases"]
 
-_DTYPES = ("float32", "float64")
+_DTYPES = ("float32", "float64", "bfloat16")
 _SHAPES = ((4, 3), (5,), (2, 2, 3))
 _STEPS = 3
 
@@ -34,6 +34,14 @@ class Steps:
     make: Callable[[list[torch.Tensor]], torch.optim.Optimizer]
     parameters: list[torch.Tensor]
     closure: bool
+
+    def in_float64(self) -> Steps:
+        """Return the same steps of parameters that are more exact."""
+        parameters = [parameter.detach().double() for parameter in self.parameters]
+        for parameter, original in zip(parameters, self.parameters, strict=True):
+            assert original.grad is not None
+            parameter.requires_grad_().grad = original.grad.double()
+        return dataclasses.replace(self, parameters=parameters)
 
     def run(self, compile_step: Callable[[Any], Any]) -> list[Any]:
         """Return the parameters and the optimizer's state after the steps."""
