@@ -71,13 +71,14 @@ std::string language_text(const Kernel& kernel) {
   return concat(function, ", parameters=[", types, "])");
 }
 
-// The text as it is when the raw form can hold it; bytes as hexadecimal digits.
+// The text as it is when the raw form can hold it; bytes as hexadecimal digits, paths on a line.
 std::string kernel_text(const Kernel& kernel) {
   if (kernel.language == KernelLanguage::kCubin) {
     return concat("\"\"\"\n", hexadecimal(kernel.text), "\"\"\"");
   }
   const std::string& text = kernel.text;
-  const bool raw = text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
+  const bool is_path = kernel.language == KernelLanguage::kSharedLibrary;
+  const bool raw = !is_path && text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
   return raw ? concat("\"\"\"\n", text, "\"\"\"") : quoted(text);
 }
 
