@@ -16,7 +16,13 @@ from hostjit.capture.dynamic_dims import is_symbolic
 from hostjit.capture.errors import CaptureError, CaptureFailure
 from hostjit.capture.triton_launches import is_triton_launch
 
-__all__ = ["may_write", "refuse_overlap", "refuse_overlapping_operands", "writes_clones"]
+__all__ = [
+    "may_write",
+    "overlaps_itself",
+    "refuse_overlap",
+    "refuse_overlapping_operands",
+    "writes_clones",
+]
 
 aten = torch.ops.aten
 
@@ -88,7 +94,7 @@ def refuse_overlapping_operands(
             if not is_written:
                 break
             others = group[index + 1 :]
-            if _overlaps_itself(tensor) or any(
+            if overlaps_itself(tensor) or any(
                 _overlaps(tensor, other, elementwise and not also_written)
                 for other, also_written in others
             ):
@@ -113,7 +119,7 @@ def _operands(
     return written, read
 
 
-def _overlaps_itself(tensor: torch.Tensor) -> bool:
+def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Tell whether two places of a tensor may be one element of its memory."""
     sizes = zip(tensor.stride(), tensor.shape, strict=True)
     if is_symbolic(tensor):

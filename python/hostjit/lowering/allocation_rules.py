@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
+from hostjit.capture.overlap import overlaps_itself
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
 
@@ -20,12 +21,12 @@ __all__: list[str] = []
     "aten.new_empty_strided.default",
 )
 def lower_empty(context: LoweringContext, node: Node) -> bool:
-    """empty(sizes) -> allocate, unless it is pinned or PyTorch is told to fill it."""
+    """empty(sizes) -> allocate, unless it is pinned, filled as PyTorch was told, or overlaps."""
     filled = (
         torch.are_deterministic_algorithms_enabled()
         and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     )
-    if filled or node.kwargs.get("pin_memory"):
+    if filled or node.kwargs.get("pin_memory") or overlaps_itself(node.meta["val"]):
         return False
     context.allocate(node)
     return True

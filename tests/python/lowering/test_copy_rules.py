@@ -158,3 +158,14 @@ def test_copies_keep_the_bits_of_what_is_no_number() -> None:
     fast = hostjit.compile(lambda x: torch.cat([x.t(), x.t()]))
     assert torch.equal(fast(x).view(torch.int16), torch.cat([bits.t(), bits.t()]))
     assert "launch_kernel" in fast.host_ir()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("strides", [(2, 1), (0, 1), (8, 1)])
+def test_tensors_without_contents_lie_as_asked(strides: tuple[int, int]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided((5, 5), strides, dtype=x.dtype)
+
+    with torch.no_grad():
+        found = hostjit.compile(function)(torch.ones(3))
+    assert (found.shape, found.stride(), found.dtype) == ((5, 5), strides, torch.float32)
