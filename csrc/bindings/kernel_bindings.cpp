@@ -24,6 +24,7 @@ class PyKernel {
               const std::vector<int64_t>& cluster, int64_t shared_memory, bool cooperative,
               bool programmatic, const py::sequence& arguments) {
     std::vector<uint64_t> words;
+    words.reserve(kernel_.parameters.size());
     for (size_t i = 0; i < kernel_.parameters.size(); ++i) {
       words.push_back(word_of(i, py::object(arguments[i]), device));
     }

@@ -69,9 +69,10 @@ ParameterType parameter_type_from_string(std::string_view name) {
 }
 
 bool holds(ParameterType type, int64_t value) {
-  const int64_t bits = 8 * size_in_bytes(type);
+  const auto bits = static_cast<uint64_t>(8 * size_in_bytes(type));
   if (bits == 64) return true;
-  return value >= -(int64_t{1} << (bits - 1)) && value < int64_t{1} << bits;
+  const auto limit = static_cast<int64_t>(uint64_t{1} << bits);
+  return value >= -limit / 2 && value < limit;
 }
 
 uint64_t float_bits(double value, ParameterType type) {

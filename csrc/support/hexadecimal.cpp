@@ -41,7 +41,7 @@ std::string bytes_of_hexadecimal(std::string_view digits) {
     if (high < 0) {
       high = digit;
     } else {
-      bytes += static_cast<char>(high << 4 | digit);
+      bytes += static_cast<char>(16 * high + digit);
       high = -1;
     }
   }
