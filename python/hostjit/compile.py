@@ -93,9 +93,9 @@ def compile(
         kernels: "hostjit", or "inductor" for those that torch.compile's default backend makes, in
             its schedule: C++ on the CPU. Where they cannot be had, a warning says why, and the
             program has hostjit's.
-        dynamic: compile for any size of all dims of tensor arguments and any value of all ints
+        dynamic: compile for any size of all dims of tensor arguments, any value of all numbers
             among the arguments (True), of marked ones only (False), or also of those that turn out
-            to vary (None): at the second size of a dim, the second value of an int. Sizes 0 and 1,
+            to vary (None): at the second size of a dim or value of a number. Sizes 0 and 1,
             and what the program cannot do for any size or value, have programs of their own.
         dynamic_shapes: dims to compile for any size from the first call on, per argument, as
             torch.export takes them: `{"x": {0: Dim("batch")}}`. Ranges are not enforced.

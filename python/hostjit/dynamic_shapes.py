@@ -27,8 +27,8 @@ _MARKED_STATIC = "_dynamo_static_indices"
 class DynamicShapes:
     """Remembers the shapes and the numbers of one callable's calls.
 
-    `dynamic` is True for all dims and ints, False for none but those marked, None for those that
-    vary: the second size of a dim makes it one for any size, the second value of an int argument
+    `dynamic` is True for all dims and numbers, False for none but those marked, None for those that
+    vary: the second size of a dim makes it one for any size, the second value of a number
     makes it one for any value. `dynamic_shapes` names dims as torch.export does; its ranges and
     names are not enforced.
     """
