@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capture.program import CapturedProgram
+from hostjit.capturing.program import CapturedProgram
 
 __all__ = ["CheckedCall", "compiled_graph"]
 

@@ -18,15 +18,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from hostjit import _C
-from hostjit.capture.dynamic_dims import DynamicDims
-from hostjit.capture.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.code_choices import CodeChoices
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
 
 if TYPE_CHECKING:
-    from hostjit.capture.program import CapturedProgram
+    from hostjit.capturing.program import CapturedProgram
     from hostjit.parts import Parts
 
 __all__ = ["Compilation", "route_any_call"]
@@ -200,7 +200,7 @@ class Compilation(Inspection):
         dims: DynamicDims,
         numbers: Set[int] = frozenset(),
     ) -> _C.Specialization | None:
-        from hostjit.capture import capture
+        from hostjit.capturing import capture
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
@@ -311,8 +311,8 @@ class Compilation(Inspection):
         """Compile a graph whose gradients need what AOTAutograd does around its graphs."""
         from hostjit.backend.options import Options
         from hostjit.backend.training import compile_with_backward
-        from hostjit.capture.fake_inputs import fake_inputs
-        from hostjit.capture.joint import tracing_context
+        from hostjit.capturing.fake_inputs import fake_inputs
+        from hostjit.capturing.joint import tracing_context
 
         options = Options(runtime=self.runtime, fallback=self.fallback, **self.choices.keywords())
         inputs = captured.input_values(args, kwargs)
@@ -393,7 +393,7 @@ def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
 
 def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Which tensors of a call share memory, and what they look like."""
-    from hostjit.capture.arguments import tensor_leaves
+    from hostjit.capturing.arguments import tensor_leaves
 
     groups: dict[int, int] = {}
     return tuple(

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from hostjit.capture.arguments import tensor_leaves
-from hostjit.capture.dynamic_dims import DynamicDims
-from hostjit.capture.open_numbers import number_leaves
+from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.open_numbers import number_leaves
 
 __all__ = ["DynamicShapes"]
 

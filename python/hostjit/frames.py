@@ -23,12 +23,12 @@ from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
-from hostjit.capture.container_changes import stopping_at_container_changes
-from hostjit.capture.dynamo import capture_lock, guard_settings
-from hostjit.capture.lazy_modules import refusing_lazy_modules
-from hostjit.capture.optimizer_steps import stopping_at_steps
-from hostjit.capture.quiet_log import without_log_of_failures
-from hostjit.capture.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamo import capture_lock, guard_settings
+from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.optimizer_steps import stopping_at_steps
+from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.random_numbers import stopping_at_random_numbers
 
 __all__ = ["FrameHook"]
 

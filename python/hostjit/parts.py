@@ -11,7 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.backend.options import Options
-from hostjit.capture.arguments import walk_arguments
+from hostjit.capturing.arguments import walk_arguments
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation, route_any_call
 from hostjit.frames import FrameHook

@@ -12,9 +12,9 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
-from hostjit.capture import outputs as capture_outputs
-from hostjit.capture import watches
-from hostjit.capture.backward import (
+from hostjit.capturing import outputs as capture_outputs
+from hostjit.capturing import watches
+from hostjit.capturing.backward import (
     Backward,
     InputKept,
     NumberKept,
@@ -23,10 +23,10 @@ from hostjit.capture.backward import (
     SizeAlone,
     Tangent,
 )
-from hostjit.capture.contexts import in_inference_mode
-from hostjit.capture.open_numbers import OpenNumber
-from hostjit.capture.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
-from hostjit.capture.size_guard import size_guard
+from hostjit.capturing.contexts import in_inference_mode
+from hostjit.capturing.open_numbers import OpenNumber
+from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
+from hostjit.capturing.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
 
 __all__ = [

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 import hostjit
-from hostjit.capture import capture
+from hostjit.capturing import capture
 
 COMPILERS: dict[str, Callable[..., Any]] = {
     "compile": hostjit.compile,

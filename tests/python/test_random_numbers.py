@@ -137,7 +137,7 @@ def test_a_generator_of_ones_own_goes_on_as_in_eager_calls() -> None:
 def test_without_fallback_the_error_says_where_the_number_is_drawn() -> None:
     with pytest.raises(hostjit.CaptureError, match="random") as caught:
         hostjit.compile(by_uniform, fallback=False)(torch.ones(2))
-    assert caught.value.failure is hostjit.capture.CaptureFailure.GRAPH_BREAK
+    assert caught.value.failure is hostjit.capturing.CaptureFailure.GRAPH_BREAK
     assert __file__ in str(caught.value.where)
 
 

@@ -16,7 +16,7 @@ from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capture.contexts import (
+from hostjit.capturing.contexts import (
     PARTLY_IN_INFERENCE_MODE,
     Inference,
     Modes,
@@ -27,9 +27,9 @@ from hostjit.capture.contexts import (
     say_setter,
     take_out_inference_mode,
 )
-from hostjit.capture.gradients import marks_are_kept, marks_input_dirty
-from hostjit.capture.streams import STREAMS_ARE_EAGER, find_stream_use
-from hostjit.capture.traced_graph import storage_of
+from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
+from hostjit.capturing.traced_graph import storage_of
 
 __all__ = ["compile_dynamo_graph"]
 

@@ -13,15 +13,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.backend.effect_tokens import without_effect_tokens
 from hostjit.backend.options import Options
-from hostjit.capture.contexts import eager_graph
-from hostjit.capture.dynamic_dims import no_more_guards
-from hostjit.capture.failures import translate_failure
-from hostjit.capture.functional import FunctionalGraph, trace_functional
-from hostjit.capture.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
-from hostjit.capture.program import ArgumentLeaf, BoundTensor, InputBinding
-from hostjit.capture.tensors import TensorFacts, check_tensor
-from hostjit.capture.thread_state import thread_state_kept
-from hostjit.capture.unused import drop_unused
+from hostjit.capturing.contexts import eager_graph
+from hostjit.capturing.dynamic_dims import no_more_guards
+from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.functional import FunctionalGraph, trace_functional
+from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
+from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capturing.tensors import TensorFacts, check_tensor
+from hostjit.capturing.thread_state import thread_state_kept
+from hostjit.capturing.unused import drop_unused
 from hostjit.compilation import Compilation
 from hostjit.specialize import describe_inputs, describe_output, row_guard
 

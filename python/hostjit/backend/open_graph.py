@@ -13,11 +13,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit import _C
 from hostjit.backend.graph_compilation import GraphCompilation
 from hostjit.backend.options import Options
-from hostjit.capture.dynamic_dims import is_number
-from hostjit.capture.errors import CaptureError, in_one_line
-from hostjit.capture.graph_sizes import find_sizes, over_tensors, own_sizes, size_tensor
-from hostjit.capture.size_guard import assumptions
-from hostjit.capture.traced_graph import placeholder_values
+from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.errors import CaptureError, in_one_line
+from hostjit.capturing.graph_sizes import find_sizes, over_tensors, own_sizes, size_tensor
+from hostjit.capturing.size_guard import assumptions
+from hostjit.capturing.traced_graph import placeholder_values
 
 __all__ = ["compile_open_graph"]
 

@@ -18,10 +18,10 @@ from torch._functorch.aot_autograd import make_boxed_func
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capture.contexts import eager_graph, find_modes
-from hostjit.capture.gradient_composites import composites_with_gradients
-from hostjit.capture.joint import partition
-from hostjit.capture.thread_state import thread_state_kept
+from hostjit.capturing.contexts import eager_graph, find_modes
+from hostjit.capturing.gradient_composites import composites_with_gradients
+from hostjit.capturing.joint import partition
+from hostjit.capturing.thread_state import thread_state_kept
 
 __all__ = ["compile_with_backward"]
 

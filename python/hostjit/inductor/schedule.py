@@ -27,7 +27,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.fx.traceback import preserve_node_meta, set_current_meta
 
-from hostjit.capture.dynamic_dims import guards_again
+from hostjit.capturing.dynamic_dims import guards_again
 
 __all__ = ["Schedule", "UnsupportedLineError", "schedule"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from hostjit.capture.overlap import overlaps_itself
+from hostjit.capturing.overlap import overlaps_itself
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from hostjit.capture.open_sizes import known
+from hostjit.capturing.open_sizes import known
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.copies import Box, box_of, can_fill, copy, copy_all, fill

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capture.dynamic_dims import is_symbolic, refusal
+from hostjit.capturing.dynamic_dims import is_symbolic, refusal
 from hostjit.kernels.sizes import Size, SymbolicSize, symbols_in
 from hostjit.lowering.sizes import is_contiguous, shape_of, size_of, strides_of
 from hostjit.lowering.types import dtype_name

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capture.dynamic_dims import is_number, refusal
-from hostjit.capture.host_numbers import HostNumber
+from hostjit.capturing.dynamic_dims import is_number, refusal
+from hostjit.capturing.host_numbers import HostNumber
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.devices import device_of
 from hostjit.lowering.sizes import check_range, size_of

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from torch.fx import Graph, Node
 
 from hostjit import _C
-from hostjit.capture import source_location
-from hostjit.capture.graph_sizes import with_sizes_in_place
+from hostjit.capturing import source_location
+from hostjit.capturing.graph_sizes import with_sizes_in_place
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401

@@ -22,7 +22,7 @@ from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from hostjit.capture.dynamic_dims import is_symbolic, no_more_guards, refusal
+from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards, refusal
 from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, defined, quotient
 
 __all__ = [

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from hostjit.capture.dynamic_dims import is_symbolic
+from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
 

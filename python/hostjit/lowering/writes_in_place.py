@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_leaves
 
-from hostjit.capture.traced_graph import storage_of
+from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.sizes import symbolic_views

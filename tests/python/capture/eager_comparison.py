@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capture import CapturedProgram, capture
+from hostjit.capturing import CapturedProgram, capture
 
 __all__ = ["assert_same", "check", "clone_tree", "operators"]
 

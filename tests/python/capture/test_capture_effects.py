@@ -15,7 +15,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capture import BoundTensor, capture
+from hostjit.capturing import BoundTensor, capture
 
 
 def test_input_mutation() -> None:

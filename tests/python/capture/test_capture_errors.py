@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import hostjit
-from hostjit.capture import CaptureError, CaptureFailure, capture
+from hostjit.capturing import CaptureError, CaptureFailure, capture
 
 
 def refused(target: Any, *args: Any, **kwargs: Any) -> CaptureError:

@@ -19,7 +19,7 @@ import torch.utils.checkpoint
 from eager_comparison import assert_same, check, operators
 from torch import nn
 
-from hostjit.capture import ArgumentLeaf, BoundTensor, capture, source_location
+from hostjit.capturing import ArgumentLeaf, BoundTensor, capture, source_location
 
 
 def mlp() -> nn.Module:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from hostjit.capture import CaptureError, capture
-from hostjit.capture.program import CapturedProgram
-from hostjit.capture.size_guard import size_guard
+from hostjit.capturing import CaptureError, capture
+from hostjit.capturing.program import CapturedProgram
+from hostjit.capturing.size_guard import size_guard
 
 
 def open_capture(function: Callable[..., Any], *args: torch.Tensor) -> CapturedProgram:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from hostjit.capture import CapturedProgram, capture
-from hostjit.capture import watches as w
+from hostjit.capturing import CapturedProgram, capture
+from hostjit.capturing import watches as w
 
 
 def _contents(mapping: dict[Any, Any]) -> list[tuple[Any, int]]:

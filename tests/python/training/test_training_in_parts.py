@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, AdamW, Optimizer, RMSprop
 
 import hostjit
-from hostjit.capture.breaks import resumable
+from hostjit.capturing.breaks import resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 

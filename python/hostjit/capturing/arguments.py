@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of a call's arguments: which structure and which leaves a program was captured for.
+
+Order of traversal (a checker in another language must walk the same way): the positional
+arguments in order, then the keyword arguments in the order of the call; inside a container, its
+items in order (a dict in insertion order). Exact `tuple`, `list`, `dict`, `OrderedDict` and
+namedtuples are containers; everything else is a leaf. **Tensor leaves are numbered 0, 1, 2, ... in
+that order**; other leaves have no number. The same tensor met twice gets two numbers.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.tensors import TensorFacts, check_tensor
+
+__all__ = [
+    "Argument",
+    "ArgumentSpec",
+    "ConstantArgument",
+    "DictArgument",
+    "EqualArgument",
+    "ListArgument",
+    "NamedTupleArgument",
+    "ObjectArgument",
+    "TensorArgument",
+    "TupleArgument",
+    "describe_arguments",
+    "tensor_leaves",
+]
+
+# Compared by `==` and type, because callers make a new object for every call.
+EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice)
+_CONSTANT_TYPES: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorArgument:
+    """A tensor leaf: number `leaf` in traversal order, with these facts."""
+
+    leaf: int
+    facts: TensorFacts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConstantArgument:
+    """A bool, int, float, complex, str, bytes or None: same exact type, same value.
+
+    Floats compare by bits, so that NaN equals itself and 0.0 differs from -0.0.
+    """
+
+    value: bool | int | float | complex | str | bytes | None
+
+    def matches(self, found: object) -> bool:
+        """Tell whether `found` is the same constant."""
+        value = self.value
+        if type(found) is not type(value):
+            return False
+        if isinstance(value, float):
+            return struct.pack("d", value) == struct.pack("d", found)
+        if isinstance(value, complex) and isinstance(found, complex):
+            return struct.pack("dd", value.real, value.imag) == struct.pack(
+                "dd", found.real, found.imag
+            )
+        return bool(value == found)
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualArgument:
+    """An immutable torch.device, range or slice: same exact type, equal value."""
+
+    value: object
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectArgument:
+    """Any other object: the very same object. Its attributes are watched by the guards."""
+
+    object: object
+
+
+@dataclasses.dataclass(frozen=True)
+class TupleArgument:
+    """An exact tuple of `len(items)` items."""
+
+    items: tuple[Argument, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListArgument:
+    """An exact list of `len(items)` items."""
+
+    items: tuple[Argument, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTupleArgument:
+    """A tuple of exactly this namedtuple type (or torch.Size)."""
+
+    type: type
+    items: tuple[Argument, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class DictArgument:
+    """A dict of exactly this type (dict or OrderedDict) with these keys in this order.
+
+    Keys are str, int, bool, float, None, or objects compared by identity.
+    """
+
+    type: type
+    keys: tuple[Any, ...]
+    items: tuple[Argument, ...]
+
+
+Argument = (
+    TensorArgument
+    | ConstantArgument
+    | EqualArgument
+    | ObjectArgument
+    | TupleArgument
+    | ListArgument
+    | NamedTupleArgument
+    | DictArgument
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgumentSpec:
+    """What a call must look like for the program to be valid.
+
+    Attributes:
+        args, kwargs: the structure of the positional and the keyword arguments.
+        tensor_count: number of tensor leaves.
+        identity_groups: a partition of the leaf numbers: two leaves are the same tensor object
+            exactly when they are in the same group. Only groups of two and more are listed.
+        bound_leaves: (leaf, tensor) pairs: the leaf is this parameter, buffer or global.
+    """
+
+    args: TupleArgument
+    kwargs: DictArgument
+    tensor_count: int
+    identity_groups: tuple[tuple[int, ...], ...]
+    bound_leaves: tuple[tuple[int, torch.Tensor], ...] = ()
+
+    def matches(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether a call has this signature (the slow, plain form of the check)."""
+        leaves: list[torch.Tensor] = []
+        if not _matches(self.args, tuple(args), leaves):
+            return False
+        if not _matches(self.kwargs, dict(kwargs), leaves):
+            return False
+        if _identity_groups(leaves) != self.identity_groups:
+            return False
+        return all(leaves[leaf] is tensor for leaf, tensor in self.bound_leaves)
+
+
+def describe_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[ArgumentSpec, list[torch.Tensor]]:
+    """Describe a call; returns the spec and its tensor leaves in order.
+
+    Raises CaptureError for a tensor that is not plain, naming where it stands in the call.
+
+    Example:
+        spec, leaves = describe_arguments((x, [y, 2]), {"scale": 1.5})
+    """
+    leaves: list[torch.Tensor] = []
+    described_args = TupleArgument(
+        tuple(_describe(value, f"argument {i}", leaves) for i, value in enumerate(args))
+    )
+    described_kwargs = DictArgument(
+        dict,
+        tuple(kwargs),
+        tuple(_describe(value, f"argument '{key}'", leaves) for key, value in kwargs.items()),
+    )
+    groups = _identity_groups(leaves)
+    return ArgumentSpec(described_args, described_kwargs, len(leaves), groups), leaves
+
+
+def tensor_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return the tensor leaves of a call in traversal order, without checking them."""
+    leaves: list[torch.Tensor] = []
+
+    def walk(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            leaves.append(value)
+        elif _is_sequence(value):
+            for item in value:
+                walk(item)
+        elif type(value) in (dict, collections.OrderedDict):
+            for item in value.values():
+                walk(item)
+
+    walk(tuple(args))
+    walk(dict(kwargs))
+    return leaves
+
+
+def is_namedtuple_type(kind: type) -> bool:
+    """Tell whether instances of `kind` are rebuilt by `tuple.__new__(kind, items)`."""
+    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+
+
+def _is_sequence(value: object) -> bool:
+    kind = type(value)
+    return kind in (tuple, list, torch.Size) or is_namedtuple_type(kind)
+
+
+def _is_array(value: object) -> bool:
+    return type(value).__module__ == "numpy"
+
+
+def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        check_tensor(value, name)
+        leaves.append(value)
+        return TensorArgument(len(leaves) - 1, TensorFacts.of(value))
+    if kind in _CONSTANT_TYPES:
+        return ConstantArgument(value)
+    if _is_sequence(value):
+        items = tuple(_describe(item, f"{name}[{i}]", leaves) for i, item in enumerate(value))
+        if kind is tuple:
+            return TupleArgument(items)
+        return ListArgument(items) if kind is list else NamedTupleArgument(kind, items)
+    if kind in (dict, collections.OrderedDict):
+        if list(dict.__iter__(value)) != list(value):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_INPUT,
+                f"{name} is an OrderedDict of which items were moved",
+                hint="pass OrderedDict(it), which has the new order from the start",
+            )
+        items = tuple(_describe(item, f"{name}[{key!r}]", leaves) for key, item in value.items())
+        return DictArgument(kind, tuple(value), items)
+    if kind in EQUALITY_TYPES:
+        return EqualArgument(value)
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        what = f"{name} is a symbolic number ({kind.__qualname__})"
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_INPUT, what, hint="pass a plain Python number"
+        )
+    if _is_array(value):
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_INPUT,
+            f"{name} is a NumPy value ({kind.__qualname__})",
+            hint="pass torch.from_numpy(value), or a Python number",
+        )
+    return ObjectArgument(value)
+
+
+def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
+    def items_match(items: Sequence[Argument], values: Sequence[Any]) -> bool:
+        return len(items) == len(values) and all(
+            _matches(item, found, leaves) for item, found in zip(items, values, strict=True)
+        )
+
+    if isinstance(spec, TensorArgument):
+        leaves.append(value)
+        return spec.facts.matches(value)
+    if isinstance(spec, ConstantArgument):
+        return spec.matches(value)
+    if isinstance(spec, EqualArgument):
+        return type(value) is type(spec.value) and bool(value == spec.value)
+    if isinstance(spec, ObjectArgument):
+        return value is spec.object
+    if isinstance(spec, DictArgument):
+        found: Any = value if type(value) is spec.type else {}
+        keys = [*map(_key_identity, found)]
+        if type(value) is not spec.type or keys != [*map(_key_identity, spec.keys)]:
+            return False
+        return items_match(spec.items, tuple(found.values()))
+    kinds = {TupleArgument: tuple, ListArgument: list}
+    kind = spec.type if isinstance(spec, NamedTupleArgument) else kinds[type(spec)]
+    values: Any = value
+    return type(value) is kind and items_match(spec.items, values)
+
+
+def _key_identity(key: object) -> object:
+    """Keys of constant types compare by type and value, all others by identity."""
+    return (type(key), key) if type(key) in _CONSTANT_TYPES else id(key)
+
+
+def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:
+    groups: dict[int, list[int]] = {}
+    for index, leaf in enumerate(leaves):
+        groups.setdefault(id(leaf), []).append(index)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def walk_arguments(value: Any, visit: Callable[[Any], None]) -> None:
+    """Call `visit` on every container and leaf of an argument tree, containers first."""
+    visit(value)
+    if _is_sequence(value):
+        for item in value:
+            walk_arguments(item, visit)
+    elif type(value) in (dict, collections.OrderedDict):
+        for item in value.values():
+            walk_arguments(item, visit)

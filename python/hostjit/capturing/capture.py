@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Capture: a callable and one call's arguments become a `CapturedProgram`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
+from hostjit.capturing.backward import Backward, ResultKept
+from hostjit.capturing.breaks import Continuation
+from hostjit.capturing.contexts import (
+    PARTLY_IN_INFERENCE_MODE,
+    Inference,
+    Modes,
+    find_modes,
+    find_setter,
+    say_setter,
+    take_out_inference_mode,
+)
+from hostjit.capturing.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
+from hostjit.capturing.dynamo import DynamoCapture, capture_lock, run_dynamo
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.float_bounds import assume_defined
+from hostjit.capturing.functional import FunctionalGraph
+from hostjit.capturing.guards import Guards
+from hostjit.capturing.lent_sizes import lent_arguments
+from hostjit.capturing.open_numbers import OpenNumber, open_numbers, sources_of, values_of
+from hostjit.capturing.open_strides import contiguity_stays_open
+from hostjit.capturing.output_inference import CannotRebuildError
+from hostjit.capturing.outputs import (
+    ArgumentOutput,
+    BoundOutput,
+    ConstantOutput,
+    GraphOutput,
+    Output,
+    map_outputs,
+)
+from hostjit.capturing.program import (
+    ArgumentLeaf,
+    BoundTensor,
+    BytecodeRoute,
+    CapturedProgram,
+    InputBinding,
+    NumberInput,
+)
+from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
+from hostjit.capturing.tensors import TensorFacts, check_tensor
+from hostjit.capturing.thread_state import thread_state_kept
+from hostjit.capturing.traced_graph import check_sizes, source_location
+from hostjit.capturing.tracing import (
+    is_random,
+    is_training,
+    trace_for_inference,
+    trace_with_backward,
+    untraced,
+)
+from hostjit.capturing.unused import drop_unused
+
+__all__ = ["capture"]
+
+
+def capture(
+    target: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic: DynamicDims | None = None,
+    then: Continuation | None = None,
+    numbers: Set[int] = frozenset(),
+) -> CapturedProgram:
+    """Capture one call of a callable as a functional ATen program, with its backward if need be.
+
+    Nothing of the user's code runs on real tensors and nothing of the user's is changed. The
+    program is valid for calls that match its `argument_spec`, as long as its `guards` hold, under
+    the global state of the time of capture. That state is the caller's to compare: grad mode,
+    inference mode, autocast (each device: enabled, dtype, cache), deterministic algorithms and
+    their warn-only flag, default dtype, default device, number of threads, float32 matmul and
+    reduced-precision settings, empty stacks of torch-function and torch-dispatch modes, no
+    functorch transform, no saved-tensor hooks, torch function enabled.
+
+    Args:
+        target: a function, nn.Module, bound method, partial or callable object.
+        args: the positional arguments of the call; tensors are read for their metadata only.
+        kwargs: its keyword arguments.
+        dynamic: dims whose sizes stay open where they can; `environment` tells what was assumed
+            about them. A dim of size 0 or 1 is taken to stay so.
+        then: capture the call as far as Dynamo can follow it. The line that it cannot runs as it
+            is, and the rest of the call goes to what this provides.
+        numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
+            (`open_numbers`).
+
+    Raises CaptureError when the call cannot be captured; running it eagerly is then right.
+
+    Example:
+        program = capture(model, (x,))
+        program.run(x)
+    """
+    with (
+        capture_lock,
+        contiguity_stays_open(),
+        thread_state_kept(),
+        without_log_of_failures(),
+    ):
+        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then, numbers)
+
+
+def _capture(
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic: DynamicDims,
+    then: Continuation | None,
+    numbers: Set[int],
+) -> CapturedProgram:
+    spec, leaves = describe_arguments(args, kwargs)
+    sources = sources_of(args, kwargs, numbers)
+    with marked(leaves, dynamic):
+        traced = run_dynamo(target, args, kwargs, then, sources)
+    broke = traced.broke
+    if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
+        raise broke
+    if traced.graph_module is not None:
+        check_sizes(traced.graph_module)
+    modes = _settle_modes(traced)
+    in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
+    backward: Backward | None = None
+    composed = False
+    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+    opened: list[OpenNumber] = []
+    if modes is not None and modes.changes_grad_mode:
+        graph, composed = untraced(traced, lent, numbers), True
+    elif not in_inference_mode and is_training(traced):
+        opened = open_numbers(traced, sources)
+        graph, backward = trace_with_backward(traced, lent, values_of(opened))
+        composed = backward is None
+    else:
+        opened = open_numbers(traced, sources)
+        graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
+    if opened and not composed:
+        assume_defined(graph.graph_module.graph)
+    inputs = _bind_inputs(traced, graph, leaves, opened)
+    guards = Guards(traced, args, kwargs)
+    route = BytecodeRoute(traced)
+    output_spec, reason = None, "; ".join(traced.side_effects)
+    if broke is not None:
+        reason = "is captured in parts"
+    if in_inference_mode:
+        reason = reason or "computes in inference mode"
+    if not reason and guards.check_every_call and not graph.mutated:
+        # The bytecode reads anew, at every call, what the watches can't follow.
+        reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
+    if not reason and not composed:
+        try:
+            output_spec = route.infer_outputs(args, kwargs, leaves)
+        except CannotRebuildError as error:
+            reason = f"returns {error}"
+    program = CapturedProgram(
+        name=_name_of(target),
+        graph_module=graph.graph_module,
+        inputs=inputs,
+        argument_spec=_with_bound_leaves(spec, leaves, guards),
+        output_spec=output_spec,
+        guards=guards,
+        mutated_inputs=graph.mutated,
+        requires_disjoint_inputs=bool(graph.mutated),
+        needs_bytecode=output_spec is None,
+        bytecode_reason=reason,
+        bytecode=route,
+        dynamo_input_count=graph.dynamo_input_count,
+        depends_on_storage_offset=_depends_on_storage_offset(traced),
+        random=is_random(graph.graph_module.graph),
+        environment=None if composed else _environment(traced, graph, output_spec, opened),
+        numbers=tuple(opened),
+        backward=backward,
+        composed=composed,
+        in_inference_mode=in_inference_mode,
+        keeps_results=broke is not None or bool(traced.side_effects),
+        broke=broke,
+        _dynamo_positions=tuple(range(len(inputs))),
+        _dynamo_output_spec=output_spec,
+    )
+    if output_spec is not None:
+        if backward is None:
+            _drop_unused(program, output_spec)
+        else:
+            program.output_spec = _over_results(output_spec, backward, inputs)
+    traced.forget_arguments(leaves)
+    return program
+
+
+def _settle_modes(traced: DynamoCapture) -> Modes | None:
+    """Take inference mode out of Dynamo's graph, and return what it does to modes.
+
+    Raises CaptureError where the graph would have to be run in several modes or on several streams,
+    or would not leave the thread's settings as an eager call does.
+    """
+    module = traced.graph_module
+    if module is None:
+        return None
+    setter = find_setter(module)
+    if setter is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM, say_setter(setter), where=source_location(setter)
+        )
+    on_stream = find_stream_use(module.graph)
+    if on_stream is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            STREAMS_ARE_EAGER,
+            where=source_location(on_stream),
+        )
+    modes = find_modes(module)
+    split = modes.inference is Inference.PARTLY
+    if split or (modes.inference is Inference.WHOLE and modes.changes_grad_mode):
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            PARTLY_IN_INFERENCE_MODE,
+            where=modes.where,
+        )
+    take_out_inference_mode(module, and_grad_mode=modes.inference is Inference.WHOLE)
+    return modes
+
+
+def _environment(
+    traced: DynamoCapture,
+    graph: FunctionalGraph,
+    output_spec: Output | None,
+    numbers: Sequence[OpenNumber],
+) -> ShapeEnv | None:
+    """Return the environment of open sizes and numbers, if there are any left.
+
+    Raises CaptureError where a result would hold on to those of this call.
+    """
+    placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
+    is_open = any(is_symbolic(node.meta.get("val")) for node in placeholders)
+    if not is_open and not numbers:
+        return None
+    assert traced.graph_module is not None
+    check_kept(traced.graph_module.graph)
+    if output_spec is None:
+        # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
+        if graph.dynamo_input_count > len(traced.inputs):
+            raise refusal(
+                "the bytecode does not hand on a number that it takes, or the size of a tensor"
+            )
+    elif _has_number(output_spec):
+        raise refusal("a result is a number, which may depend on sizes")
+    environment: ShapeEnv = traced.fake_mode.shape_env
+    return environment
+
+
+def _has_number(output: Output) -> bool:
+    if isinstance(output, ConstantOutput):
+        return isinstance(output.value, (int, float, complex, torch.Size))
+    items = getattr(output, "items", ())
+    return any(_has_number(item) for item in items)
+
+
+def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBinding]) -> Output:
+    """Return the spec over the results of the forward graph, where it was over Dynamo's."""
+
+    def replace(output: GraphOutput) -> Output:
+        place = backward.results[output.index]
+        if isinstance(place, ResultKept):
+            return GraphOutput(place.index)
+        binding = inputs[place.index]
+        if isinstance(binding, ArgumentLeaf):
+            return ArgumentOutput(binding.index)
+        assert isinstance(binding, BoundTensor)
+        return BoundOutput(binding.tensor)
+
+    return map_outputs(spec, replace)
+
+
+def _bind_inputs(
+    traced: DynamoCapture,
+    graph: FunctionalGraph,
+    leaves: Sequence[torch.Tensor],
+    numbers: Sequence[OpenNumber],
+) -> tuple[InputBinding, ...]:
+    by_identity = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+    names = [node.name for node in graph.graph_module.graph.nodes if node.op == "placeholder"]
+    slots = {id(number.value): slot for slot, number in enumerate(numbers)}
+    bindings: list[InputBinding] = []
+    for position, tensor in enumerate(graph.inputs):
+        if id(tensor) in slots:
+            bindings.append(NumberInput(slots[id(tensor)]))
+            continue
+        if id(tensor) in by_identity:
+            bindings.append(ArgumentLeaf(by_identity[id(tensor)]))
+            continue
+        is_constant = position >= graph.dynamo_input_count
+        path = "" if is_constant else traced.input_path(position)
+        check_tensor(tensor, path or names[position])
+        bindings.append(BoundTensor(tensor, TensorFacts.of(tensor), path, is_constant))
+    return tuple(bindings)
+
+
+def _with_bound_leaves(
+    spec: ArgumentSpec, leaves: Sequence[torch.Tensor], guards: Guards
+) -> ArgumentSpec:
+    outside = {id(tensor) for tensor in guards.bound_tensors}
+    pairs = tuple((i, leaf) for i, leaf in enumerate(leaves) if id(leaf) in outside)
+    return dataclasses.replace(spec, bound_leaves=pairs)
+
+
+def _drop_unused(program: CapturedProgram, output_spec: Output) -> None:
+    """Drop inputs and outputs that the direct route does not need, and renumber."""
+    needed = drop_unused(program.graph_module, program.inputs, program.mutated_inputs, output_spec)
+    count = program.dynamo_input_count
+    program.output_spec = needed.output_spec
+    program.inputs = needed.inputs
+    program.mutated_inputs = needed.mutated
+    program.dynamo_input_count = sum(position < count for position in needed.positions)
+    program._dynamo_positions = needed.positions
+
+
+def _depends_on_storage_offset(traced: DynamoCapture) -> bool:
+    return any("storage_offset" in code.co_names for code in traced.traced_code)
+
+
+def _name_of(target: Any) -> str:
+    if isinstance(target, torch.nn.Module):
+        return type(target).__name__
+    name = getattr(target, "__qualname__", None) or type(target).__name__
+    return str(name).replace("<locals>.", "")

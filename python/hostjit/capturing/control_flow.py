@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Higher-order operators: those that control the flow keep functional graphs of their regions.
+
+`cond`, `while_loop`, `map` and `scan` become one node each, with the regions traced like the whole
+program, as attributes that are graphs. Those that only group operators (checkpoints, regions that
+are compiled once) are traced as if they were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import (
+    get_proxy_mode,
+    track_tensor_tree,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+
+from hostjit.capturing.dynamic_dims import is_symbolic, refusal
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+
+__all__ = ["CONTROL_OPERATORS", "Region", "trace_higher_order"]
+
+_operators = torch.ops.higher_order
+
+# Operators whose regions stay regions.
+CONTROL_OPERATORS: tuple[HigherOrderOperator, ...] = (
+    _operators.cond,
+    _operators.while_loop,
+    _operators.map_impl,
+    _operators.scan,
+)
+# Operators that call the graph which is their first argument with the arguments at this position
+# and after.
+_INLINED: dict[str, int] = {"tag_activation_checkpoint": 1, "invoke_subgraph": 2}
+
+
+@dataclasses.dataclass
+class Region:
+    """The functional graph of one region.
+
+    Attributes:
+        graph_module: placeholders for the operands, then for `constants`; a flat tuple of results.
+        constants: tensors that the region itself made.
+    """
+
+    graph_module: torch.fx.GraphModule
+    constants: list[torch.Tensor]
+
+
+TraceRegion = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Region]
+
+
+def trace_higher_order(
+    target: HigherOrderOperator, args: Sequence[Any], trace_region: TraceRegion, fake_mode: Any
+) -> Any:
+    """Record one call of a higher-order operator, and return its results as functional tensors.
+
+    Args:
+        target: the operator.
+        args: functional tensors, in lists as the operator takes them, and the graphs of regions.
+        trace_region: makes the functional graph of a region from examples of its operands.
+        fake_mode: in which the results are made.
+
+    Raises CaptureError when the operator, or what it is called with, is not supported.
+    """
+    if target.name() in _INLINED:
+        region, *operands = (args[0], *args[_INLINED[target.name()] :])
+        return region(*operands)
+    if target not in CONTROL_OPERATORS:
+        raise _unsupported(f"the program contains the higher-order operator {target.name()}")
+    call = _Call(target, args, fake_mode)
+    regions = [
+        trace_region(module, [_like(tensor, fake_mode) for tensor in operands])
+        for module, operands in zip(call.modules, call.region_operands(), strict=True)
+    ]
+    _share_constants(regions)
+    return call.record(regions)
+
+
+class _Call:
+    """The parts of a call: graphs, and lists of operands of which the last grows by constants."""
+
+    def __init__(self, target: HigherOrderOperator, args: Sequence[Any], fake_mode: Any) -> None:
+        self.target = target
+        self.fake_mode = fake_mode
+        self.modules = [arg for arg in args if isinstance(arg, torch.fx.GraphModule)]
+        # The predicate of cond stands before the graphs, as a tensor.
+        self.before = [] if isinstance(args[0], torch.nn.Module) else [_plain(args[0])]
+        rest = args[len(self.before) + len(self.modules) :]
+        self.lists = [[_plain(item) for item in items] for items in rest]
+
+    def region_operands(self) -> list[list[torch.Tensor]]:
+        """What each region takes: for map and scan, a slice of what is walked."""
+        lists = list(self.lists)
+        walked = {_operators.map_impl: 0, _operators.scan: 1}.get(self.target)
+        if walked is not None:
+            with _without_modes(self.fake_mode):
+                lists[walked] = [tensor[0] for tensor in lists[walked]]
+        operands = [tensor for items in lists for tensor in items]
+        return [operands] * len(self.modules)
+
+    def results(self, regions: Sequence[Region]) -> list[torch.Tensor]:
+        """Fake tensors like the results."""
+        shapes = [_results(region) for region in regions]
+        if self.target is _operators.cond:
+            _check_alike(shapes[0], shapes[1], "the branches of cond")
+            return [self._like(tensor) for tensor in shapes[0]]
+        if self.target is _operators.while_loop:
+            _check_alike(shapes[1], self.lists[0], "the body of while_loop and what it is given")
+            return [self._like(tensor) for tensor in shapes[1]]
+        carried = len(self.lists[0]) if self.target is _operators.scan else 0
+        if carried:
+            _check_alike(shapes[0][:carried], self.lists[0], "scan's carry and what it starts with")
+        length = self.lists[1 if self.target is _operators.scan else 0][0].shape[0]
+        return [
+            *(self._like(tensor) for tensor in shapes[0][:carried]),
+            *(self._stacked(tensor, length) for tensor in shapes[0][carried:]),
+        ]
+
+    def record(self, regions: Sequence[Region]) -> list[Any]:
+        results = self.results(regions)
+        mode = get_proxy_mode()
+        assert mode is not None
+        tracer: Any = mode.tracer
+        graphs = [_attribute(tracer, "region", region.graph_module) for region in regions]
+        constants = [
+            _attribute(tracer, "region_constant", tensor)
+            for region in regions
+            for tensor in region.constants
+        ]
+        before, *lists = (
+            tuple(tracer.unwrap_proxy(tensor) for tensor in items)
+            for items in (self.before, *self.lists)
+        )
+        lists[-1] = (*lists[-1], *constants)
+        proxy = tracer.create_proxy("call_function", self.target, (*before, *graphs, *lists), {})
+        track_tensor_tree(results, proxy, constant=None, tracer=tracer)
+        return [_functional(result) for result in results]
+
+    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return _like(tensor, self.fake_mode)
+
+    def _stacked(self, tensor: torch.Tensor, length: int) -> torch.Tensor:
+        with _without_modes(self.fake_mode):
+            return torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
+
+
+def _attribute(tracer: Any, name: str, value: Any) -> Any:
+    """Make `value` an attribute of the graph under construction."""
+    number = sum(key.startswith(name) for key in vars(tracer.root)) + sum(
+        key.startswith(name) for key in tracer.root._modules
+    )
+    target = f"{name}_{number}"
+    setattr(tracer.root, target, value)
+    proxy = tracer.create_proxy("get_attr", target, (), {})
+    if isinstance(value, torch.fx.GraphModule):
+        proxy.node.meta["region"] = value
+    return proxy
+
+
+def _share_constants(regions: Sequence[Region]) -> None:
+    """Give each region placeholders for the constants of all: they become operands of each."""
+    for number, region in enumerate(regions):
+        graph = region.graph_module.graph
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        own = len(region.constants)
+        first_own = placeholders[len(placeholders) - own] if own else None
+        _add_placeholders(graph, regions[:number], before=first_own)
+        _add_placeholders(graph, regions[number + 1 :], before=None)
+        region.graph_module.recompile()
+
+
+def _add_placeholders(
+    graph: torch.fx.Graph, regions: Sequence[Region], before: torch.fx.Node | None
+) -> None:
+    """Add placeholders nobody uses, in front of `before`, or behind all others."""
+    for region in regions:
+        nodes = [node for node in region.graph_module.graph.nodes if node.op == "placeholder"]
+        for original in nodes[len(nodes) - len(region.constants) :] if region.constants else []:
+            others = [node for node in graph.nodes if node.op != "placeholder"]
+            with graph.inserting_before(before or others[0]):
+                graph.placeholder("unused").meta.update(original.meta)
+
+
+def _results(region: Region) -> list[torch.Tensor]:
+    """The fake results; raises CaptureError for what is no tensor."""
+    nodes: Any = region.graph_module.graph.output_node().args[0]
+    if not all(isinstance(node, torch.fx.Node) for node in nodes):
+        raise _unsupported("a region of a higher-order operator gives something that is no tensor")
+    return [node.meta["val"] for node in nodes]
+
+
+def _check_alike(
+    found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], where: str
+) -> None:
+    if len(found) == len(expected) and all(
+        a.dtype == b.dtype
+        and a.device == b.device
+        and a.shape == b.shape
+        and a.stride() == b.stride()
+        for a, b in zip(found, expected, strict=True)
+    ):
+        return
+    raise _unsupported(f"{where} have different dtypes, sizes or strides")
+
+
+def _plain(value: Any) -> torch.Tensor:
+    """The fake tensor behind a functional one."""
+    if not isinstance(value, FunctionalTensor):
+        raise _unsupported(f"a higher-order operator is given a {type(value).__qualname__}")
+    torch._sync(value)
+    plain: torch.Tensor = torch._from_functional_tensor(value.elem)
+    if is_symbolic(plain):
+        raise refusal("a higher-order operator is given a tensor with open sizes")
+    return plain
+
+
+def _functional(plain: torch.Tensor) -> FunctionalTensor:
+    mode: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FUNCTIONAL)
+    with _disable_current_modes(), mode:
+        return FunctionalTensor.to_functional(plain)
+
+
+def _like(tensor: torch.Tensor, fake_mode: Any) -> torch.Tensor:
+    """A new fake tensor of the same dtype, sizes and strides."""
+    with _without_modes(fake_mode):
+        return torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+
+
+@contextlib.contextmanager
+def _without_modes(fake_mode: Any) -> Iterator[None]:
+    with _disable_current_modes(), fake_mode:
+        yield
+
+
+def _unsupported(what: str) -> CaptureError:
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="run this function eagerly")

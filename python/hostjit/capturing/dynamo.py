@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of Dynamo: from a callable and its arguments to a torch-level graph and bytecode."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import operator
+import threading
+import types
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo
+from torch._dynamo import convert_frame
+from torch._dynamo.eval_frame import skip_code
+from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.utils import dynamo_timed, get_metrics_context
+from torch._dynamo.variables import builder
+from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
+
+from hostjit.capturing.attention import eager_attention_path
+from hostjit.capturing.breaks import (
+    Breaks,
+    Continuation,
+    resumable,
+    stopping_at_breaks,
+    with_resumed,
+)
+from hostjit.capturing.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.entry import TARGET_NAME, make_entry
+from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.open_numbers import left_open
+from hostjit.capturing.optimizer_steps import stopping_at_steps
+from hostjit.capturing.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.startup import lean_dynamo
+from hostjit.capturing.tensor_methods import checked_tensor_methods
+
+__all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
+
+_GRAPH = "__compiled_fn"
+# What Dynamo puts among the user's globals for one capture alone.
+_OWN_NAMES = (_GRAPH, "__builtins_dict__", "__resume_at", "__hostjit")
+
+# One capture at a time: configuration and functions of Dynamo are patched during one.
+capture_lock = threading.RLock()
+# A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
+function_modes: Any = torch_function_mode_stack_state_mgr
+
+# Nothing may be assumed: every read of Python state must leave a guard.
+_GUARDS: dict[str, Any] = {
+    "guard_nn_modules": True,
+    "skip_nnmodule_hook_guards": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+    "skip_guards_on_constant_func_defaults": False,
+    "use_recursive_dict_tags_for_guards": False,
+    "skip_tensor_guards_with_matching_dict_tags": False,
+}
+# As this torch has them.
+guard_settings = {k: v for k, v in _GUARDS.items() if hasattr(torch._dynamo.config, k)}
+
+_SETTINGS: dict[str, Any] = {
+    "assume_static_by_default": True,
+    "automatic_dynamic_shapes": False,
+    "specialize_int": True,
+    "specialize_float": True,
+    "use_graph_deduplication": False,
+    "track_nodes_for_deduplication": False,
+    "capture_scalar_outputs": False,
+    "capture_dynamic_output_shape_ops": False,
+    # Read when bytecode is generated: two context managers less in every call.
+    "record_runtime_overhead": False,
+    "install_free_tensors": False,
+    "prepare_freezing": False,
+    "allow_rnn": True,
+    # Numbers of NumPy's generators are NumPy's own: such calls are not followed.
+    "use_numpy_random_stream": True,
+    "replay_side_effects": True,
+    "side_effect_replay_policy": "silent",
+    "suppress_errors": False,
+    "error_on_recompile": False,
+}
+
+
+@dataclasses.dataclass
+class DynamoCapture:
+    """What Dynamo made of one call.
+
+    Attributes:
+        entry: the traced function, `entry(*args, **kwargs)`.
+        target: the user's callable, which `entry` calls.
+        graph_module: the torch-level graph; None when the call does no tensor work.
+        inputs: the live tensors that were its inputs, in placeholder order; None for those that
+            `forget_arguments` was told of.
+        positions: where they stand among all inputs; the others are sizes of theirs.
+        input_count: the number of all inputs.
+        fake_mode: the mode to trace the graph in further; None without a graph.
+        bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
+        backend_name: the global name under which the bytecode finds the compiled graph.
+        side_effects: descriptions of changes to existing Python objects that the bytecode makes.
+        output: Dynamo's own record (guards, sources, scopes).
+        guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
+        traced_code: the code objects that were inlined.
+        installed_globals: names that Dynamo itself put among the user's globals.
+        broke: why the trace stopped before the end, if it did.
+    """
+
+    entry: types.FunctionType
+    target: Any
+    graph_module: torch.fx.GraphModule | None
+    inputs: list[Any]
+    positions: list[int]
+    input_count: int
+    fake_mode: Any
+    bytecode: types.CodeType
+    backend_name: str | None
+    side_effects: list[str]
+    output: Any
+    guard_manager: Any
+    traced_code: list[types.CodeType]
+    installed_globals: frozenset[str]
+    broke: CaptureError | None
+
+    def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
+        return {"args": tuple(args), "kwargs": dict(kwargs), TARGET_NAME: self.target}
+
+    def forget_arguments(self, leaves: Sequence[torch.Tensor]) -> None:
+        """Let go of the tensors that the call was given: each call brings its own."""
+        given = set(map(id, leaves))
+        self.inputs = [
+            None if id(tensor) in given and self.input_source(position) is not None else tensor
+            for position, tensor in enumerate(self.inputs)
+        ]
+        if hasattr(self.output, "local_scope"):
+            self.output.local_scope = {}
+
+    def input_path(self, position: int) -> str:
+        """Return where Dynamo found an input, in its notation, or "" when it did not say."""
+        source = self.input_source(position)
+        return "" if source is None else str(source.name)
+
+    def input_source(self, position: int) -> Any:
+        """Return Dynamo's source of an input, or None."""
+        metadata = getattr(self.output, "export_metadata", None)
+        sources = getattr(metadata, "graph_input_idx_to_local_source", {})
+        return sources.get(self.positions[position])
+
+    def bind(
+        self, compiled: Callable[..., Sequence[torch.Tensor]], *, live_globals: bool
+    ) -> Callable[..., Any]:
+        """Return a function with the signature of the target that runs the bytecode.
+
+        Args:
+            compiled: called with the graph's tensor inputs, positionally; returns its outputs.
+            live_globals: run over the user's module globals (needed where the bytecode writes
+                them), not over a copy.
+        """
+        if len(self.positions) < self.input_count:
+            compiled = _of_tensors(compiled, self.positions)
+        namespace = self.entry.__globals__
+        if not live_globals:
+            namespace = dict(namespace)
+        name = self.backend_name
+        if name is not None:
+            namespace[name] = compiled
+        closure = self.entry.__closure__
+        function = types.FunctionType(self.bytecode, namespace, "hostjit_entry", None, closure)
+        function.__dict__["hostjit_capture"] = self
+        if live_globals and name is not None:
+            weakref.finalize(self, _remove_names, namespace, [name]).atexit = False
+        return function
+
+
+def run_dynamo(
+    target: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    then: Continuation | None = None,
+    numbers: Collection[str] = (),
+) -> DynamoCapture:
+    """Trace one call of `target`; raises CaptureError when Dynamo cannot.
+
+    The caller holds `capture_lock`.
+
+    Args:
+        target: the user's callable.
+        args: the positional arguments of the call.
+        kwargs: its keyword arguments.
+        then: trace as far as Dynamo can follow, and have the bytecode go on with what this
+            provides. Without it the call is traced whole.
+        numbers: sources of numbers to trace as symbols where that can be.
+    """
+    if not hasattr(convert_frame, "fullgraph_capture"):
+        raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
+    entry = make_entry(target)
+    namespace = entry.__globals__
+    settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
+    modes_in_place: Any = contextlib.nullcontext()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
+        stack.enter_context(lean_dynamo())
+        stack.enter_context(eager_attention_path())
+        stack.enter_context(left_open(numbers))
+        stack.enter_context(checked_tensor_methods())
+        stack.enter_context(_guarded_duplicates())
+        stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(stopping_at_container_changes())
+        stack.enter_context(refusing_lazy_modules())
+        stack.enter_context(get_metrics_context())
+        stack.enter_context(dynamo_timed("hostjit_capture"))
+        if not _tracing_sets_modes_aside():
+            stack.enter_context(function_modes)
+            modes_in_place = function_modes.temp_restore_stack()
+        side_effects = stack.enter_context(_recorded_side_effects())
+        stack.enter_context(stopping_at_steps(then.step_of if then else None))
+        breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
+        before = set(namespace)
+        try:
+            captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
+            if breaks.error is not None and then is None:
+                raise breaks.error
+            output = captured.graph_capture_output
+            # Guards on torch-function modes are made, and checked, with the modes in place.
+            with modes_in_place:
+                guards = output.build_guards(entry.__code__).guard_manager
+        except Exception as error:
+            _remove_names(namespace, _own_names(set(namespace) - before))
+            raise translate_failure(error) from error
+        installed = set(namespace) - before
+        _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
+    backend = captured.backend_input
+    inputs = [] if backend is None else list(backend.example_inputs)
+    found = [(n, value) for n, value in enumerate(inputs) if not is_number(value)]
+    capture = DynamoCapture(
+        entry=entry,
+        target=target,
+        graph_module=None if backend is None else backend.graph_module,
+        inputs=[value for _, value in found],
+        positions=[position for position, _ in found],
+        input_count=len(inputs),
+        fake_mode=None if backend is None else backend.fake_mode,
+        bytecode=output.bytecode,
+        backend_name=None if backend is None else backend.backend_id,
+        side_effects=list(dict.fromkeys(side_effects)),
+        output=output.output_graph,
+        guard_manager=guards,
+        traced_code=list(getattr(output, "traced_code", [])),
+        installed_globals=frozenset(installed) | frozenset(output.import_sources),
+        # Not the error itself: its traceback would keep the frames of this call alive.
+        broke=None if breaks.error is None else translate_failure(breaks.error),
+    )
+    own = _own_names(installed)
+    if breaks.error is not None:
+        assert then is not None
+        namespace.update(with_resumed(namespace, installed, breaks, then))
+        # Frame evaluation passes it over, but looks at what it calls.
+        skip_code(output.bytecode)
+    weakref.finalize(capture, _remove_names, namespace, own).atexit = False
+    return capture
+
+
+@functools.cache
+def _tracing_sets_modes_aside() -> bool:
+    """Tell whether Dynamo's tracing itself enters `function_modes`, as that of torch 2.11 does.
+
+    The context remembers one stack: entered twice it would forget the modes, inside and after.
+    """
+
+    @convert_frame.preserve_global_state
+    def stack_is_empty() -> bool:
+        return torch._C._len_torch_function_stack() == 0
+
+    with torch.overrides.BaseTorchFunctionMode():
+        return stack_is_empty()
+
+
+@contextlib.contextmanager
+def _guarded_duplicates() -> Iterator[None]:
+    """Have a guard on each tensor that is met twice, be one local and the other global too.
+
+    Dynamo leaves the guard out then ("we miss a guard here" in make_dupe_guard).
+    """
+    original = builder.make_dupe_guard
+
+    def make(source: Any, earlier: Any) -> Any:
+        made = original(source, earlier)
+        if made is None and earlier and earlier != source:
+            made = functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=earlier)
+        return made
+
+    with mock.patch.object(builder, "make_dupe_guard", make):
+        yield
+
+
+def _of_tensors(
+    compiled: Callable[..., Sequence[torch.Tensor]], positions: Sequence[int]
+) -> Callable[..., Sequence[torch.Tensor]]:
+    """Return what leaves out the sizes among the inputs of a graph: its tensors have them."""
+    if len(positions) < 2:
+        return lambda *inputs: compiled(*(inputs[position] for position in positions))
+    pick = operator.itemgetter(*positions)
+    return lambda *inputs: compiled(*pick(inputs))
+
+
+def _own_names(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(_OWN_NAMES)]
+
+
+def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        namespace.pop(name, None)
+
+
+@contextlib.contextmanager
+def _recorded_side_effects() -> Iterator[list[str]]:
+    """Record which existing objects Dynamo's bytecode will change; its output forgets them.
+
+    Objects that the call itself makes do not count: they reach the user only as a result.
+    """
+    found: list[str] = []
+    original = SideEffects.codegen_update_mutated
+
+    def record(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for variable in self._get_modified_vars():
+            source = variable.source
+            if type(variable.mutation_type).__name__.endswith("New"):
+                continue
+            where = "an object" if source is None else source.name
+            found.append(f"changes {where} ({variable.python_type_name()})")
+        if self.tensor_hooks:
+            found.append("registers a hook on a tensor")
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(SideEffects, "codegen_update_mutated", record):
+        yield found

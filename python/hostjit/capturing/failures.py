@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn what Dynamo and the functional trace raise into CaptureError, with the user's line."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch._dynamo import exc
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+
+__all__ = ["DATA_DEPENDENT", "is_library_file", "translate_failure"]
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARY_FOLDERS = (
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+    f"{_PACKAGE / 'capturing'}{os.sep}",
+    f"{_PACKAGE / 'launching'}{os.sep}",
+)
+# What fake tensors raise in the trace of a graph that Dynamo has made.
+DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+def is_library_file(filename: str) -> bool:
+    """Tell whether a source file belongs to torch or to this package, not to the user."""
+    return filename.startswith(_LIBRARY_FOLDERS) or filename.startswith("<eval_with_key>")
+
+
+def translate_failure(error: Exception) -> CaptureError:
+    """Return the CaptureError for an exception of Dynamo (itself, when it is one already)."""
+    if isinstance(error, CaptureError):
+        return error
+    failure, hint = _classify(error)
+    return CaptureError(failure, _first_lines(error), where=_user_location(error), hint=hint)
+
+
+def _classify(error: Exception) -> tuple[CaptureFailure, str]:
+    text = str(error)
+    elsewhere = (
+        "move it out of the compiled function; with fallback=True what is before and after it is "
+        "compiled, each for itself"
+    )
+    if (
+        "Observed exception" in text
+        or "TypeError when making fake tensor call" in text
+        or "modified by an inplace operation" in text
+        or isinstance(error, (exc.TorchRuntimeError, IndexError))
+    ):
+        return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
+    if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
+        return CaptureFailure.UNSUPPORTED_INPUT, "use a plain strided tensor"
+    if isinstance(error, DATA_DEPENDENT):
+        # Dynamo has nothing to break the graph at.
+        return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
+    user_error = getattr(exc, "UserError", ())
+    data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
+    if any(word in text.lower() for word in data_dependent):
+        return (
+            CaptureFailure.DATA_DEPENDENT,
+            f"replace the decision on tensor values by torch.where, {elsewhere}",
+        )
+    if isinstance(error, (exc.Unsupported, user_error)):
+        return CaptureFailure.GRAPH_BREAK, elsewhere
+    return CaptureFailure.INTERNAL, "run this function eagerly"
+
+
+def _first_lines(error: Exception) -> str:
+    """The explanation, without Dynamo's hints, developer context and tracebacks."""
+    if isinstance(error, DATA_DEPENDENT):
+        return f"what {error.func} returns depends on the values of a tensor"
+    if isinstance(error, exc.InternalTorchDynamoError) or _is_dynamos_own(error):
+        return "PyTorch's tracer fails with an error of its own"
+    lines = []
+    for line in str(error).splitlines():
+        stripped = line.strip()
+        if stripped.startswith(("Hint:", "Developer debug context:", "For more details", "from")):
+            break
+        if stripped and not stripped.startswith("Set TORCH"):
+            lines.append(stripped)
+        if len(lines) == 3:
+            break
+    return " ".join(lines) or type(error).__name__
+
+
+def _is_dynamos_own(error: Exception) -> bool:
+    """Tell whether an attribute is missing of what Dynamo has in place of the user's values."""
+    return isinstance(error, AttributeError) and "Variable' object" in str(error)
+
+
+def _user_location(error: Exception) -> str | None:
+    stack: Iterable[traceback.FrameSummary] = getattr(error, "real_stack", None) or ()
+    frames = [frame for frame in stack if not is_library_file(frame.filename)]
+    if not frames:
+        return None
+    return f"{frames[-1].filename}:{frames[-1].lineno}"

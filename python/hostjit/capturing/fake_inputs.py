@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fake tensors for the inputs of a graph: with their sizes, or with those that calls leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capturing.overlap import writes_clones
+from hostjit.capturing.traced_graph import placeholder_values
+
+__all__ = ["fake_inputs", "fake_like"]
+
+
+def fake_inputs(module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Return fake tensors of the inputs, with the open sizes that the graph was traced with.
+
+    In a mode without symbols, with those of the inputs themselves. An input that is a fake tensor
+    or a symbolic number stands for itself.
+    """
+    nodes = list(module.graph.nodes)
+    fakes: list[Any] = []
+    for model, tensor in zip(placeholder_values(module), inputs, strict=True):
+        if isinstance(tensor, FakeTensor) or is_number(tensor):
+            fakes.append(tensor)
+            continue
+        if tensor.storage_offset() and any(map(writes_clones, nodes)):
+            # Their clones would have what is in front of an input too, which no call promises.
+            if any("as_strided" in str(node.target) for node in nodes):
+                raise refusal("as_strided of an input that does not start where its memory starts")
+            fakes.append(fake_like(model if is_symbolic(model) else tensor, fake_mode))
+            continue
+        if fake_mode.shape_env is None or not is_symbolic(model):
+            fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
+            continue
+        # Views count from where the input starts; as_strided from where its memory does.
+        if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
+            raise refusal("as_strided of an input that does not start where its memory starts")
+        fakes.append(fake_like(model, fake_mode))
+    return fakes
+
+
+def fake_like(model: torch.Tensor, fake_mode: Any) -> torch.Tensor:
+    """Return a new fake tensor of the type, sizes and strides of another."""
+    with fake_mode:
+        return torch.empty_strided(
+            model.shape, model.stride(), dtype=model.dtype, device=model.device
+        )

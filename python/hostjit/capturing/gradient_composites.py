@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composite operators that PyTorch decomposes for inference, traced with gradients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import decompositions
+
+from hostjit.capturing.dropout import dropout
+from hostjit.capturing.interpolation import interpolation_in_one
+from hostjit.capturing.kept_checks import checks_kept
+from hostjit.capturing.recurrent_dropout import dropout_between_layers
+
+__all__ = ["composites_with_gradients"]
+
+
+@contextlib.contextmanager
+def composites_with_gradients() -> Iterator[None]:
+    """Trace dropout without copies, interpolation as one operator, and LSTMs with gradients.
+
+    Checks of results stay.
+    """
+    operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
+    their_dropout = operator.py_kernels[key]
+    their_choice = decompositions.select_one_layer_lstm_function
+    operator.py_kernels[key] = dropout
+    operator._dispatch_cache.clear()
+    decompositions.select_one_layer_lstm_function = _unrolled
+    try:
+        with interpolation_in_one(), dropout_between_layers(), checks_kept():
+            yield
+    finally:
+        decompositions.select_one_layer_lstm_function = their_choice
+        operator.py_kernels[key] = their_dropout
+        operator._dispatch_cache.clear()
+
+
+def _unrolled(*_: Any) -> Callable[..., Any]:
+    """Choose step by step, where PyTorch has a layer of oneDNN, for inference if it looks so."""
+    return _layer
+
+
+def _layer(
+    x: torch.Tensor, hidden: Sequence[torch.Tensor], *arguments: Any, **options: Any
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """A layer of an LSTM; that of torch 2.11 returns its states with a dimension too many."""
+    result, states = decompositions.one_layer_lstm(x, hidden, *arguments, **options)
+    pairs = zip(states, hidden, strict=True)
+    return result, tuple(s.squeeze(0) if s.dim() > h.dim() else s for s, h in pairs)

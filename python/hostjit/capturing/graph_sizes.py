@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The open sizes that a graph computes with, and where they are found among its inputs.
+
+Most are sizes of tensors that it takes anyway. Others are told by a tensor that has nothing else:
+it has no elements, and the size is that of its first dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.fx.node import map_aggregate, map_arg
+
+from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capturing.host_numbers import host_number
+from hostjit.capturing.open_numbers import OpenValue
+from hostjit.capturing.traced_graph import placeholder_values
+
+__all__ = [
+    "Place",
+    "find_sizes",
+    "is_open_number",
+    "over_tensors",
+    "own_sizes",
+    "size_tensor",
+    "told_symbols",
+    "used_symbols",
+    "with_sizes_in_place",
+]
+
+# A tensor, by its position among tensors, and a dim of it.
+Place = tuple[int, int]
+
+
+def size_tensor(size: int | torch.SymInt) -> torch.Tensor:
+    """Return a tensor that has nothing but a size."""
+    return torch.empty((size, 0), dtype=torch.uint8)
+
+
+def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[int, Place | None]:
+    """Return for each number that a graph takes and uses where it is a size; None for nowhere.
+
+    Looked for among the tensors that the graph takes, then among `more`.
+    """
+    values = placeholder_values(module)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    places: dict[str, Place] = {}
+    for index, tensor in enumerate([*tensors, *more]):
+        for dim, size in enumerate(tensor.shape):
+            places.setdefault(str(size), (index, dim))
+    numbers = {index: value for index, value in enumerate(values) if is_open_number(value)}
+    inputs = module.graph.find_nodes(op="placeholder")
+    return {n: places.get(str(value)) for n, value in numbers.items() if inputs[n].users}
+
+
+def over_tensors(
+    module: GraphModule,
+    places: Mapping[int, Place],
+    more: Sequence[torch.Tensor],
+    numbers: Sequence[OpenValue] = (),
+) -> GraphModule:
+    """Return a graph that takes tensors only: numbers among its inputs are read off of their sizes.
+
+    Args:
+        module: a graph of Dynamo's or AOTAutograd's.
+        places: for each number that it uses, the place among its tensors and then `more`; one that
+            is not there is among `numbers`.
+        more: fake tensors like those that the new graph takes after its own.
+        numbers: what it takes after those, all the same.
+    """
+    graph = Graph()
+    copies: dict[Node, Any] = {}
+    inputs = module.graph.find_nodes(op="placeholder")
+    values = dict(zip(inputs, placeholder_values(module), strict=True))
+    tensors = [node for node, value in values.items() if not is_number(value)]
+    copies.update((node, graph.node_copy(node)) for node in tensors)
+    told = [copies[node] for node in tensors]
+    told += [_placeholder(graph, f"size_{index}", fake) for index, fake in enumerate(more)]
+    given = {
+        str(number): _placeholder(graph, f"number_{index}", number)
+        for index, number in enumerate(numbers)
+    }
+    for index, (node, value) in enumerate(values.items()):
+        if index in places:
+            place, dim = places[index]
+            copies[node] = graph.call_function(_size, (told[place], dim))
+        elif is_number(value):
+            # What is known by now, or not used.
+            copies[node] = given.get(str(value)) if is_open_number(value) else value.node.hint
+    graph.output(graph.graph_copy(module.graph, copies))
+    return GraphModule(module, graph)
+
+
+def _placeholder(graph: Graph, name: str, value: Any) -> Node:
+    node = graph.placeholder(name)
+    node.meta["val"] = value
+    return node
+
+
+def is_open_number(value: Any) -> bool:
+    """Whether a value is a number that is not known by now."""
+    return is_number(value) and not value.node.expr.is_number
+
+
+def _size(tensor: torch.Tensor, dim: int) -> int:
+    return tensor.shape[dim]
+
+
+def own_sizes(module: GraphModule, numbers: Sequence[int], fake_mode: Any) -> list[torch.Tensor]:
+    """Return a fake `size_tensor` for each of these numbers among the inputs of a graph.
+
+    Raises CaptureError for one that is no size.
+    """
+    values = [placeholder_values(module)[number] for number in numbers]
+    for value in values:
+        if not isinstance(value, torch.SymInt):
+            raise refusal(f"{value} is a number, but no size")
+        if not fake_mode.shape_env.bound_sympy(value.node.expr).lower >= 0:
+            raise refusal(f"{value} is a number that may be negative")
+    with fake_mode:
+        return [size_tensor(value) for value in values]
+
+
+def told_symbols(value: Any) -> set[Any]:
+    """The symbols that are sizes of a tensor, or the one that a number is."""
+    found = value.shape if isinstance(value, torch.Tensor) else [value]
+    sizes: list[Any] = [size for size in found if is_number(size)]
+    return {size.node.expr for size in sizes if size.node.expr.is_Symbol}
+
+
+def used_symbols(graph: Graph) -> set[Any]:
+    """The symbols in the sizes of a graph's tensors and in its arguments."""
+    found: set[Any] = set()
+
+    def add(value: Any) -> Any:
+        if is_symbolic(value):
+            found.update(free_symbols(value))
+        return value
+
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        for part in value if isinstance(value, (tuple, list)) else [value]:
+            add(part)
+        map_aggregate((node.args, node.kwargs), add)
+    return found
+
+
+def with_sizes_in_place(graph: Graph) -> Graph:
+    """A copy of a graph whose arguments are numbers instead of nodes that compute them.
+
+    That is a `torch.SymInt` for a size or an int, a `HostNumber` for a float.
+
+    The graph itself if no node takes any. The copy is for reading, not for running.
+    """
+    numbers = [node for node in graph.nodes if is_number(node.meta.get("val"))]
+    if all(node.op == "placeholder" and not node.users for node in numbers):
+        return graph
+    result = Graph()
+    copies: dict[Node, Any] = {}
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymFloat):
+            copies[node] = host_number(node, copies)
+        else:
+            copies[node] = value if is_number(value) else _copied(node, result, copies)
+        if is_number(value) and node.op == "placeholder":
+            result.node_copy(node)
+    return result
+
+
+def _copied(node: Node, graph: Graph, copies: Mapping[Node, Any]) -> Node:
+    """A copy of a node in another graph; it gets numbers as arguments once it is made."""
+    here = {found: copies[found] for found in node.all_input_nodes}
+    numbers = {found: copy for found, copy in here.items() if not isinstance(copy, Node)}
+    copy = graph.node_copy(node, lambda found: None if found in numbers else here[found])
+    if numbers:
+        copy.args = map_arg(node.args, here.__getitem__)
+        copy.kwargs = map_arg(node.kwargs, here.__getitem__)
+    return copy

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Dynamo's guards to watches, and the full check that decides when a watch has failed."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from hostjit import _C
+from hostjit.capturing.arguments import (
+    ObjectArgument,
+    describe_arguments,
+    tensor_leaves,
+    walk_arguments,
+)
+from hostjit.capturing.behaviour import GLOBAL_HOOKS, Behaviour
+from hostjit.capturing.dynamo import DynamoCapture
+from hostjit.capturing.sources import SourceWalker, UnresolvedError
+from hostjit.capturing.watches import Watch, WatchList
+
+__all__ = ["Guards"]
+
+# About the state of the thread or the process: the caller compares it (see `capture`).
+_GLOBAL_STATE = frozenset(
+    {
+        *("GRAD_MODE", "DETERMINISTIC_ALGORITHMS", "GLOBAL_STATE", "TORCH_FUNCTION_STATE"),
+        *("DEFAULT_DEVICE", "SHAPE_ENV", "AUTOGRAD_SAVED_TENSORS_HOOKS", "DUAL_LEVEL"),
+        *("FUNCTORCH_STACK_MATCH",),
+    }
+)
+_GLOBAL_SOURCES = frozenset({"TorchFunctionModeStackSource", "CurrentStreamSource"})
+# The identity of an immutable value, or the class of an object: walking the path covers it.
+_BY_PATH = frozenset(
+    {
+        *("ID_MATCH", "NONE_MATCH", "BOOL_MATCH"),
+        *("NOT_NONE_MATCH", "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"),
+        *("MODULE_MATCH", "CONSTANT_SUBCLASS_MATCH", "TYPE_MATCH", "NN_MODULE"),
+        *("SET_CONTAINS", "SET_NOT_CONTAINS", "WEAKREF_ALIVE"),
+        # Forward hooks are watched for every module; those of backward change no result.
+        *("TENSOR_MATCH", "DUPLICATE_INPUT", "EMPTY_NN_MODULE_HOOKS_DICT"),
+    }
+)
+_BY_VALUE = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH"})
+_OF_REPLACEABLE_TENSORS = frozenset({"TENSOR_MATCH", "TYPE_MATCH", "DUPLICATE_INPUT"})
+_OF_REPLACEABLE_TUPLES = frozenset({"TYPE_MATCH", "SEQUENCE_LENGTH"})
+_WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
+_ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
+_OF_ARGUMENTS = _BY_PATH | _BY_VALUE | _WHOLE_DICT | _ONE_KEY | {"SEQUENCE_LENGTH"}
+_HAS_ATTRIBUTE = "HASATTR"
+_NOT_HIDDEN = "NOT_PRESENT_IN_GENERIC_DICT"
+
+
+class Guards:
+    """What a program assumed beyond its arguments and the global state.
+
+    Attributes:
+        watches: entries to check at every call; when one fails, `CapturedProgram.revalidate`.
+        check_every_call: some assumption has no entry (`unwatchable` says which, or an argument
+            must lack an attribute), so that `holds_now` or `CapturedProgram.revalidate` has to run
+            at every call.
+        bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
+            had among its arguments too.
+    """
+
+    def __init__(self, traced: DynamoCapture, args: Sequence[Any], kwargs: Mapping[str, Any]):
+        self._traced = traced
+        self._behaviour: Behaviour | None = None
+        self._input_ids: set[int] = {id(tensor) for tensor in traced.inputs}
+        self._derive(args, kwargs)
+        self._identities = self._find_identities(args, kwargs)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
+        assert self._behaviour is not None
+        return self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
+
+    def holds_now(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Check what no watch does: where the watches hold, that makes it the full check."""
+        if self.unwatchable:
+            return self._dynamo_holds(args, kwargs)
+        leaves = tensor_leaves(args, kwargs)
+        return not any(hasattr(leaves[leaf], member) for leaf, member in self._absent)
+
+    def _dynamo_holds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        return bool(self._traced.guard_manager.check(self._traced.scope(args, kwargs)))
+
+    def refresh(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """Derive the watches again; returns the live inputs, None when one can't be read.
+
+        Valid only after `check` has passed for the same arguments.
+        """
+        walker = self._derive(args, kwargs)
+        if self._find_identities(args, kwargs) != self._identities:
+            return None
+        found: list[Any] = []
+        for position, tensor in enumerate(self._traced.inputs):
+            source = self._traced.input_source(position)
+            try:
+                value = tensor if source is None else walker.resolve(source)[0]
+            except (UnresolvedError, LookupError, AttributeError):
+                return None
+            if not isinstance(value, torch.Tensor):
+                return None
+            found.append(value)
+        self._input_ids = {id(tensor) for tensor in found}
+        return found
+
+    def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        self._watches = WatchList()
+        self._outside: dict[str, torch.Tensor] = {}
+        # By identity: kinds of the guards on a value, and tensors of which more was read.
+        self._kinds: dict[int, set[str]] = {}
+        self._read_from: set[int] = set()
+        self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
+        # Attributes that tensors among the arguments lack: numbers of leaves, and names.
+        self._absent: set[tuple[int, str]] = set()
+        self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
+        walker = SourceWalker(
+            self._traced, args, kwargs, _object_leaves(args, kwargs), self._watches
+        )
+        for guard in self._traced.output.guards:
+            self._add_guard(guard, walker)
+        for position in range(len(self._traced.inputs)):
+            source = self._traced.input_source(position)
+            if source is not None:
+                self._visit(source, walker)
+        self._add_functions(walker)
+        for name in GLOBAL_HOOKS:
+            hooks = getattr(torch_module, name, None)
+            self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
+            if isinstance(hooks, dict):
+                self._watches.dict_version(hooks, name)
+        self.watches: tuple[Watch, ...] = self._watches.entries()
+        self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
+        self.check_every_call = bool(self.unwatchable or self._absent)
+        self.bound_tensors = tuple(self._outside.values())
+        if self._behaviour is None:
+            self._behaviour = Behaviour(
+                walker.classes.values(), walker.modules.values(), self._traced.traced_code
+            )
+        return walker
+
+    def replaceable(self) -> list[torch.Tensor]:
+        """Return the inputs of which nothing is known but what the facts of an input say."""
+        found = []
+        for path, tensor in self._outside.items():
+            is_plain = self._kinds.get(id(tensor), set()) <= _OF_REPLACEABLE_TENSORS and all(
+                self._kinds.get(base, set()) <= _OF_REPLACEABLE_TUPLES
+                for base in self._tuples.get(path, ())
+            )
+            if is_plain and id(tensor) in self._input_ids and id(tensor) not in self._read_from:
+                found.append(tensor)
+        return found
+
+    def _find_identities(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> dict[str, int | str]:
+        """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
+
+        Dynamo's guards do not compare what is local with what is global.
+        """
+        found: dict[int, int | str] = {}
+        for number, leaf in enumerate(tensor_leaves(args, kwargs)):
+            found.setdefault(id(leaf), number)
+        paths = sorted(self._outside.items())
+        return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
+
+    def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
+        kind = guard.create_fn_name()
+        if kind in _GLOBAL_STATE:
+            return
+        source = guard.originating_source
+        if type(source).__name__ in _GLOBAL_SOURCES:
+            return
+        create = guard.create_fn
+        extra = create.keywords if isinstance(create, functools.partial) else {}
+        rest = create.args if isinstance(create, functools.partial) else ()
+        if kind == _HAS_ATTRIBUTE and not extra and not rest and hasattr(source, "member"):
+            # Torch 2.11 names the attribute, not the object.
+            source, rest = source.base, (source.member,)
+        resolved = self._visit(source, walker)
+        if resolved is None:
+            return
+        value, covered = resolved
+        self._kinds.setdefault(id(value), set()).add(kind)
+        if kind == "DUPLICATE_INPUT":
+            self._visit(extra.get("source_b", rest[0] if rest else None), walker)
+        if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):
+            member = extra.get("attr", rest[0] if rest else "")
+            if covered and id(value) in self._leaves and not hasattr(value, member):
+                self._watches.type_version(type(value), source.name)
+                self._absent.add((self._leaves[id(value)], member))
+                return
+            watch = walker.attribute if kind == _HAS_ATTRIBUTE else walker.absent_attribute
+            watch(value, member, source.name, covered)
+        elif covered:
+            if kind not in _OF_ARGUMENTS:
+                self._watches.cannot_watch(f"{source.name} ({kind})")
+        elif kind in _WHOLE_DICT and isinstance(value, dict):
+            self._watches.dict_version(value, source.name)
+        elif kind in _BY_VALUE:
+            self._watch_contents(value, source.name, walker)
+        elif kind == "SEQUENCE_LENGTH":
+            if isinstance(value, dict):
+                self._watches.dict_version(value, source.name)
+            elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
+                self._watches.cannot_watch(f"{source.name} (length)")
+        elif kind in _ONE_KEY and isinstance(value, dict) and "key" in extra:
+            self._watches.dict_item(value, extra["key"], source.name)
+        elif kind not in _BY_PATH:
+            self._watches.cannot_watch(f"{source.name} ({kind})")
+
+    def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
+        """Resolve a source and watch its value."""
+        try:
+            value, covered = walker.resolve(source)
+        except (UnresolvedError, LookupError, AttributeError) as error:
+            self._watches.cannot_watch(f"{error}")
+            return None
+        bases = list(_bases(source, walker))
+        self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
+        if isinstance(value, torch.Tensor):
+            self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
+        if not covered or id(value) in walker.argument_objects:
+            self._watch_value(value, source.name, walker)
+            return value, False
+        return value, covered
+
+    def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
+        if isinstance(value, torch.Tensor):
+            self._outside[path] = value
+            if id(value) not in self._input_ids:
+                self._watches.tensor(value, path)
+        elif type(value) is _C.CompiledFunction:
+            return  # what it compiles is read from it
+        elif isinstance(value, torch.nn.Module):
+            walker.note_module(value, path)
+        elif isinstance(value, types.FunctionType):
+            self._watches.function(value, path)
+        elif isinstance(value, list):
+            walker.note_list(value, path)
+        elif isinstance(value, (set, frozenset)):
+            self._watches.set_items(value, path)
+        elif isinstance(value, type):
+            self._watches.type_version(value, path)
+        elif isinstance(value, collections.deque):
+            self._watches.cannot_watch(f"{path} (a deque)")
+        elif not isinstance(value, (tuple, dict, types.ModuleType)):
+            walker.note_type(value, path, covered=False)
+
+    def _watch_contents(self, value: Any, path: str, walker: SourceWalker) -> None:
+        """Watch a value that was compared by equality, containers all the way down."""
+        if isinstance(value, dict):
+            self._watches.dict_version(value, path)
+        elif isinstance(value, list):
+            walker.note_list(value, path)
+        elif not isinstance(value, tuple):
+            return
+        items = value.values() if isinstance(value, dict) else value
+        for index, item in enumerate(items):
+            self._watch_contents(item, f"{path}[{index}]", walker)
+            if isinstance(item, (set, collections.deque)):
+                self._watch_value(item, f"{path}[{index}]", walker)
+
+    def _add_functions(self, walker: SourceWalker) -> None:
+        """Watch the functions that were inlined from the classes of the objects met."""
+        codes = set(map(id, self._traced.traced_code))
+        for kind in list(walker.classes.values()):
+            for base in kind.__mro__:
+                for name, value in vars(base).items():
+                    function = getattr(value, "__func__", getattr(value, "fget", value))
+                    if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
+                        self._watches.function(function, f"{base.__qualname__}.{name}")
+
+
+def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
+    """The values that the path of a resolved source goes through."""
+    while hasattr(source, "base"):
+        source = source.base
+        yield walker.resolve(source)[0]
+
+
+def _object_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
+    """Ids of the arguments that are compared by identity only: what hangs on them is watched."""
+    found: set[int] = set()
+
+    def visit(value: Any) -> None:
+        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
+            described, _ = describe_arguments((value,), {})
+            if isinstance(described.args.items[0], ObjectArgument):
+                found.add(id(value))
+
+    walk_arguments(tuple(args), visit)
+    walk_arguments(dict(kwargs), visit)
+    return found

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that a capture leaves open: each call brings its own.
+
+The ints and floats among the leaves of a call's arguments are numbered 0, 1, 2, ... in the order of
+`arguments`; a bool is none.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Graph
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.float_bounds import float_bounds
+from hostjit.capturing.open_floats import keeps_floats_open
+from hostjit.capturing.open_indices import keeps_indices_open
+
+if TYPE_CHECKING:
+    from hostjit.capturing.dynamo import DynamoCapture
+
+__all__ = [
+    "OpenNumber",
+    "OpenValue",
+    "left_open",
+    "number_leaves",
+    "open_numbers",
+    "sources_of",
+    "values_of",
+]
+
+OpenValue = torch.SymInt | torch.SymFloat
+
+# Of an open int: what is made of two of them fits into 64 bits.
+_MOST = 1 << 30
+# The core has place for so many.
+_MOST_NUMBERS = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenNumber:
+    """A number of the call that differs from call to call.
+
+    Attributes:
+        position: among the number leaves of the arguments.
+        symbol: by which the capture knows it; None when the program does not depend on it.
+        value: the same for PyTorch.
+        type: int or float.
+    """
+
+    position: int
+    type: type[int | float]
+    symbol: Any = None
+    value: OpenValue | None = None
+
+    def bounds(self, environment: Any, graph: Graph) -> tuple[float | None, float | None]:
+        """The least and the greatest value that the program, lowered from `graph`, is valid for."""
+        if self.symbol is None or self.value is None:
+            return None, None
+        if self.type is float:
+            found = float_bounds(environment, self.symbol, self.value.node.hint, graph)
+        else:
+            found = environment.var_to_range[self.symbol]
+        return self.type(found.lower), self.type(found.upper)
+
+
+def number_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the numbers among the leaves of a call, with Dynamo's names for where they are."""
+    return [*_leaves(tuple(args), "L['args']"), *_leaves(dict(kwargs), "L['kwargs']")]
+
+
+def sources_of(
+    args: Sequence[Any], kwargs: Mapping[str, Any], positions: Set[int]
+) -> dict[str, tuple[int, Any]]:
+    """Return the positions and values of numbers by Dynamo's names."""
+    leaves = number_leaves(args, kwargs)
+    # Dynamo is given a list with commas, and drops spaces.
+    usable = [place for place in sorted(positions) if not set(", ") & set(leaves[place][0])]
+    return {leaves[place][0]: (place, leaves[place][1]) for place in usable[:_MOST_NUMBERS]}
+
+
+@contextlib.contextmanager
+def left_open(sources: Collection[str]) -> Iterator[None]:
+    """Let Dynamo trace these numbers as symbols, and no others."""
+    config: Any = torch.compiler.config
+    others = ("dynamic_values", "unbacked_sources")
+    settings = {name: "" for name in others if hasattr(config, name)}
+    with (
+        config.patch({**settings, "dynamic_sources": ",".join(sources)}),
+        keeps_indices_open(),
+        keeps_floats_open(sources),
+    ):
+        yield
+
+
+def open_numbers(traced: DynamoCapture, sources: Mapping[str, tuple[int, Any]]) -> list[OpenNumber]:
+    """Return the numbers that a trace left open, of those that it was asked to leave open."""
+    if traced.graph_module is None:
+        return []
+    environment = traced.fake_mode.shape_env
+    symbols = {
+        source.name: symbol
+        for symbol, found in environment.var_to_sources.items()
+        for source in found
+    }
+    result: list[OpenNumber] = []
+    for name, (position, now) in sources.items():
+        symbol = symbols.get(name)
+        if symbol is None:
+            result.append(OpenNumber(position, type(now)))
+        elif environment.replace(symbol).is_number:
+            continue
+        elif type(now) is float:
+            value = environment.create_symfloatnode(symbol, hint=now)
+            result.append(OpenNumber(position, float, symbol, value))
+        else:
+            bounds = environment.var_to_range[symbol] & ValueRanges(-_MOST, _MOST)
+            environment.var_to_range[symbol] = bounds
+            value = environment.create_symintnode(symbol, hint=now)
+            result.append(OpenNumber(position, int, symbol, value))
+    return result
+
+
+def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
+    """Return those that the program depends on."""
+    return [number.value for number in numbers if number.value is not None]
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    kind = type(value)
+    if kind in (int, float):
+        yield name, value
+    elif kind in (tuple, list, torch.Size):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{name}[{index}]")
+    elif kind in (dict, collections.OrderedDict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}[{key!r}]")
+    elif is_namedtuple_type(kind):
+        for field, item in zip(kind._fields, value, strict=True):
+            yield from _leaves(item, f"{name}.{field}")

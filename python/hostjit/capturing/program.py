@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What capture hands to lowering: a functional graph, its bindings, its result, its guards."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hostjit.capturing.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capturing.backward import Backward
+from hostjit.capturing.contexts import in_inference_mode
+from hostjit.capturing.dynamic_dims import no_more_guards
+from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.open_numbers import OpenNumber, number_leaves
+from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
+from hostjit.capturing.outputs import Output, bound_outputs, rebuild_output, same_output_spec
+from hostjit.capturing.tensors import TensorFacts
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from hostjit.capturing.dynamo import DynamoCapture
+    from hostjit.capturing.guards import Guards
+
+__all__ = [
+    "ArgumentLeaf",
+    "BoundTensor",
+    "BytecodeRoute",
+    "CapturedProgram",
+    "InputBinding",
+    "NumberInput",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgumentLeaf:
+    """A graph input that is tensor leaf `index` of the call's arguments."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundTensor:
+    """A graph input that is a live tensor outside of the arguments, held by reference.
+
+    A parameter, a buffer, a global, a closure's value, or a constant of the program. Its data may
+    change between calls; `facts` must be compared at every call, because `.data = ...` and
+    `module.to(...)` change them without changing the object.
+
+    Attributes:
+        tensor: the live tensor itself.
+        facts: what the program assumes about it.
+        path: where it was found, as Dynamo writes it, for messages; "" for a constant.
+        is_constant: the program itself made it: nobody else can reach or change it.
+    """
+
+    tensor: torch.Tensor
+    facts: TensorFacts
+    path: str = ""
+    is_constant: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberInput:
+    """A graph input that is open number `index` of the call."""
+
+    index: int
+
+
+InputBinding = ArgumentLeaf | BoundTensor | NumberInput
+
+
+class BytecodeRoute:
+    """Runs Dynamo's rebuilt bytecode around a compiled graph, for calls with Python effects."""
+
+    def __init__(self, capture: DynamoCapture) -> None:
+        self._capture = capture
+
+    def bind(self, compiled: Callable[..., Sequence[torch.Tensor]]) -> Callable[..., Any]:
+        """Return a function with the target's signature.
+
+        Args:
+            compiled: takes the first `CapturedProgram.dynamo_input_count` graph inputs as
+                positional arguments, returns a tuple or list of all graph outputs.
+        """
+        return self._capture.bind(compiled, live_globals=True)
+
+    def infer_outputs(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[torch.Tensor]
+    ) -> Output:
+        """Run the bytecode with stand-ins; see `outputs.infer_output_spec`."""
+        count = 0
+        if self._capture.graph_module is not None:
+            results = self._capture.graph_module.graph.output_node().args[0]
+            assert isinstance(results, (tuple, list))
+            count = len(results)
+
+        def run(outputs: Sequence[torch.Tensor]) -> Any:
+            function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                raise CannotRebuildError(f"what only its own code can make ({error})") from error
+
+        return infer_output_spec(run, count, leaves)
+
+
+@dataclasses.dataclass
+class CapturedProgram:
+    """One call of a callable, captured for inference.
+
+    Attributes:
+        name: of the callable, for dumps.
+        graph_module: functional ATen graph; every node has `meta["val"]` (fake tensors with sizes,
+            strides, dtype, device, storage_offset) and, where known, a stack trace
+            (`source_location(node)` gives "file:line"). The output is a flat tuple; an entry that
+            is a placeholder means that the input itself is returned.
+        inputs: one binding per placeholder, in order.
+        argument_spec: what the arguments must look like, open numbers aside.
+        output_spec: how the result is rebuilt; None when `needs_bytecode`.
+        guards: everything else that the capture assumed.
+        mutated_inputs: positions in `inputs` that the graph writes (by trailing `aten.copy_`).
+        requires_disjoint_inputs: some input is written, so the memory of a written input must not
+            overlap that of any other input at a call (different objects; the same object in two
+            leaves is described by `argument_spec.identity_groups`).
+        needs_bytecode: the call changes Python objects, or returns what only Python can make; it
+            has to go through `bytecode`, with all graph inputs and outputs kept.
+        bytecode_reason: why, in words; "" when not needed.
+        bytecode: runs the rebuilt bytecode around a compiled graph.
+        dynamo_input_count: number of leading inputs that Dynamo's bytecode passes; the ones after
+            are lifted constants. Meaningful only with `needs_bytecode`.
+        depends_on_storage_offset: the program was specialised on storage offsets, so that
+            `TensorFacts.storage_offset` has to be compared too.
+        random: the program draws random numbers.
+        environment: of the symbols in sizes; None when all sizes are known.
+        numbers: the open numbers, which each call brings.
+        backward: how gradients are computed, when results need them; then the graph's results are
+            the user's, which `output_spec` is over, and after those what is kept.
+        composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
+            Dynamo's own, to be split by AOTAutograd and called by the bytecode, at every call.
+        in_inference_mode: what the bytecode calls is to be called in inference mode, which the
+            call itself enters and leaves.
+        keeps_results: results of the graph may get into objects that outlive the call, or to code
+            that was not captured.
+        broke: why the call was captured up to some line only; the bytecode then does the rest.
+    """
+
+    name: str
+    graph_module: torch.fx.GraphModule
+    inputs: tuple[InputBinding, ...]
+    argument_spec: ArgumentSpec
+    output_spec: Output | None
+    guards: Guards
+    mutated_inputs: tuple[int, ...]
+    requires_disjoint_inputs: bool
+    needs_bytecode: bool
+    bytecode_reason: str
+    bytecode: BytecodeRoute
+    dynamo_input_count: int
+    depends_on_storage_offset: bool
+    random: bool
+    environment: ShapeEnv | None
+    numbers: tuple[OpenNumber, ...]
+    backward: Backward | None
+    composed: bool
+    in_inference_mode: bool
+    keeps_results: bool
+    broke: CaptureError | None
+    _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
+    _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
+
+    @property
+    def graph(self) -> torch.fx.Graph:
+        """The graph of `graph_module`."""
+        return self.graph_module.graph
+
+    def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
+        """What the program is lowered under."""
+        return no_more_guards(self.environment)
+
+    def revalidate(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Decide whether the program is still valid for a call, after a watch has failed.
+
+        The arguments must match `argument_spec`, and the global state must be that of capture.
+
+        Returns True when it is; then `guards.watches` and `inputs` are new (a replaced parameter
+        is bound anew) and have to be taken over. False: capture again.
+        """
+        if not self.guards.check(args, kwargs):
+            return False
+        live = self.guards.refresh(args, kwargs)
+        if live is None:
+            return False
+        inputs = list(self.inputs)
+        for index, position in enumerate(self._dynamo_positions):
+            binding = inputs[index]
+            if not isinstance(binding, BoundTensor) or binding.is_constant:
+                continue
+            if TensorFacts.of(live[position]) != binding.facts:
+                return False
+            inputs[index] = dataclasses.replace(binding, tensor=live[position])
+        if self._dynamo_output_spec is not None:
+            try:
+                spec = self.bytecode.infer_outputs(args, kwargs, tensor_leaves(args, kwargs))
+            except CannotRebuildError:
+                return False
+            if not same_output_spec(spec, self._dynamo_output_spec):
+                return False
+        if self.output_spec is not None:
+            bound = {id(binding.tensor) for binding in inputs if isinstance(binding, BoundTensor)}
+            before = {id(b.tensor) for b in self.inputs if isinstance(b, BoundTensor)}
+            if any(id(tensor) in before - bound for tensor in bound_outputs(self.output_spec)):
+                return False
+        self.inputs = tuple(inputs)
+        return True
+
+    def replaceable(self) -> list[torch.Tensor]:
+        """Return the inputs outside of the arguments that may be others at a later call.
+
+        The guards know of them what the facts of an input say, and no result is one of them.
+        """
+        specs = [spec for spec in (self.output_spec, self._dynamo_output_spec) if spec is not None]
+        results = {id(tensor) for spec in specs for tensor in bound_outputs(spec)}
+        return [tensor for tensor in self.guards.replaceable() if id(tensor) not in results]
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the captured program with PyTorch's operators: the reference meaning of it.
+
+        The arguments must match `argument_spec`; nothing is checked.
+        """
+        with torch.no_grad():
+            if self.needs_bytecode:
+                return self.bytecode.bind(self.graph_callable())(*args, **kwargs)
+            assert self.output_spec is not None
+            results = self.graph_module(*self.input_values(args, kwargs))
+            return rebuild_output(self.output_spec, results, tensor_leaves(args, kwargs))
+
+    def input_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return what the graph's inputs are at a call."""
+        leaves = tensor_leaves(args, kwargs)
+        numbers = number_leaves(args, kwargs)
+
+        def find(binding: InputBinding) -> Any:
+            match binding:
+                case ArgumentLeaf(index):
+                    return leaves[index]
+                case NumberInput(index):
+                    return numbers[self.numbers[index].position][1]
+            return binding.tensor
+
+        return [find(binding) for binding in self.inputs]
+
+    def graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
+        """Return what the bytecode calls, with PyTorch's operators.
+
+        The user's globals keep it, so it keeps no program.
+        """
+        graph_module = self.graph_module
+        constants = [
+            binding.tensor
+            for binding in self.inputs[self.dynamo_input_count :]
+            if isinstance(binding, BoundTensor)
+        ]
+
+        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+            results: Sequence[torch.Tensor] = graph_module(*inputs, *constants)
+            return results
+
+        return in_inference_mode(run) if self.in_inference_mode else run

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follow Dynamo's sources from their roots, watching every step that somebody could change.
+
+A source is a path such as `L['args'][0]`, `L['hostjit_target']._modules['a']` or `G['K']`. A path
+that stays inside the arguments is covered by the argument spec. Any other path is a chain of reads
+(attribute, item, cell, class); for each read the walker adds the watch that notices a change of
+its answer, or says that none can.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.dynamo import DynamoCapture
+from hostjit.capturing.entry import TARGET_NAME
+from hostjit.capturing.reads import MODULE_STATE, ReadWatcher
+from hostjit.capturing.watches import WatchList
+
+__all__ = ["SourceWalker", "UnresolvedError"]
+
+_TRANSPARENT = frozenset(
+    {
+        "SkipGuardSource",
+        "OptimizerSource",
+        "NNModuleSource",
+        "UnspecializedNNModuleSource",
+        "UnspecializedBuiltinNNModuleSource",
+        "FSDPNNModuleSource",
+        "NumpyTensorSource",
+    }
+)
+_ITEM = frozenset(
+    {
+        "GetItemSource",
+        "ListGetItemSource",
+        "DictGetItemSource",
+        "DictSubclassGetItemSource",
+        "ConstDictKeySource",
+    }
+)
+_ATTRIBUTE = frozenset(
+    {
+        "AttrSource",
+        "GenericAttrSource",
+        "ParamBufferSource",
+        "UnspecializedParamBufferSource",
+        "CellContentsSource",
+        "ClosureSource",
+        "CodeSource",
+    }
+)
+_CLASS_FACT = frozenset(
+    {"TypeDictSource", "TypeMROSource", "NamedTupleFieldsSource", "DataclassFieldsSource"}
+)
+
+
+class UnresolvedError(Exception):
+    """A source has no value that can be read from outside of Dynamo."""
+
+
+class SourceWalker(ReadWatcher):
+    """Resolves sources for one call, watching the reads on the way.
+
+    Attributes:
+        argument_objects: ids of the arguments that are compared by identity only; what hangs on
+            them is not described by the argument spec.
+    """
+
+    def __init__(
+        self,
+        traced: DynamoCapture,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        argument_objects: set[int],
+        watches: WatchList,
+    ) -> None:
+        super().__init__(watches, traced.traced_code)
+        self._scope = traced.scope(args, kwargs)
+        self._globals = traced.entry.__globals__
+        self._installed = traced.installed_globals
+        self.argument_objects = argument_objects
+        self._cache: dict[Any, tuple[Any, bool]] = {}
+
+    def resolve(self, source: Any) -> tuple[Any, bool]:
+        """Return the value of a source, and whether the argument spec alone covers it."""
+        if source not in self._cache:
+            self._cache[source] = self._resolve(source)
+        return self._cache[source]
+
+    def _resolve(self, source: Any) -> tuple[Any, bool]:
+        kind = type(source).__name__
+        if kind == "LocalSource":
+            name = source.local_name
+            return self._scope[name], name != TARGET_NAME
+        if kind == "GlobalSource":
+            return self._global(source.global_name), False
+        if kind == "GlobalWeakRefSource":
+            return self._globals[source.global_name](), False
+        if kind == "ImportSource":
+            return sys.modules[source.module_name], False
+        if not hasattr(source, "base"):
+            raise UnresolvedError(f"{kind} {source.name}")
+        base, in_arguments = self.resolve(source.base)
+        if in_arguments:
+            in_arguments = self._stays_in_arguments(base)
+        value = self._step(kind, source, base, in_arguments)
+        return value, in_arguments
+
+    def _global(self, name: str) -> Any:
+        if name not in self._installed:
+            self.watches.dict_item(self._globals, name, "globals")
+        if name not in self._globals:
+            raise UnresolvedError(f"global {name}")
+        return self._globals[name]
+
+    def _stays_in_arguments(self, base: Any) -> bool:
+        return id(base) not in self.argument_objects
+
+    def _step(self, kind: str, source: Any, base: Any, covered: bool) -> Any:
+        if kind in _TRANSPARENT:
+            return base
+        if kind == "TypeSource":
+            self.note_type(base, source.name, covered)
+            return type(base)
+        if kind in _CLASS_FACT:
+            self.watches.type_version(base if isinstance(base, type) else type(base), source.name)
+            return self._evaluate(source, base)
+        if kind == "DefaultsSource":
+            self.watches.function(base, source.base.name)
+            defaults = getattr(base, source.field)
+            if isinstance(defaults, dict):
+                self.watches.dict_item(defaults, source.idx_key, source.name)
+            return defaults[source.idx_key]
+        if kind == "WeakRefCallSource":
+            return base()  # a reference that was alive stays: the watches hold its object
+        if kind in _ITEM:
+            return self._item(source, base, covered)
+        if kind in _ATTRIBUTE:
+            member = {"ClosureSource": "__closure__", "CodeSource": "__code__"}.get(kind)
+            return self.attribute(base, member or source.member, source.base.name, covered)
+        if not (covered and kind == "TensorPropertySource"):
+            self.watches.cannot_watch(f"{source.name} ({kind})")
+        return self._evaluate(source, base)
+
+    def _evaluate(self, source: Any, base: Any) -> Any:
+        from torch._dynamo import guards
+
+        names = dict(guards._get_closure_vars())
+        names["___base"] = base
+        try:
+            return eval(source._name_template.format("___base"), names)
+        except Exception as error:
+            raise UnresolvedError(source.name) from error
+
+    def _item(self, source: Any, base: Any, covered: bool) -> Any:
+        index = source.index
+        if type(source).__name__ == "ConstDictKeySource":
+            if not covered:
+                self.watches.dict_version(base, source.base.name)
+            return list(dict.keys(base))[index]
+        if hasattr(index, "_name_template"):
+            index, _ = self.resolve(index)
+        if getattr(source, "index_is_slice", False):
+            index = source.unpack_slice()
+        if isinstance(base, (dict, types.MappingProxyType)):
+            if isinstance(base, dict):
+                if not covered:
+                    self._note_state_dict(source.base, index)
+                    self.note_dict_class(base, source.base.name)
+                    self.watches.dict_item(base, index, source.base.name)
+                return dict.__getitem__(base, index)
+            return base[index]
+        if isinstance(base, list):
+            if not covered:
+                self.note_list(base, source.base.name)
+            return list.__getitem__(base, index)
+        if not isinstance(base, tuple) and not covered:
+            self.watches.cannot_watch(f"{source.name} (item of a {type(base).__qualname__})")
+        return base[index]
+
+    def _note_state_dict(self, source: Any, member: Any) -> None:
+        """An item of `module._modules` is an attribute that nothing must hide."""
+        if getattr(source, "member", None) in MODULE_STATE and isinstance(member, str):
+            module, _ = self.resolve(source.base)
+            if isinstance(module, torch.nn.Module):
+                self.module_lookup(module, member, source.base.name)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what Dynamo captured of a call to functional graphs: one, or a forward and a backward."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence, Set
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hostjit.capturing.backward import Backward, trace_halves
+from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capturing.dynamo import DynamoCapture, function_modes
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.functional import FunctionalGraph, trace_functional
+from hostjit.capturing.gradients import marks_input_dirty, needs_backward
+from hostjit.capturing.graph_sizes import Place, find_sizes, over_tensors
+from hostjit.capturing.joint import CannotSplitError, split, writes_input
+from hostjit.capturing.lent_sizes import Lent
+from hostjit.capturing.open_numbers import OpenValue
+from hostjit.capturing.second import second_derivatives
+from hostjit.capturing.tensors import check_tensor
+from hostjit.capturing.traced_graph import placeholder_values, source_location, storage_of
+
+__all__ = [
+    "is_random",
+    "is_training",
+    "trace_for_inference",
+    "trace_with_backward",
+    "untraced",
+]
+
+
+def is_training(traced: DynamoCapture) -> bool:
+    """Tell whether results of the call will be asked for gradients."""
+    if traced.graph_module is None:
+        return False
+    return torch.is_grad_enabled() and needs_backward(traced.graph_module.graph, traced.inputs)
+
+
+def trace_with_backward(
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[OpenValue]
+) -> tuple[FunctionalGraph, Backward | None]:
+    """Return the forward graph of a call and its backward, or Dynamo's graph and None.
+
+    `lent`: see `lent_arguments`; `numbers`: what it is given besides. Raises CaptureError when it
+    cannot be traced.
+    """
+    _check_results(traced, with_gradients=True)
+    for value in traced.inputs:
+        check_tensor(value, "an input")
+    assert traced.graph_module is not None
+    if marks_input_dirty(traced.graph_module.graph):
+        raise writes_input()
+    module, inputs = _over_tensors(traced, lent, numbers)
+    is_open = any(map(is_symbolic, placeholder_values(module)))
+
+    def make_mode() -> FakeTensorMode:
+        mode: FakeTensorMode = traced.fake_mode if is_open else FakeTensorMode()
+        return mode
+
+    try:
+        with function_modes:
+            joint = split(module, inputs, make_mode())
+            graph, backward = trace_halves(module, inputs, joint, make_mode)
+    except CannotSplitError as error:
+        if is_open:
+            raise refusal(f"gradients are wanted, and {error}") from error
+        return FunctionalGraph(module, list(inputs), len(inputs), ()), None
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+    if not graph.mutated and not is_random(graph.graph_module.graph):
+        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
+        again = second_derivatives(module, wanted)
+        backward = dataclasses.replace(backward, again=again)
+    return graph, backward
+
+
+def untraced(traced: DynamoCapture, lent: Lent, numbers: Set[int]) -> FunctionalGraph:
+    """Return Dynamo's graph of a call that leaves recording of gradients switched.
+
+    AOTAutograd's code around its graphs does that, too. Raises CaptureError where sizes are open.
+    """
+    module = traced.graph_module
+    assert module is not None
+    if lent or numbers or any(map(is_symbolic, placeholder_values(module))):
+        raise refusal("the call switches gradients on or off")
+    for value in traced.inputs:
+        check_tensor(value, "an input")
+    return FunctionalGraph(module, list(traced.inputs), len(traced.inputs), ())
+
+
+def trace_for_inference(
+    traced: DynamoCapture,
+    lent: Lent,
+    numbers: Sequence[OpenValue],
+    in_inference_mode: bool = False,
+) -> FunctionalGraph:
+    """Return the graph of a call whose results need no gradient; see `trace_functional`.
+
+    Args:
+        traced: the call.
+        lent: see `lent_arguments`.
+        numbers: what it is given besides.
+        in_inference_mode: it will be run so, whatever the mode of the caller.
+
+    Raises CaptureError when it cannot be traced, or is not for inference.
+    """
+    with torch.no_grad() if in_inference_mode else contextlib.nullcontext():
+        _check_results(traced, with_gradients=False)
+    if traced.graph_module is None:
+        empty = torch.fx.Graph()
+        empty.output(())
+        return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
+    module, inputs = _over_tensors(traced, lent, numbers)
+    try:
+        with function_modes:
+            return trace_functional(module, inputs, traced.fake_mode)
+    except Exception as error:
+        if not isinstance(error, CaptureError):
+            _blame_higher_order(module, error)
+        raise translate_failure(error) from error
+
+
+def _over_tensors(
+    traced: DynamoCapture, lent: Lent, numbers: Sequence[OpenValue] = ()
+) -> tuple[torch.fx.GraphModule, list[Any]]:
+    """Return Dynamo's graph with sizes read off of its tensors and those lent, and all it takes."""
+    module = traced.graph_module
+    assert module is not None
+    values = placeholder_values(module)
+    fakes = [fake for _, fake in lent]
+    places: dict[int, Place] = {}
+    names = set(map(str, numbers))
+    for number, place in find_sizes(module, fakes).items():
+        if place is not None:
+            places[number] = place
+        elif str(values[number]) not in names:
+            raise refusal(f"{values[number]} is not the size of a dim of an argument")
+    inputs = [*traced.inputs, *(tensor for tensor, _ in lent), *numbers]
+    is_open = lent or numbers or any(map(is_number, values))
+    return (over_tensors(module, places, fakes, numbers) if is_open else module), inputs
+
+
+def is_random(graph: torch.fx.Graph) -> bool:
+    """Tell whether a graph draws random numbers."""
+    return any(
+        isinstance(node.target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded in node.target.tags
+        for node in graph.nodes
+    )
+
+
+def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"the program contains the higher-order operator {node.target.name()}",
+                where=source_location(node),
+                hint="run this function eagerly",
+            ) from error
+
+
+def _check_results(traced: DynamoCapture, *, with_gradients: bool) -> None:
+    """Refuse results that carry work for later: a gradient, a conjugation, a negation.
+
+    Results that need a gradient can appear even under no_grad, through enable_grad inside.
+    """
+    if traced.graph_module is None:
+        return
+    results = traced.graph_module.graph.output_node().args[0]
+    assert isinstance(results, (tuple, list))
+    for node in results:
+        if not isinstance(node, torch.fx.Node) or node.op == "placeholder":
+            continue
+        value = node.meta.get("example_value")
+        if not isinstance(value, torch.Tensor):
+            continue
+        if value.requires_grad and not with_gradients:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs a gradient",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        if value.is_conj() or value.is_neg():
+            raise CaptureError(
+                CaptureFailure.LAZY_RESULT,
+                "a result is conjugated or negated lazily",
+                where=source_location(node),
+                hint="return its resolve_conj().resolve_neg()",
+            )
+    if torch.is_grad_enabled() and not with_gradients:
+        _check_shared_results(traced.graph_module.graph)
+
+
+def _check_shared_results(graph: torch.fx.Graph) -> None:
+    """Refuse results that share memory which is not an input's.
+
+    One may later be given a gradient in place. Autograd then follows it to the others, but knows
+    only of views that it made itself.
+    """
+    of_inputs = {
+        storage_of(node.meta.get("example_value"))
+        for node in graph.nodes
+        if node.op == "placeholder"
+    }
+    seen: set[int] = set()
+    for node in graph.output_node().all_input_nodes:
+        storage = storage_of(node.meta.get("example_value"))
+        if storage is None or storage in of_inputs:
+            continue
+        if storage in seen:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "results share memory, and gradients may be wanted of them",
+                where=source_location(node),
+                hint="call it under torch.no_grad() or torch.inference_mode()",
+            )
+        seen.add(storage)

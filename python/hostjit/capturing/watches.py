@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program assumed about Python state outside of its arguments, one entry per fact.
+
+Each entry can be checked without running Python, in nanoseconds; a checker keeps what it needs
+(a dict's version tag or watcher, a type's version tag) from the moment it takes an entry over. An
+entry that fails does not mean that the program is wrong, only that somebody looked different:
+`CapturedProgram.revalidate` then decides. Entries hold their objects strongly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any, Final
+
+import torch
+
+from hostjit.capturing.tensors import TensorFacts
+
+__all__ = [
+    "MISSING",
+    "CellContents",
+    "DictItems",
+    "DictVersion",
+    "FunctionState",
+    "ListItems",
+    "ObjectType",
+    "SetItems",
+    "TensorState",
+    "TypeVersion",
+    "Watch",
+]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for "no such key" or "an empty cell" among expected objects."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DictVersion:
+    """Nothing at all changes in a dict: keys, order, values.
+
+    Attributes:
+        mapping: an exact dict or a subclass of it.
+        owner: when not None, `owner.__dict__` must still be this very dict.
+        path: where it was found, for messages.
+    """
+
+    mapping: dict[Any, Any]
+    owner: object
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DictItems:
+    """Some keys of a dict map to these very objects; other keys are free to change.
+
+    Attributes:
+        keys, expected: pairs; MISSING expects the key to be absent.
+        owner: when not None, `owner.__dict__` must still be this very dict.
+    """
+
+    mapping: dict[Any, Any]
+    owner: object
+    keys: tuple[Any, ...]
+    expected: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellContents:
+    """A closure's cell holds this very object (MISSING: it is empty)."""
+
+    cell: types.CellType
+    expected: object
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ListItems:
+    """A list has this length and these very objects."""
+
+    list: list[Any]
+    items: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetItems:
+    """A set or frozenset has this size and contains all of these."""
+
+    set: set[Any] | frozenset[Any]
+    items: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TypeVersion:
+    """Nothing changes in a class or its bases (`tp_version_tag`)."""
+
+    type: type
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectType:
+    """An object is still of this exact type: `__class__` was not assigned."""
+
+    object: object
+    type: type
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FunctionState:
+    """A function has these very `__code__`, `__defaults__` and `__kwdefaults__` objects."""
+
+    function: types.FunctionType
+    code: types.CodeType
+    defaults: tuple[Any, ...] | None
+    kwdefaults: dict[str, Any] | None
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TensorState:
+    """A tensor that is no input of the graph, but whose facts the program assumed."""
+
+    tensor: torch.Tensor
+    facts: TensorFacts
+    path: str
+
+
+Watch = (
+    DictVersion
+    | DictItems
+    | CellContents
+    | ListItems
+    | SetItems
+    | TypeVersion
+    | ObjectType
+    | FunctionState
+    | TensorState
+)
+
+
+class WatchList:
+    """Collects entries without repetition; `entries()` merges what one check can cover."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, DictVersion] = {}
+        self._items: dict[int, tuple[DictItems, dict[Any, Any]]] = {}
+        self._others: dict[tuple[str, int], Watch] = {}
+        self.unwatchable: dict[str, None] = {}
+
+    def dict_version(self, mapping: dict[Any, Any], path: str, owner: object = None) -> None:
+        """Watch the whole of a dict."""
+        known = self._versions.get(id(mapping))
+        if known is None or (known.owner is None and owner is not None):
+            self._versions[id(mapping)] = DictVersion(mapping, owner, path)
+
+    def dict_item(self, mapping: dict[Any, Any], key: Any, path: str, owner: object = None) -> None:
+        """Watch one key of a dict, present or not."""
+        entry, items = self._items.setdefault(
+            id(mapping), (DictItems(mapping, owner, (), (), path), {})
+        )
+        if entry.owner is None and owner is not None:
+            entry = dataclasses.replace(entry, owner=owner)
+            self._items[id(mapping)] = (entry, items)
+        items[key] = dict.get(mapping, key, MISSING)
+
+    def cell(self, cell: types.CellType, path: str) -> None:
+        """Watch what a cell holds."""
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            contents = MISSING
+        self._others["cell", id(cell)] = CellContents(cell, contents, path)
+
+    def list_items(self, items: list[Any], path: str) -> None:
+        """Watch the length and the items of a list."""
+        self._others["list", id(items)] = ListItems(items, tuple(items), path)
+
+    def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
+        """Watch the contents of a set."""
+        self._others["set", id(items)] = SetItems(items, tuple(items), path)
+
+    def type_version(self, kind: type, path: str) -> None:
+        """Watch a class that Python code can change; immutable builtin classes need no watch."""
+        if kind.__flags__ & _HEAP_TYPE:
+            self._others["type", id(kind)] = TypeVersion(kind, path)
+
+    def object_type(self, value: object, path: str) -> None:
+        """Watch the class of an object, and the class itself."""
+        kind = type(value)
+        self.type_version(kind, path)
+        if kind.__flags__ & _HEAP_TYPE:
+            self._others["object", id(value)] = ObjectType(value, kind, path)
+
+    def function(self, function: types.FunctionType, path: str) -> None:
+        """Watch what calling a function means."""
+        self._others["function", id(function)] = FunctionState(
+            function, function.__code__, function.__defaults__, function.__kwdefaults__, path
+        )
+
+    def tensor(self, tensor: torch.Tensor, path: str) -> None:
+        """Watch the metadata of a tensor."""
+        self._others["tensor", id(tensor)] = TensorState(tensor, TensorFacts.of(tensor), path)
+
+    def cannot_watch(self, reason: str) -> None:
+        """Record a fact that no entry covers: the full check has to run at every call."""
+        self.unwatchable[reason] = None
+
+    def entries(self) -> tuple[Watch, ...]:
+        """Return the entries: whole dicts, then items of other dicts, then the rest."""
+        items = [
+            dataclasses.replace(entry, keys=tuple(found), expected=tuple(found.values()))
+            for key, (entry, found) in self._items.items()
+            if key not in self._versions
+        ]
+        return (*self._versions.values(), *items, *self._others.values())
+
+
+_HEAP_TYPE = 1 << 9
