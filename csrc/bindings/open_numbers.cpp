@@ -39,18 +39,25 @@ OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
       arguments.open_number(parts[3].cast<size_t>(), numbers_.back(), slot);
       continue;
     }
-    HOSTJIT_CHECK(parts.size() == 5 && PyDict_Check(py::object(parts[3]).ptr()) &&
-                      slot < Leaves::kMostNumbers,
-                  "specialization: an open number is neither an argument nor an item of a dict");
-    items_.push_back(
-        {PyRef::share(py::object(parts[3]).ptr()), PyRef::share(py::object(parts[4]).ptr()), slot});
+    HOSTJIT_CHECK(parts.size() == 5 && slot < Leaves::kMostNumbers,
+                  "specialization: an open number has no place");
+    const py::object holder = parts[3];
+    HOSTJIT_CHECK(PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()),
+                  "specialization: an open number is not in the arguments, a dict or a cell");
+    items_.push_back({PyRef::share(holder.ptr()), PyRef::share(py::object(parts[4]).ptr()), slot});
   }
+}
+
+PyObject* OpenNumbers::Item::find() const {
+  if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
+  PyObject* found = PyDict_GetItemWithError(holder.get(), key.get());
+  if (found == nullptr) PyErr_Clear();
+  return found;
 }
 
 bool OpenNumbers::read_items(Leaves& leaves) const {
   for (const Item& item : items_) {
-    PyObject* found = PyDict_GetItemWithError(item.dict.get(), item.key.get());
-    if (found == nullptr) PyErr_Clear();
+    PyObject* found = item.find();
     const OpenNumber& number = numbers_[item.slot];
     if (found == nullptr || !number.is_kind_of(found)) return false;
     if (!number.read(found, leaves.numbers[item.slot])) return false;
@@ -60,7 +67,7 @@ bool OpenNumbers::read_items(Leaves& leaves) const {
 
 int OpenNumbers::traverse(visitproc visit, void* arg) const {
   for (const Item& item : items_) {
-    Py_VISIT(item.dict.get());
+    Py_VISIT(item.holder.get());
     Py_VISIT(item.key.get());
   }
   return 0;

@@ -14,6 +14,7 @@ namespace hostjit {
 // The open numbers of a specialization, and where a call has them. Made from tuples
 //   (type, least, most, position)    the number leaf of the arguments at this position
 //   (type, least, most, dict, key)   dict[key], read at every call
+//   (type, least, most, cell, None)  what a cell holds, read at every call
 // where type is int or float; least and most are None, or bounds.
 class OpenNumbers {
  public:
@@ -35,9 +36,11 @@ class OpenNumbers {
 
  private:
   struct Item {
-    PyRef dict;
+    PyRef holder;
     PyRef key;
     size_t slot;
+
+    PyObject* find() const;  // borrowed; null if there is none
   };
 
   std::vector<OpenNumber> numbers_;

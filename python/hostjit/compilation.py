@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Set
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
 
 if TYPE_CHECKING:
+    from hostjit.capturing.open_numbers import NumberPlace
     from hostjit.capturing.program import CapturedProgram
     from hostjit.parts import Parts
 
@@ -164,9 +166,16 @@ class Compilation(Inspection):
         """
         dims = self.shapes.dims(self.target, args, kwargs)
         numbers = self.shapes.numbers(args, kwargs)
+        outside = self.shapes.outside_numbers()
+        # Whatever goes wrong: those of the call may do, or raise what the user should see.
+        if outside:
+            try:
+                return self._compile_for(args, kwargs, dims, numbers, outside)
+            except Exception as error:
+                self.shapes.refuse_outside_numbers(outside)
+                self._note_static(in_one_line(error))
         if not numbers:
             return self._compile_known_numbers(args, kwargs, dims)
-        # Whatever goes wrong: those of the call may do, or raise what the user should see.
         try:
             return self._compile_for(args, kwargs, dims, numbers)
         except Exception as error:
@@ -199,12 +208,14 @@ class Compilation(Inspection):
         kwargs: dict[str, Any],
         dims: DynamicDims,
         numbers: Set[int] = frozenset(),
+        outside: Mapping[str, NumberPlace] = MappingProxyType({}),
     ) -> _C.Specialization | None:
         from hostjit.capturing import capture
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, dims, parts, numbers)
+        captured = capture(self.target, args, kwargs, dims, parts, numbers, outside)
+        self.shapes.note_outside(captured.guards.numbers)
         if captured.broke is not None:
             self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:

@@ -95,8 +95,9 @@ def compile(
             program has hostjit's.
         dynamic: compile for any size of all dims of tensor arguments, any value of all numbers
             among the arguments (True), of marked ones only (False), or also of those that turn out
-            to vary (None): at the second size of a dim or value of a number. Sizes 0 and 1,
-            and what the program cannot do for any size or value, have programs of their own.
+            to vary (None): at the second size of a dim or value of a number. Numbers elsewhere
+            (attributes, globals) are compiled for any value when they vary, unless False. Sizes 0
+            and 1, and what the program cannot do for any size or value, have programs of their own.
         dynamic_shapes: dims to compile for any size from the first call on, per argument, as
             torch.export takes them: `{"x": {0: Dim("batch")}}`. Ranges are not enforced.
 

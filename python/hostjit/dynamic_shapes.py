@@ -6,14 +6,14 @@ from __future__ import annotations
 import collections
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.open_numbers import number_leaves
+from hostjit.capturing.open_numbers import NumberPlace, number_leaves
 
 __all__ = ["DynamicShapes"]
 
@@ -42,6 +42,10 @@ class DynamicShapes:
         self._first_numbers: dict[_Key, list[Any]] = {}
         self._varied_numbers: dict[_Key, set[int]] = {}
         self._refused_numbers: set[tuple[_Key, bool]] = set()
+        # Numbers outside of the arguments, by Dynamo's names: where, and the first value.
+        self._outside: dict[str, tuple[NumberPlace, Any]] = {}
+        self._varied_outside: set[str] = set()
+        self._refused_outside: set[str] = set()
         self._first_call: tuple[list[torch.Size], dict[str, Any]] | None = None
         self._sizes_differ = False
         self._numbers_that_differ: set[str] = set()
@@ -112,6 +116,32 @@ class DynamicShapes:
         """Tell whether calls like this one are compiled for their own numbers."""
         is_refused = (_key(args, kwargs), torch.is_grad_enabled()) in self._refused_numbers
         return is_refused or self._dynamic is False
+
+    def note_outside(self, found: Mapping[str, NumberPlace]) -> None:
+        """Remember the numbers outside of the arguments that a program was made for."""
+        for name, place in found.items():
+            now = place.read()
+            _, first = self._outside.get(name, (place, now))
+            self._outside[name] = place, first
+
+    def outside_numbers(self) -> dict[str, NumberPlace]:
+        """Return the numbers to leave open in a capture now, of those outside of the arguments."""
+        if self._dynamic is False:
+            return {}
+        found: dict[str, NumberPlace] = {}
+        for name, (place, first) in self._outside.items():
+            now = place.read()
+            if type(now) is not type(first) or name in self._refused_outside:
+                continue
+            if now != first:
+                self._varied_outside.add(name)
+            if name in self._varied_outside and (type(now) is int or math.isfinite(now)):
+                found[name] = place
+        return found
+
+    def refuse_outside_numbers(self, names: Iterable[str]) -> None:
+        """Compile for the values of these numbers from now on."""
+        self._refused_outside.update(names)
 
     def advice(self) -> str:
         """Say what would make for fewer programs, by what has differed between calls so far."""

@@ -95,8 +95,15 @@ def make_specialization(
         watched = [_watch(entry) for entry in captured.guards.watches]
         return watched if checked is None else [*watched, checked.watch()]
 
-    numbers = captured.numbers
-    symbolic = row_guard(captured.graph, captured.environment, program, numbers=numbers)
+    symbolic = row_guard(captured.graph, captured.environment, program, numbers=captured.numbers)
+
+    def numbers() -> list[tuple[Any, ...]]:
+        return [
+            (*description, *_number_place(number, captured))
+            for number, description in zip(
+                captured.numbers, symbolic.get("numbers", []), strict=False
+            )
+        ]
 
     def outside() -> list[torch.Tensor] | None:
         # Dynamo's own check, which runs at every call then, has it.
@@ -109,7 +116,7 @@ def make_specialization(
         if not captured.revalidate(*call):
             return None
         inputs = describe_inputs(captured.inputs)
-        return watch(), inputs, symbolic.get("numbers", []), outside(), replaceable()
+        return watch(), inputs, numbers(), outside(), replaceable()
 
     return _C.Specialization(
         args=args,
@@ -127,8 +134,16 @@ def make_specialization(
         backward=backward,
         outside=outside(),
         replaceable=replaceable(),
-        **symbolic,
+        **{**symbolic, "numbers": numbers()},
     )
+
+
+def _number_place(number: OpenNumber, captured: CapturedProgram) -> tuple[Any, ...]:
+    """The last items of the tuple that `_C.Specialization` takes."""
+    if isinstance(number.position, int):
+        return (number.position,)
+    place = captured.guards.numbers[number.position]
+    return place.holder, place.key
 
 
 def row_guard(
@@ -139,6 +154,8 @@ def row_guard(
     numbers: Sequence[OpenNumber] = (),
 ) -> dict[str, Any]:
     """Return the arguments of `_C.Specialization` about open sizes and numbers.
+
+    Where a number is to be found is missing in its tuple.
 
     `assumed`: see `size_guard`.
     """
@@ -158,10 +175,7 @@ def row_guard(
     guard, given = size_guard(environment, program.symbols, list(read), dependent, assumed)
     slots = [slot for slot, number in enumerate(numbers) if number.value is not None]
     return {
-        "numbers": [
-            (number.type, *limits, number.position)
-            for number, limits in zip(numbers, bounds, strict=True)
-        ],
+        "numbers": [(number.type, *limits) for number, limits in zip(numbers, bounds, strict=True)],
         "row_guard": guard,
         "guarded": [slots[index] for index in given],
     }

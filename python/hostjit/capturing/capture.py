@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,7 +30,13 @@ from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guards import Guards
 from hostjit.capturing.lent_sizes import lent_arguments
-from hostjit.capturing.open_numbers import OpenNumber, open_numbers, sources_of, values_of
+from hostjit.capturing.open_numbers import (
+    NumberPlace,
+    OpenNumber,
+    open_numbers,
+    sources_of,
+    values_of,
+)
 from hostjit.capturing.open_strides import contiguity_stays_open
 from hostjit.capturing.output_inference import CannotRebuildError
 from hostjit.capturing.outputs import (
@@ -72,6 +79,7 @@ def capture(
     dynamic: DynamicDims | None = None,
     then: Continuation | None = None,
     numbers: Set[int] = frozenset(),
+    outside: Mapping[str, NumberPlace] = MappingProxyType({}),
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -93,6 +101,7 @@ def capture(
             is, and the rest of the call goes to what this provides.
         numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
             (`open_numbers`).
+        outside: the same for numbers elsewhere, by Dynamo's names.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -106,7 +115,8 @@ def capture(
         thread_state_kept(),
         without_log_of_failures(),
     ):
-        return _capture(target, tuple(args), dict(kwargs or {}), dynamic or {}, then, numbers)
+        arguments = tuple(args), dict(kwargs or {})
+        return _capture(target, *arguments, dynamic or {}, then, numbers, outside)
 
 
 def _capture(
@@ -116,9 +126,10 @@ def _capture(
     dynamic: DynamicDims,
     then: Continuation | None,
     numbers: Set[int],
+    outside: Mapping[str, NumberPlace],
 ) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs)
-    sources = sources_of(args, kwargs, numbers)
+    sources = sources_of(args, kwargs, numbers, outside)
     with marked(leaves, dynamic):
         traced = run_dynamo(target, args, kwargs, then, sources)
     broke = traced.broke
@@ -133,7 +144,7 @@ def _capture(
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
     opened: list[OpenNumber] = []
     if modes is not None and modes.changes_grad_mode:
-        graph, composed = untraced(traced, lent, numbers), True
+        graph, composed = untraced(traced, lent, sources), True
     elif not in_inference_mode and is_training(traced):
         opened = open_numbers(traced, sources)
         graph, backward = trace_with_backward(traced, lent, values_of(opened))
@@ -144,7 +155,8 @@ def _capture(
     if opened and not composed:
         assume_defined(graph.graph_module.graph)
     inputs = _bind_inputs(traced, graph, leaves, opened)
-    guards = Guards(traced, args, kwargs)
+    elsewhere = {number.position for number in opened if isinstance(number.position, str)}
+    guards = Guards(traced, args, kwargs, elsewhere)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
     if broke is not None:

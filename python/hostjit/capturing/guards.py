@@ -6,13 +6,14 @@ from __future__ import annotations
 import collections
 import functools
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
 
 from hostjit import _C
+from hostjit.capturing import guard_kinds as kinds
 from hostjit.capturing.arguments import (
     ObjectArgument,
     describe_arguments,
@@ -20,40 +21,13 @@ from hostjit.capturing.arguments import (
     walk_arguments,
 )
 from hostjit.capturing.behaviour import GLOBAL_HOOKS, Behaviour
+from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo import DynamoCapture
+from hostjit.capturing.open_numbers import NumberPlace
 from hostjit.capturing.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.watches import Watch, WatchList
 
 __all__ = ["Guards"]
-
-# About the state of the thread or the process: the caller compares it (see `capture`).
-_GLOBAL_STATE = frozenset(
-    {
-        *("GRAD_MODE", "DETERMINISTIC_ALGORITHMS", "GLOBAL_STATE", "TORCH_FUNCTION_STATE"),
-        *("DEFAULT_DEVICE", "SHAPE_ENV", "AUTOGRAD_SAVED_TENSORS_HOOKS", "DUAL_LEVEL"),
-        *("FUNCTORCH_STACK_MATCH",),
-    }
-)
-_GLOBAL_SOURCES = frozenset({"TorchFunctionModeStackSource", "CurrentStreamSource"})
-# The identity of an immutable value, or the class of an object: walking the path covers it.
-_BY_PATH = frozenset(
-    {
-        *("ID_MATCH", "NONE_MATCH", "BOOL_MATCH"),
-        *("NOT_NONE_MATCH", "FUNCTION_MATCH", "CLOSURE_MATCH", "BUILTIN_MATCH", "CLASS_MATCH"),
-        *("MODULE_MATCH", "CONSTANT_SUBCLASS_MATCH", "TYPE_MATCH", "NN_MODULE"),
-        *("SET_CONTAINS", "SET_NOT_CONTAINS", "WEAKREF_ALIVE"),
-        # Forward hooks are watched for every module; those of backward change no result.
-        *("TENSOR_MATCH", "DUPLICATE_INPUT", "EMPTY_NN_MODULE_HOOKS_DICT"),
-    }
-)
-_BY_VALUE = frozenset({"CONSTANT_MATCH", "EQUALS_MATCH"})
-_OF_REPLACEABLE_TENSORS = frozenset({"TENSOR_MATCH", "TYPE_MATCH", "DUPLICATE_INPUT"})
-_OF_REPLACEABLE_TUPLES = frozenset({"TYPE_MATCH", "SEQUENCE_LENGTH"})
-_WHOLE_DICT = frozenset({"DICT_VERSION", "DICT_KEYS_MATCH", "MAPPING_KEYS_CHECK"})
-_ONE_KEY = frozenset({"DICT_CONTAINS", "DICT_NOT_CONTAINS"})
-_OF_ARGUMENTS = _BY_PATH | _BY_VALUE | _WHOLE_DICT | _ONE_KEY | {"SEQUENCE_LENGTH"}
-_HAS_ATTRIBUTE = "HASATTR"
-_NOT_HIDDEN = "NOT_PRESENT_IN_GENERIC_DICT"
 
 
 class Guards:
@@ -66,13 +40,28 @@ class Guards:
             at every call.
         bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
             had among its arguments too.
+        numbers: the ints and floats outside of the arguments that the program was made for, and
+            those that it was left open, by Dynamo's names.
     """
 
-    def __init__(self, traced: DynamoCapture, args: Sequence[Any], kwargs: Mapping[str, Any]):
+    def __init__(
+        self,
+        traced: DynamoCapture,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        left_open: Set[str] = frozenset(),
+    ):
+        """Derive them. `left_open`: names of the numbers that a call may have any value of.
+
+        Raises CaptureError where one of these can't be found at a call.
+        """
         self._traced = traced
+        self._left_open = left_open
         self._behaviour: Behaviour | None = None
         self._input_ids: set[int] = {id(tensor) for tensor in traced.inputs}
         self._derive(args, kwargs)
+        if not left_open <= set(self.numbers):
+            raise refusal("a number outside of the arguments has no place to read it from")
         self._identities = self._find_identities(args, kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -117,6 +106,7 @@ class Guards:
         # By identity: kinds of the guards on a value, and tensors of which more was read.
         self._kinds: dict[int, set[str]] = {}
         self._read_from: set[int] = set()
+        self.numbers: dict[str, NumberPlace] = {}
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
@@ -150,8 +140,9 @@ class Guards:
         """Return the inputs of which nothing is known but what the facts of an input say."""
         found = []
         for path, tensor in self._outside.items():
-            is_plain = self._kinds.get(id(tensor), set()) <= _OF_REPLACEABLE_TENSORS and all(
-                self._kinds.get(base, set()) <= _OF_REPLACEABLE_TUPLES
+            found_of = self._kinds.get(id(tensor), set())
+            is_plain = found_of <= kinds.OF_REPLACEABLE_TENSORS and all(
+                self._kinds.get(base, set()) <= kinds.OF_REPLACEABLE_TUPLES
                 for base in self._tuples.get(path, ())
             )
             if is_plain and id(tensor) in self._input_ids and id(tensor) not in self._read_from:
@@ -173,15 +164,15 @@ class Guards:
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
-        if kind in _GLOBAL_STATE:
+        if kind in kinds.GLOBAL_STATE:
             return
         source = guard.originating_source
-        if type(source).__name__ in _GLOBAL_SOURCES:
+        if type(source).__name__ in kinds.GLOBAL_SOURCES:
             return
         create = guard.create_fn
         extra = create.keywords if isinstance(create, functools.partial) else {}
         rest = create.args if isinstance(create, functools.partial) else ()
-        if kind == _HAS_ATTRIBUTE and not extra and not rest and hasattr(source, "member"):
+        if kind == kinds.HAS_ATTRIBUTE and not extra and not rest and hasattr(source, "member"):
             # Torch 2.11 names the attribute, not the object.
             source, rest = source.base, (source.member,)
         resolved = self._visit(source, walker)
@@ -189,32 +180,43 @@ class Guards:
             return
         value, covered = resolved
         self._kinds.setdefault(id(value), set()).add(kind)
+        if not covered:
+            self._note_number(source, kind, value, walker)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
-        if kind in (_HAS_ATTRIBUTE, _NOT_HIDDEN):
+        if kind in (kinds.HAS_ATTRIBUTE, kinds.NOT_HIDDEN):
             member = extra.get("attr", rest[0] if rest else "")
             if covered and id(value) in self._leaves and not hasattr(value, member):
                 self._watches.type_version(type(value), source.name)
                 self._absent.add((self._leaves[id(value)], member))
                 return
-            watch = walker.attribute if kind == _HAS_ATTRIBUTE else walker.absent_attribute
+            watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
         elif covered:
-            if kind not in _OF_ARGUMENTS:
+            if kind not in kinds.OF_ARGUMENTS:
                 self._watches.cannot_watch(f"{source.name} ({kind})")
-        elif kind in _WHOLE_DICT and isinstance(value, dict):
+        elif kind in kinds.WHOLE_DICT and isinstance(value, dict):
             self._watches.dict_version(value, source.name)
-        elif kind in _BY_VALUE:
+        elif kind in kinds.BY_VALUE:
             self._watch_contents(value, source.name, walker)
         elif kind == "SEQUENCE_LENGTH":
             if isinstance(value, dict):
                 self._watches.dict_version(value, source.name)
             elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
                 self._watches.cannot_watch(f"{source.name} (length)")
-        elif kind in _ONE_KEY and isinstance(value, dict) and "key" in extra:
+        elif kind in kinds.ONE_KEY and isinstance(value, dict) and "key" in extra:
             self._watches.dict_item(value, extra["key"], source.name)
-        elif kind not in _BY_PATH:
+        elif kind not in kinds.BY_PATH:
             self._watches.cannot_watch(f"{source.name} ({kind})")
+
+    def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
+        is_open = source.name in self._left_open
+        if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
+            place = walker.number_place(source)
+            if place is not None and place.read() is value:
+                self.numbers[source.name] = place
+                if is_open:
+                    self._watches.leave_open(place)
 
     def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
         """Resolve a source and watch its value."""

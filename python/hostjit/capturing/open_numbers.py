@@ -2,7 +2,8 @@
 """Numbers that a capture leaves open: each call brings its own.
 
 The ints and floats among the leaves of a call's arguments are numbered 0, 1, 2, ... in the order of
-`arguments`; a bool is none.
+`arguments`; a bool is none. Those elsewhere (an attribute, a global, an item of a dict, a variable
+of an enclosing function) have Dynamo's names, and a `NumberPlace`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
 __all__ = [
+    "NumberPlace",
     "OpenNumber",
     "OpenValue",
     "left_open",
@@ -44,17 +47,39 @@ _MOST_NUMBERS = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class OpenNumber:
-    """A number of the call that differs from call to call.
+class NumberPlace:
+    """Where a call finds a number outside of its arguments.
 
     Attributes:
-        position: among the number leaves of the arguments.
+        holder: a dict, or a cell.
+        key: of the dict; None for a cell.
+    """
+
+    holder: dict[Any, Any] | types.CellType
+    key: Any = None
+
+    def read(self) -> Any:
+        """Return what is there now, None if nothing is."""
+        if isinstance(self.holder, dict):
+            return dict.get(self.holder, self.key)
+        try:
+            return self.holder.cell_contents
+        except ValueError:
+            return None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenNumber:
+    """A number that differs from call to call.
+
+    Attributes:
+        position: among the number leaves of the arguments, or Dynamo's name of one elsewhere.
         symbol: by which the capture knows it; None when the program does not depend on it.
         value: the same for PyTorch.
         type: int or float.
     """
 
-    position: int
+    position: int | str
     type: type[int | float]
     symbol: Any = None
     value: OpenValue | None = None
@@ -76,13 +101,21 @@ def number_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[
 
 
 def sources_of(
-    args: Sequence[Any], kwargs: Mapping[str, Any], positions: Set[int]
-) -> dict[str, tuple[int, Any]]:
-    """Return the positions and values of numbers by Dynamo's names."""
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    positions: Set[int],
+    outside: Mapping[str, NumberPlace],
+) -> dict[str, tuple[int | str, Any]]:
+    """Return by Dynamo's names where numbers are, as in `OpenNumber`, and their values now."""
     leaves = number_leaves(args, kwargs)
+    found: list[tuple[str, int | str, Any]] = []
+    found += [
+        (leaves[position][0], position, leaves[position][1]) for position in sorted(positions)
+    ]
+    found += [(name, name, place.read()) for name, place in outside.items()]
     # Dynamo is given a list with commas, and drops spaces.
-    usable = [place for place in sorted(positions) if not set(", ") & set(leaves[place][0])]
-    return {leaves[place][0]: (place, leaves[place][1]) for place in usable[:_MOST_NUMBERS]}
+    usable = [number for number in found if not set(", ") & set(number[0])]
+    return {name: (position, value) for name, position, value in usable[:_MOST_NUMBERS]}
 
 
 @contextlib.contextmanager
@@ -99,7 +132,9 @@ def left_open(sources: Collection[str]) -> Iterator[None]:
         yield
 
 
-def open_numbers(traced: DynamoCapture, sources: Mapping[str, tuple[int, Any]]) -> list[OpenNumber]:
+def open_numbers(
+    traced: DynamoCapture, sources: Mapping[str, tuple[int | str, Any]]
+) -> list[OpenNumber]:
     """Return the numbers that a trace left open, of those that it was asked to leave open."""
     if traced.graph_module is None:
         return []
@@ -113,7 +148,8 @@ def open_numbers(traced: DynamoCapture, sources: Mapping[str, tuple[int, Any]]) 
     for name, (position, now) in sources.items():
         symbol = symbols.get(name)
         if symbol is None:
-            result.append(OpenNumber(position, type(now)))
+            if isinstance(position, int):
+                result.append(OpenNumber(position, type(now)))
         elif environment.replace(symbol).is_number:
             continue
         elif type(now) is float:

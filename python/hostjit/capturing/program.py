@@ -137,7 +137,7 @@ class CapturedProgram:
             `TensorFacts.storage_offset` has to be compared too.
         random: the program draws random numbers.
         environment: of the symbols in sizes; None when all sizes are known.
-        numbers: the open numbers, which each call brings.
+        numbers: the open numbers, which each call brings or finds.
         backward: how gradients are computed, when results need them; then the graph's results are
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
@@ -249,7 +249,10 @@ class CapturedProgram:
                 case ArgumentLeaf(index):
                     return leaves[index]
                 case NumberInput(index):
-                    return numbers[self.numbers[index].position][1]
+                    position = self.numbers[index].position
+                    if isinstance(position, int):
+                        return numbers[position][1]
+                    return self.guards.numbers[position].read()
             return binding.tensor
 
         return [find(binding) for binding in self.inputs]

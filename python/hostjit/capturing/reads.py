@@ -17,7 +17,7 @@ from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.watches import MISSING, WatchList
 
-__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
+__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher", "instance_dict"]
 
 # The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
 # how these are called, or matter to backward.
@@ -112,7 +112,7 @@ class ReadWatcher:
 
         Nothing is said of what the class answers: a property's getter has guards of its own.
         """
-        state = None if covered or isinstance(base, _OTHER_DICTS) else _instance_dict(base)
+        state = None if covered or isinstance(base, _OTHER_DICTS) else instance_dict(base)
         if state is None or self._overrides_lookup(type(base)):
             self.attribute(base, member, path, covered)
             return
@@ -139,7 +139,7 @@ class ReadWatcher:
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
             return
         found = _class_attribute(kind, member)
-        state = _instance_dict(base)
+        state = instance_dict(base)
         if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member, MISSING):
             self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
             return
@@ -197,7 +197,10 @@ _MODULE_GETATTR: Any = torch.nn.Module.__getattr__
 # All of them are PyObject_GenericGetAttr.
 _USUAL_LOOKUPS = frozenset(
     kind.__getattribute__
-    for kind in (object, dict, list, tuple, set, frozenset, collections.OrderedDict)
+    for kind in (
+        *(object, dict, list, tuple, set, frozenset, types.SimpleNamespace),
+        *(collections.OrderedDict, collections.defaultdict),
+    )
 )
 
 # Their `__dict__` is not where a class looks for what its instances hide.
@@ -220,7 +223,7 @@ def _class_attribute(kind: type, name: str) -> Any:
     return MISSING
 
 
-def _instance_dict(value: object) -> dict[Any, Any] | None:
+def instance_dict(value: object) -> dict[Any, Any] | None:
     """Return the `__dict__` of an object, or None."""
     try:
         found = object.__getattribute__(value, "__dict__")

@@ -18,7 +18,8 @@ import torch
 
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.entry import TARGET_NAME
-from hostjit.capturing.reads import MODULE_STATE, ReadWatcher
+from hostjit.capturing.open_numbers import NumberPlace
+from hostjit.capturing.reads import MODULE_STATE, ReadWatcher, instance_dict
 from hostjit.capturing.watches import WatchList
 
 __all__ = ["SourceWalker", "UnresolvedError"]
@@ -110,6 +111,25 @@ class SourceWalker(ReadWatcher):
             in_arguments = self._stays_in_arguments(base)
         value = self._step(kind, source, base, in_arguments)
         return value, in_arguments
+
+    def number_place(self, source: Any) -> NumberPlace | None:
+        """Return where a call can read the number at a resolved source; None for no such place."""
+        kind = type(source).__name__
+        if kind == "GlobalSource":
+            return NumberPlace(self._globals, source.global_name)
+        if not hasattr(source, "base"):
+            return None
+        if kind in _TRANSPARENT:
+            return self.number_place(source.base)
+        base, _ = self.resolve(source.base)
+        if isinstance(base, types.CellType):
+            return NumberPlace(base)
+        if kind in _ITEM and type(base) is dict and isinstance(source.index, str | int):
+            return NumberPlace(base, source.index)
+        if kind in _ATTRIBUTE and not isinstance(base, (type, types.FunctionType)):
+            state = instance_dict(base)
+            return None if state is None else NumberPlace(state, source.member)
+        return None
 
     def _global(self, name: str) -> Any:
         if name not in self._installed:

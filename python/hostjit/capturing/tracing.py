@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -82,7 +82,7 @@ def trace_with_backward(
     return graph, backward
 
 
-def untraced(traced: DynamoCapture, lent: Lent, numbers: Set[int]) -> FunctionalGraph:
+def untraced(traced: DynamoCapture, lent: Lent, numbers: Collection[str]) -> FunctionalGraph:
     """Return Dynamo's graph of a call that leaves recording of gradients switched.
 
     AOTAutograd's code around its graphs does that, too. Raises CaptureError where sizes are open.

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from hostjit.capturing.open_numbers import NumberPlace
 from hostjit.capturing.tensors import TensorFacts
 
 __all__ = [
@@ -156,7 +157,16 @@ class WatchList:
         self._versions: dict[int, DictVersion] = {}
         self._items: dict[int, tuple[DictItems, dict[Any, Any]]] = {}
         self._others: dict[tuple[str, int], Watch] = {}
+        self._open_items: set[tuple[int, Any]] = set()
+        self._open_cells: set[int] = set()
         self.unwatchable: dict[str, None] = {}
+
+    def leave_open(self, place: NumberPlace) -> None:
+        """Let a number be any: it is read at each call."""
+        if isinstance(place.holder, dict):
+            self._open_items.add((id(place.holder), place.key))
+        else:
+            self._open_cells.add(id(place.holder))
 
     def dict_version(self, mapping: dict[Any, Any], path: str, owner: object = None) -> None:
         """Watch the whole of a dict."""
@@ -218,12 +228,18 @@ class WatchList:
 
     def entries(self) -> tuple[Watch, ...]:
         """Return the entries: whole dicts, then items of other dicts, then the rest."""
-        items = [
-            dataclasses.replace(entry, keys=tuple(found), expected=tuple(found.values()))
-            for key, (entry, found) in self._items.items()
-            if key not in self._versions
+        items = []
+        for number, (entry, found) in self._items.items():
+            if number not in self._versions:
+                keys = [key for key in found if (number, key) not in self._open_items]
+                expected = tuple(found[key] for key in keys)
+                items.append(dataclasses.replace(entry, keys=tuple(keys), expected=expected))
+        others = [
+            entry
+            for (kind, number), entry in self._others.items()
+            if kind != "cell" or number not in self._open_cells
         ]
-        return (*self._versions.values(), *items, *self._others.values())
+        return (*self._versions.values(), *items, *others)
 
 
 _HEAP_TYPE = 1 << 9
