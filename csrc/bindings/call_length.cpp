@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kLongCopy = 1 << 16;
 constexpr int64_t kLongProduct = 1 << 20;
 
-bool any_op(const Program& program, bool (*holds)(const Op&)) {
+template <class Holds>
+bool any_op(const Program& program, Holds holds) {
   bool result = false;
   for (const Region* region : {&program.init(), &program.body()}) {
     for_each_op(*region, [&](const Op& op) { result = result || holds(op); });
@@ -42,9 +43,13 @@ bool is_long_product(const Value* lhs, const Value* out) {
   return elements * type.sizes().back() >= kLongProduct;
 }
 
-bool op_takes_long(const Op& op) {
+bool op_takes_long(const Op& op, const std::map<std::string, Kernel>& kernels) {
   if (op.get_if<AtenCall>() != nullptr || has_regions(op)) return true;
-  if (const auto* launch = op.get_if<LaunchKernel>()) return !launch->grid.empty();
+  // What a C function does is not known; it may wait for a thread that needs the GIL.
+  if (const auto* launch = op.get_if<LaunchKernel>()) {
+    return !launch->grid.empty() ||
+           kernels.at(launch->kernel).language == KernelLanguage::kCFunction;
+  }
   if (const auto* copy = op.get_if<Copy>()) return num_elements(copy->out) >= kLongCopy;
   if (const auto* product = op.get_if<Matmul>()) return is_long_product(product->lhs, product->out);
   if (const auto* product = op.get_if<Bmm>()) return is_long_product(product->lhs, product->out);
@@ -60,7 +65,9 @@ bool op_takes_long(const Op& op) {
 
 }  // namespace
 
-bool takes_long(const Program& program) { return any_op(program, &op_takes_long); }
+bool takes_long(const Program& program, const std::map<std::string, Kernel>& kernels) {
+  return any_op(program, [&](const Op& op) { return op_takes_long(op, kernels); });
+}
 
 bool may_warn(const Program& program) { return any_op(program, &op_may_warn); }
 

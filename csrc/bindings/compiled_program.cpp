@@ -17,7 +17,7 @@ CompiledProgram::CompiledProgram(Program program)
     state_ = std::move(state);
     rows_ = std::make_unique<ProgramRows>(program_, *state_);
   } else {
-    only_row_ = std::make_shared<ProgramRow>(std::move(state), program_);
+    only_row_ = std::make_shared<ProgramRow>(std::move(state), program_, program_.kernels());
   }
 }
 

@@ -159,15 +159,12 @@ void bind_program(py::module_& module) {
           "add_kernel",
           [](Program& p, const std::string& name, const std::string& text,
              const std::string& language, const std::string& entry,
-             const std::vector<std::string>& parameters) {
-            Kernel kernel{name, text, kernel_language_from_string(language), entry};
-            for (const std::string& type : parameters) {
-              kernel.parameters.push_back(parameter_type_from_string(type));
-            }
-            p.add_kernel(std::move(kernel));
+             const std::vector<std::string>& parameters, const py::object& owner) {
+            p.add_kernel(kernel_from_python(name, text, language, entry, parameters, owner));
           },
           py::arg("name"), py::arg("text"), py::arg("language") = "llvm_ir", py::arg("entry") = "",
-          py::arg("parameters") = std::vector<std::string>())
+          py::arg("parameters") = std::vector<std::string>(), py::arg("owner") = py::none(),
+          "`owner` lives as long as the program and its code.")
       .def(
           "set_outputs",
           [](const std::shared_ptr<Program>& p, const std::vector<PyValue>& outputs) {

@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "ir/program.h"
 
@@ -18,8 +20,14 @@ struct PyValue {
 // Types, literals, Program, Builder, Op: building, printing, parsing and inspecting Host IR.
 void bind_program(pybind11::module_& module);
 
-// DeviceKernel: launches outside of programs.
+// DeviceKernel and HostKernel: launches outside of programs.
 void bind_kernels(pybind11::module_& module);
+
+// A kernel that keeps `owner`, unless it is None.
+Kernel kernel_from_python(const std::string& name, const std::string& text,
+                          const std::string& language, const std::string& entry,
+                          const std::vector<std::string>& parameters,
+                          const pybind11::object& owner);
 
 // CompiledProgram, Specialization, the runtime choice.
 void bind_call_path(pybind11::module_& module);

@@ -26,10 +26,11 @@ size_t HashRowSizes::operator()(const RowSizes& sizes) const {
   return hash;
 }
 
-ProgramRow::ProgramRow(std::unique_ptr<ProgramState> state, const Program& program)
+ProgramRow::ProgramRow(std::unique_ptr<ProgramState> state, const Program& program,
+                       const std::map<std::string, Kernel>& kernels)
     : id_(next_id()),
       state_(std::move(state)),
-      takes_long_(hostjit::takes_long(program)),
+      takes_long_(hostjit::takes_long(program, kernels)),
       may_warn_(hostjit::may_warn(program)) {}
 
 Frame* ProgramRow::take_another_frame() {
@@ -74,7 +75,8 @@ std::shared_ptr<ProgramRow> ProgramRows::get(const RowSizes& sizes) {
 std::shared_ptr<ProgramRow> ProgramRows::make(const RowSizes& sizes) {
   RowContents contents = maker_.make(sizes);
   auto row = std::make_shared<ProgramRow>(
-      std::make_unique<ProgramState>(state_, std::move(contents), arenas_), maker_.program());
+      std::make_unique<ProgramState>(state_, std::move(contents), arenas_), maker_.program(),
+      program_.kernels());
   row->sizes_ = sizes;
   for (size_t i = 0; i < program_.inputs().size(); ++i) {
     const Value* input = program_.inputs()[i];

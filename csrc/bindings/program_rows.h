@@ -42,7 +42,8 @@ class ProgramRow {
   };
 
   // How calls behave; `program` is the program of the row (call_length.h).
-  ProgramRow(std::unique_ptr<ProgramState> state, const Program& program);
+  ProgramRow(std::unique_ptr<ProgramState> state, const Program& program,
+             const std::map<std::string, Kernel>& kernels);
 
   // Never that of another row.
   uint64_t id() const { return id_; }

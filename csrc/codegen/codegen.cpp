@@ -12,18 +12,6 @@
 namespace hostjit {
 namespace {
 
-std::unique_ptr<llvm::Module> make_module(const std::string& name, llvm::LLVMContext& context,
-                                          const CodegenOptions& options) {
-  auto module = std::make_unique<llvm::Module>(name, context);
-#if LLVM_VERSION_MAJOR >= 21
-  module->setTargetTriple(options.triple);
-#else
-  module->setTargetTriple(options.triple.str());
-#endif
-  module->setDataLayout(options.data_layout);
-  return module;
-}
-
 void finish_module(llvm::Module& module, const CodegenOptions& options) {
   attach_vector_math(module, options.vector_math);
   std::string problems;
@@ -56,6 +44,18 @@ std::string emit_packed(llvm::Module& module, const std::string& name, llvm::Fun
 }
 
 }  // namespace
+
+std::unique_ptr<llvm::Module> make_module(const std::string& name, llvm::LLVMContext& context,
+                                          const CodegenOptions& options) {
+  auto module = std::make_unique<llvm::Module>(name, context);
+#if LLVM_VERSION_MAJOR >= 21
+  module->setTargetTriple(options.triple);
+#else
+  module->setTargetTriple(options.triple.str());
+#endif
+  module->setDataLayout(options.data_layout);
+  return module;
+}
 
 CodeInterface code_interface(const Program& program) {
   return {StoragePlan(program).layout(), program.name() + ".main",

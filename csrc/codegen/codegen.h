@@ -28,6 +28,10 @@ struct CodegenOptions {
   bool has_pair_dots = false;
 };
 
+// An empty module for it.
+std::unique_ptr<llvm::Module> make_module(const std::string& name, llvm::LLVMContext& context,
+                                          const CodegenOptions& options);
+
 // What is known of a program's code without generating it.
 struct CodeInterface {
   FrameLayout layout;

@@ -13,19 +13,6 @@ namespace {
 using cuda::CUlaunchAttribute;
 using cuda::CUlaunchConfig;
 
-llvm::Type* type_of(ParameterType type, llvm::IRBuilder<>& builder) {
-  switch (type) {
-    case ParameterType::kPointer: return builder.getPtrTy();
-    case ParameterType::kI8: return builder.getInt8Ty();
-    case ParameterType::kI16: return builder.getInt16Ty();
-    case ParameterType::kI32: return builder.getInt32Ty();
-    case ParameterType::kI64: return builder.getInt64Ty();
-    case ParameterType::kF32: return builder.getFloatTy();
-    case ParameterType::kF64: return builder.getDoubleTy();
-  }
-  HOSTJIT_ICHECK(false, "no such type of a parameter");
-}
-
 // The CUlaunchAttributes of a launch, as the words that they are made of.
 std::vector<uint32_t> attribute_words(const LaunchKernel& op) {
   constexpr size_t kWords = sizeof(CUlaunchAttribute) / sizeof(uint32_t);
@@ -183,30 +170,6 @@ llvm::Value* Dispatcher::launch_parameters(const LaunchKernel& op, const Kernel&
     builder_.CreateStore(place, address(addresses, static_cast<int64_t>(i * sizeof(void*))));
   }
   return addresses;
-}
-
-llvm::Value* Dispatcher::parameter_value(const Value* operand, const Kernel& kernel,
-                                         size_t parameter) {
-  const ParameterType type = kernel.parameters[parameter];
-  if (type == ParameterType::kPointer) return data(operand);
-  llvm::Value* value = scalar(operand);
-  llvm::Type* target = type_of(type, builder_);
-  if (!target->isIntegerTy()) return builder_.CreateFPTrunc(value, target);
-  llvm::Value* narrow = builder_.CreateTrunc(value, target);
-  if (narrow == value) return value;
-  // A number fits signed or unsigned.
-  llvm::Value* is_lost = builder_.CreateAnd(
-      builder_.CreateICmpNE(builder_.CreateSExt(narrow, value->getType()), value),
-      builder_.CreateICmpNE(builder_.CreateZExt(narrow, value->getType()), value));
-  const auto* known = llvm::dyn_cast<llvm::ConstantInt>(is_lost);
-  if (known && known->isZero()) return narrow;
-  emit_if(is_lost, [&] {
-    note_node();
-    call(Extern::hostjit_fail_parameter, {frame_, integer(storage_.device_kernel_of(kernel.name)),
-                                          integer(static_cast<int64_t>(parameter)), value});
-  });
-  branch_to_cleanup_if(is_lost);
-  return narrow;
 }
 
 }  // namespace hostjit

@@ -154,7 +154,6 @@ class Dispatcher {
   llvm::Value* launch_config(const LaunchKernel& op, const std::vector<llvm::Value*>& grid);
   // A pointer to the addresses of the parameters.
   llvm::Value* launch_parameters(const LaunchKernel& op, const Kernel& kernel);
-  llvm::Value* parameter_value(const Value* operand, const Kernel& kernel, size_t parameter);
 
   // streams.cpp
   // Whether work may be on others than the caller's.
@@ -169,7 +168,11 @@ class Dispatcher {
   // Releases the slots from position `first` of released_behind_streams_ on.
   void release_behind_streams(size_t first);
 
-  // launch.cpp: positions of an output and of the input whose memory it has at this launch.
+  // launch.cpp: what a kernel for the CPU is called with, without failure record and range.
+  std::vector<llvm::Value*> kernel_arguments(const LaunchKernel& op);
+  // Of a kernel with a signature.
+  llvm::Value* parameter_value(const Value* operand, const Kernel& kernel, size_t parameter);
+  // Positions of an output and of the input whose memory it has at this launch.
   using InPlaceOperands = std::vector<std::pair<unsigned, unsigned>>;
   InPlaceOperands operands_in_place(const LaunchKernel& op) const;
   void note_launch(const LaunchKernel& op, llvm::Function* kernel, const InPlaceOperands& in_place);

@@ -2,37 +2,28 @@
 #include "codegen/kernel_linker.h"
 
 #include <llvm/ADT/StringExtras.h>
-#include <llvm/AsmParser/Parser.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Instructions.h>
 #include <llvm/IR/Module.h>
-#include <llvm/IR/Verifier.h>
 #include <llvm/Linker/Linker.h>
-#include <llvm/Support/MemoryBuffer.h>
-#include <llvm/Support/SourceMgr.h>
-#include <llvm/Support/raw_ostream.h>
 #include <llvm/Transforms/Utils/Cloning.h>
 
 #include <memory>
 #include <optional>
 
-#include "codegen/vector_math.h"
+#include "codegen/kernel_text.h"
+#include "codegen/typed_kernel.h"
+#include "support/check.h"
 
 namespace hostjit {
 namespace {
 
 constexpr const char* kKernelAttribute = "hostjit-kernel";
 
-std::string type_text(const llvm::Type& type) {
-  std::string text;
-  llvm::raw_string_ostream out(text);
-  type.print(out);
-  return text;
-}
-
 // The text without the kernel's own name.
 std::string content_of(const Kernel& kernel) {
-  if (kernel.language == KernelLanguage::kSharedLibrary) return symbol_in_library(kernel);
+  if (has_signature(kernel)) return concat("signature of ", kernel.name);
+  if (is_external(kernel)) return external_symbol(kernel);
   const std::string name = "@" + kernel.name;
   const auto continues_name = [](char c) {
     return llvm::isAlnum(c) || c == '_' || c == '.' || c == '$' || c == '-';
@@ -46,46 +37,6 @@ std::string content_of(const Kernel& kernel) {
     copied = end;
   }
   return content.append(kernel.text, copied);
-}
-
-std::unique_ptr<llvm::Module> parse(const Kernel& kernel, llvm::LLVMContext& context) {
-  llvm::SMDiagnostic diagnostic;
-  auto module =
-      llvm::parseAssembly(llvm::MemoryBufferRef(kernel.text, kernel.name), diagnostic, context);
-  HOSTJIT_CHECK(module, "kernel '", kernel.name, "': line ", diagnostic.getLineNo(), ", column ",
-                diagnostic.getColumnNo() + 1, ": ", diagnostic.getMessage().str(), "\n",
-                diagnostic.getLineContents().str());
-  std::string problems;
-  llvm::raw_string_ostream out(problems);
-  HOSTJIT_CHECK(!llvm::verifyModule(*module, &out), "kernel '", kernel.name, "': ", problems);
-  return module;
-}
-
-// A kernel calls LLVM intrinsics, functions of its own and vector math, nothing else.
-void check_calls(const Kernel& kernel, const llvm::Module& module) {
-  for (const llvm::Function& function : module) {
-    if (!function.isDeclaration() || function.isIntrinsic() || function.use_empty()) continue;
-    HOSTJIT_CHECK(is_vector_math(function.getName()), "kernel '", kernel.name, "': calls @",
-                  function.getName().str(),
-                  ", which is neither defined in its text nor a function of vector math");
-    for (const ScalarMathFunction& math : scalar_math_functions()) {
-      if (function.getName() != math.name) continue;
-      const llvm::FunctionType* type = function.getFunctionType();
-      bool fits =
-          type->getNumParams() == math.arity && !type->isVarArg() &&
-          (math.is_f64 ? type->getReturnType()->isDoubleTy() : type->getReturnType()->isFloatTy());
-      for (const llvm::Type* parameter : type->params()) {
-        fits = fits && parameter == type->getReturnType();
-      }
-      HOSTJIT_CHECK(fits, "kernel '", kernel.name, "': declares @", math.name, " as ",
-                    type_text(*type), ", expected ", math.arity, " parameters and a result of ",
-                    math.is_f64 ? "double" : "float");
-    }
-  }
-  for (const llvm::GlobalVariable& global : module.globals()) {
-    HOSTJIT_CHECK(!global.isDeclaration(), "kernel '", kernel.name, "': refers to @",
-                  global.getName().str(), ", which its text does not define");
-  }
 }
 
 void check_signature(const LaunchKernel& launch, const llvm::Function& function) {
@@ -183,7 +134,13 @@ void mark_kernel(llvm::Function& function) {
   function.addFnAttr(llvm::Attribute::NoInline);
 }
 
-std::string symbol_in_library(const Kernel& kernel) {
+bool is_external(const Kernel& kernel) {
+  return kernel.language == KernelLanguage::kSharedLibrary ||
+         kernel.language == KernelLanguage::kCFunction;
+}
+
+std::string external_symbol(const Kernel& kernel) {
+  if (is_address(kernel.language)) return concat("c_function:", kernel.name);
   return concat(kernel.text, ":", kernel.entry);
 }
 
@@ -197,11 +154,16 @@ llvm::Function* KernelLinker::get(const LaunchKernel& launch) {
     HOSTJIT_CHECK(kernel != program_.kernels().end(), "launch_kernel '", launch.kernel,
                   "': the program has no such kernel");
     llvm::Function*& equal = by_content_[content_of(kernel->second)];
-    const bool is_elsewhere = kernel->second.language == KernelLanguage::kSharedLibrary;
-    if (!equal) equal = is_elsewhere ? declare(kernel->second, launch) : link(kernel->second);
+    if (!equal) equal = add(kernel->second, launch);
     function = equal;
   }
-  check_signature(launch, *function);
+  const Kernel& kernel = program_.kernels().at(launch.kernel);
+  if (!has_signature(kernel)) {
+    check_signature(launch, *function);
+  } else {
+    HOSTJIT_CHECK(function->arg_size() == kernel.parameters.size() + (launch.grid.empty() ? 0 : 2),
+                  "launch_kernel '", launch.kernel, "': is launched with and without a grid");
+  }
   return function;
 }
 
@@ -264,6 +226,14 @@ void KernelLinker::drop_unused() {
   functions_.clear();
 }
 
+llvm::Function* KernelLinker::add(const Kernel& kernel, const LaunchKernel& launch) {
+  if (!has_signature(kernel)) return is_external(kernel) ? declare(kernel, launch) : link(kernel);
+  const std::string symbol = program_.name() + ".kernel." + kernel.name;
+  llvm::Function* function = link_typed_kernel(module_, kernel, symbol, !launch.grid.empty());
+  mark_kernel(*function);
+  return function;
+}
+
 llvm::Function* KernelLinker::declare(const Kernel& kernel, const LaunchKernel& launch) {
   llvm::LLVMContext& context = module_.getContext();
   const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
@@ -278,29 +248,17 @@ llvm::Function* KernelLinker::declare(const Kernel& kernel, const LaunchKernel& 
   if (!launch.grid.empty()) parameters.insert(parameters.end(), 2, index);
   llvm::Function* function = llvm::Function::Create(
       llvm::FunctionType::get(llvm::Type::getVoidTy(context), parameters, /*isVarArg=*/false),
-      llvm::GlobalValue::ExternalLinkage, symbol_in_library(kernel), module_);
+      llvm::GlobalValue::ExternalLinkage, external_symbol(kernel), module_);
   mark_kernel(*function);
   return function;
 }
 
 llvm::Function* KernelLinker::link(const Kernel& kernel) {
-  std::unique_ptr<llvm::Module> part = parse(kernel, module_.getContext());
-  check_calls(kernel, *part);
+  std::unique_ptr<llvm::Module> part = parse_kernel(kernel, module_.getContext());
   llvm::Function* function = part->getFunction(kernel.name);
   HOSTJIT_CHECK(function && !function->isDeclaration(), "kernel '", kernel.name,
                 "': the text does not define @", kernel.name);
-  // The text may be for no machine in particular; it is compiled for this one.
-  part->setDataLayout(module_.getDataLayout());
-  part->setTargetTriple(module_.getTargetTriple());
-
-  // Names of two kernels' own functions may be the same; only internal ones can be renamed.
-  for (llvm::GlobalObject& object : part->global_objects()) {
-    if (!object.isDeclaration() && &object != function && !object.getName().starts_with("llvm.")) {
-      object.setLinkage(llvm::GlobalValue::InternalLinkage);
-      object.setComdat(nullptr);
-    }
-  }
-  function->setComdat(nullptr);
+  prepare_to_link(*part, module_, *function);
   function->setVisibility(llvm::GlobalValue::DefaultVisibility);
   function->setLinkage(llvm::GlobalValue::ExternalLinkage);
   const std::string symbol = program_.name() + ".kernel." + kernel.name;

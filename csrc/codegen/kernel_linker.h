@@ -19,8 +19,10 @@ namespace hostjit {
 bool is_kernel(const llvm::Function& function);
 void mark_kernel(llvm::Function& function);
 
-// By which name generated code calls a kernel of a shared library.
-std::string symbol_in_library(const Kernel& kernel);
+// Whether generated code calls a kernel where it is in the process, by a symbol that the linker of
+// the JIT resolves. The symbol is the same in every process.
+bool is_external(const Kernel& kernel);
+std::string external_symbol(const Kernel& kernel);
 
 // The kernels of a program as internal functions of one module. Kernels whose texts are equal up to
 // their names are one function.
@@ -28,7 +30,8 @@ class KernelLinker {
  public:
   KernelLinker(const Program& program, llvm::Module& module);
 
-  // The function of the kernel that `launch` names, linked in at the first request. Throws Error
+  // The function of the kernel that `launch` names, linked in at the first request: its parameters
+  // are those of its signature, or else the operands; a range of items follows. Throws Error
   // that names the kernel when its text is malformed or its parameters do not fit the launch.
   llvm::Function* get(const LaunchKernel& launch);
 
@@ -47,6 +50,7 @@ class KernelLinker {
   void drop_unused();
 
  private:
+  llvm::Function* add(const Kernel& kernel, const LaunchKernel& launch);
   llvm::Function* link(const Kernel& kernel);
   llvm::Function* declare(const Kernel& kernel, const LaunchKernel& launch);
 

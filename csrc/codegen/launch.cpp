@@ -6,13 +6,31 @@
 #include "codegen/dispatcher.h"
 #include "codegen/epilogues.h"
 #include "codegen/product_means.h"
+#include "codegen/typed_kernel.h"
 #include "ir/visitor.h"
 
 namespace hostjit {
+namespace {
+
+// No memory has so many items.
+constexpr int64_t kMoreThanAny = int64_t{1} << 48;
+
+// Whether a range of items may be divided: one thread gets at least a block.
+bool is_worth_threads(const LaunchKernel& op) {
+  if (op.block.empty()) return true;
+  const Dim& items = op.grid[0];
+  const Dim& grain = op.block[0];
+  if (grain.is_constant() && grain.value >= kMoreThanAny) return false;
+  if (!items.is_constant() || !grain.is_constant()) return items != grain;
+  return items.value / grain.value >= 2;
+}
+
+}  // namespace
 
 void Dispatcher::fuse_epilogues() {
   for (const Epilogue& found : find_epilogues(program_, storage_)) {
     const LaunchKernel& launch = *found.launch;
+    if (has_signature(program_.kernels().at(launch.kernel))) continue;
     std::optional<Product> product;
     visit_op(*found.product, [&](const auto& op) {
       if constexpr (requires { describe(op); }) product = describe(op);
@@ -41,13 +59,9 @@ void Dispatcher::emit_fused(const Fused& fused, std::vector<llvm::Value*> operan
 
 void Dispatcher::emit(const LaunchKernel& op) {
   if (is_cuda(program_.kernels().at(op.kernel).language)) return emit_device_launch(op);
-  std::vector<llvm::Value*> arguments;
-  for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
-    for (const Value* operand : *operands) arguments.push_back(data(operand));
-  }
+  std::vector<llvm::Value*> arguments = kernel_arguments(op);
   for (const Value* operand : op.in_out) announce_write(operand);
   for (const Value* operand : op.outputs) announce_write(operand);
-  for (const Value* operand : op.scalars) arguments.push_back(scalar(operand));
   const auto fused = fused_.find(&op);
   if (fused != fused_.end()) return emit_fused(fused->second, arguments);
   llvm::Value* failure = op.errors.empty() ? nullptr : make_failure_record();
@@ -60,6 +74,11 @@ void Dispatcher::emit(const LaunchKernel& op) {
   } else {
     llvm::Value* items = dim(op.grid[0]);
     const auto launch = [&] {
+      if (!is_worth_threads(op)) {
+        arguments.insert(arguments.end(), {integer(0), items});
+        builder_.CreateCall(kernel, arguments);
+        return;
+      }
       emit_parallel_call(kernel, arguments, items,
                          op.block.empty() ? integer(1) : dim(op.block[0]));
     };
@@ -69,6 +88,44 @@ void Dispatcher::emit(const LaunchKernel& op) {
   }
   if (failure) check_failure_record(op, failure);
   note_launch(op, kernel, in_place);
+}
+
+std::vector<llvm::Value*> Dispatcher::kernel_arguments(const LaunchKernel& op) {
+  const Kernel& kernel = program_.kernels().at(op.kernel);
+  const std::vector<Value*> operands = op.parameter_operands();
+  std::vector<llvm::Value*> arguments;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (has_signature(kernel)) {
+      arguments.push_back(parameter_value(operands[i], kernel, i));
+    } else {
+      arguments.push_back(operands[i]->is_tensor() ? data(operands[i]) : scalar(operands[i]));
+    }
+  }
+  return arguments;
+}
+
+llvm::Value* Dispatcher::parameter_value(const Value* operand, const Kernel& kernel,
+                                         size_t parameter) {
+  const ParameterType type = kernel.parameters[parameter];
+  if (type == ParameterType::kPointer) return data(operand);
+  llvm::Value* value = scalar(operand);
+  llvm::Type* target = type_of(type, module_.getContext());
+  if (!target->isIntegerTy()) return builder_.CreateFPTrunc(value, target);
+  llvm::Value* narrow = builder_.CreateTrunc(value, target);
+  if (narrow == value) return value;
+  // A number fits signed or unsigned.
+  llvm::Value* is_lost = builder_.CreateAnd(
+      builder_.CreateICmpNE(builder_.CreateSExt(narrow, value->getType()), value),
+      builder_.CreateICmpNE(builder_.CreateZExt(narrow, value->getType()), value));
+  const auto* known = llvm::dyn_cast<llvm::ConstantInt>(is_lost);
+  if (known && known->isZero()) return narrow;
+  emit_if(is_lost, [&] {
+    note_node();
+    call(Extern::hostjit_fail_parameter,
+         {frame_, string_constant(kernel.name), integer(static_cast<int64_t>(parameter)), value});
+  });
+  branch_to_cleanup_if(is_lost);
+  return narrow;
 }
 
 Dispatcher::InPlaceOperands Dispatcher::operands_in_place(const LaunchKernel& op) const {
@@ -115,11 +172,13 @@ void Dispatcher::check_failure_record(const LaunchKernel& op, llvm::Value* recor
 // scopes that spare the vectoriser its checks.
 void Dispatcher::note_launch(const LaunchKernel& op, llvm::Function* kernel,
                              const InPlaceOperands& in_place) {
-  std::vector<const Value*> operands(op.inputs.begin(), op.inputs.end());
-  operands.insert(operands.end(), op.in_out.begin(), op.in_out.end());
-  operands.insert(operands.end(), op.outputs.begin(), op.outputs.end());
-  std::vector<bool> is_written(operands.size(), false);
-  std::fill(is_written.begin() + static_cast<int64_t>(op.inputs.size()), is_written.end(), true);
+  std::vector<const Value*> operands;  // null: no memory
+  std::vector<bool> is_written;
+  for (const Value* operand : op.parameter_operands()) {
+    operands.push_back(operand->is_tensor() ? operand : nullptr);
+    is_written.push_back(operand->is_tensor() &&
+                         std::ranges::find(op.inputs, operand) == op.inputs.end());
+  }
   for (const auto& [output, input] : in_place) {
     is_written[input] = true;
     operands[output] = nullptr;  // not used by the kernel

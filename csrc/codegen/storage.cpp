@@ -260,7 +260,7 @@ void StoragePlan::add_device_kernel(const Kernel& kernel, int64_t shared_memory)
       device_kernels_.try_emplace(kernel.name, static_cast<int64_t>(layout_.device_kernels.size()));
   if (is_new) {
     DeviceKernelSpec spec{kernel.name, kernel.text, kernel.entry, {}};
-    if (kernel.language == KernelLanguage::kCudaFunction) spec.function = cuda_function_of(kernel);
+    if (kernel.language == KernelLanguage::kCudaFunction) spec.function = function_address(kernel);
     for (const ParameterType type : kernel.parameters) {
       spec.parameter_bytes.push_back(size_in_bytes(type));
     }

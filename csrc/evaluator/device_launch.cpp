@@ -3,35 +3,13 @@
 
 #include <algorithm>
 
+#include "evaluator/launch_parameters.h"
 #include "runtime/device_kernels.h"
 #include "runtime/device_launch.h"
 #include "runtime/program_state.h"
 
 namespace hostjit {
 namespace {
-
-// The bits of a parameter, the lowest first as the machine has them.
-uint64_t parameter_bits(const Value* operand, const Kernel& kernel, size_t parameter,
-                        ValueTable& values) {
-  switch (const ParameterType type = kernel.parameters[parameter]) {
-    case ParameterType::kPointer:
-      return reinterpret_cast<uint64_t>(
-          values.tensor(operand).unsafeGetTensorImpl()->mutable_data());
-    case ParameterType::kF32:
-    case ParameterType::kF64: return float_bits(std::get<double>(values.get(operand)), type);
-    case ParameterType::kI8:
-    case ParameterType::kI16:
-    case ParameterType::kI32:
-    case ParameterType::kI64: {
-      const int64_t value = values.index(operand);
-      if (!holds(type, value)) {
-        throw_parameter_error(kernel.name, static_cast<int64_t>(parameter), value);
-      }
-      return static_cast<uint64_t>(value);
-    }
-  }
-  HOSTJIT_ICHECK(false, "no such type of a parameter");
-}
 
 cuda::LaunchShape shape_of(const LaunchKernel& op) {
   cuda::LaunchShape shape;
@@ -50,13 +28,9 @@ cuda::LaunchShape shape_of(const LaunchKernel& op) {
 void launch_on_device(Frame* frame, const LaunchKernel& op, const Kernel& kernel, void* stream,
                       ValueTable& values) {
   if (std::ranges::any_of(op.grid, [](const Dim& size) { return size.value <= 0; })) return;
-  const std::vector<Value*> operands = op.parameter_operands();
-  std::vector<uint64_t> bits(operands.size());
-  std::vector<void*> parameters(operands.size());
-  for (size_t i = 0; i < operands.size(); ++i) {
-    bits[i] = parameter_bits(operands[i], kernel, i, values);
-    parameters[i] = &bits[i];
-  }
+  std::vector<uint64_t> bits = parameter_bits(op, kernel, values);
+  std::vector<void*> parameters;
+  for (uint64_t& word : bits) parameters.push_back(&word);
   const std::vector<DeviceKernelSpec>& kernels = frame->program->layout().device_kernels;
   const auto found = std::ranges::find(kernels, op.kernel, &DeviceKernelSpec::name);
   HOSTJIT_ICHECK(found != kernels.end(), "kernel '", op.kernel, "' was not loaded");

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "evaluator/device_launch.h"
+#include "evaluator/launch_parameters.h"
 #include "ir/effects.h"
 #include "ir/visitor.h"
 #include "runtime/cuda_device.h"
@@ -140,12 +141,20 @@ void OpEvaluator::evaluate(const LaunchKernel& op) {
     return launch_on_device(frame_, op, kernel, stream, values_);
   }
   std::vector<void*> arguments;
-  for (const auto* operands : {&op.inputs, &op.in_out, &op.outputs}) {
-    for (const Value* operand : *operands) {
-      arguments.push_back(tensor(operand).unsafeGetTensorImpl()->mutable_data());
+  std::vector<uint64_t> bits;
+  if (has_signature(kernel)) {
+    bits = parameter_bits(op, kernel, values_);
+    for (size_t i = 0; i < bits.size(); ++i) {
+      const bool is_pointer = kernel.parameters[i] == ParameterType::kPointer;
+      arguments.push_back(is_pointer ? reinterpret_cast<void*>(bits[i]) : &bits[i]);
+    }
+  } else {
+    for (const Value* operand : op.all_operands()) {
+      arguments.push_back(operand->is_tensor()
+                              ? tensor(operand).unsafeGetTensorImpl()->mutable_data()
+                              : values_.address(operand));
     }
   }
-  for (const Value* operand : op.scalars) arguments.push_back(values_.address(operand));
   std::array<int64_t, 2> failure{};
   if (!op.errors.empty()) arguments.push_back(failure.data());
   int64_t begin = 0;

@@ -80,14 +80,23 @@ uint64_t float_bits(double value, ParameterType type) {
   return std::bit_cast<uint64_t>(value);
 }
 
-uint64_t cuda_function_of(const Kernel& kernel) {
+bool has_signature(const Kernel& kernel) {
+  return is_cuda(kernel.language) || kernel.language == KernelLanguage::kCFunction ||
+         (kernel.language == KernelLanguage::kLlvmIr && !kernel.entry.empty());
+}
+
+bool is_address(KernelLanguage language) {
+  return language == KernelLanguage::kCudaFunction || language == KernelLanguage::kCFunction;
+}
+
+uint64_t function_address(const Kernel& kernel) {
   const std::string& text = kernel.text;
   uint64_t address = 0;
   const char* begin = text.data() + (text.starts_with("0x") ? 2 : 0);
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(begin, end, address, /*base=*/16);
   HOSTJIT_CHECK(error == std::errc() && stop == end && text.starts_with("0x") && address != 0,
-                "kernel @", kernel.name, ": its CUfunction is '", text,
+                "kernel @", kernel.name, ": its function is '", text,
                 "', expected an address such as 0x7f00");
   return address;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@ namespace hostjit {
 #define HOSTJIT_FOR_EACH_KERNEL_LANGUAGE(X)  \
   X(kLlvmIr, "llvm_ir", false)               \
   X(kSharedLibrary, "shared_library", false) \
+  X(kCFunction, "c_function", false)         \
   X(kPtx, "ptx", true)                       \
   X(kCubin, "cubin", true)                   \
   X(kCudaFunction, "cuda_function", true)
@@ -26,7 +28,7 @@ bool is_cuda(KernelLanguage language);
 // Throws Error that lists the names.
 KernelLanguage kernel_language_from_string(std::string_view name);
 
-// Of one parameter of a kernel for a device. X(enumerator, name, bytes)
+// Of one parameter of a kernel with a signature. X(enumerator, name, bytes)
 #define HOSTJIT_FOR_EACH_PARAMETER_TYPE(X) \
   X(kPointer, "ptr", 8)                    \
   X(kI8, "i8", 1)                          \
@@ -54,20 +56,29 @@ uint64_t float_bits(double value, ParameterType type);
 // which takes the same and does not throw. The library is opened when the program is compiled, and
 // stays open. For CUDA: code with a function `entry`, or the CUfunction that somebody else has
 // loaded, which is good for this process and one context.
+//
+// Kernels that users bring have a signature: those for CUDA, and for the CPU LLVM IR that defines
+// `void @<entry>(...)` or a C function of this process. Its parameters are in an order and of types
+// of their own, and a launch says which operands they are.
 struct Kernel {
   std::string name;
-  // The code; bytes, not text, of a cubin. Of a CUfunction its address, as "0x7f00".
+  // The code; bytes, not text, of a cubin. Of a function of this process its address, as "0x7f00".
   std::string text;
   KernelLanguage language = KernelLanguage::kLlvmIr;
-  // The function, in any language but LLVM IR.
+  // The function, in any language but LLVM IR without a signature.
   std::string entry = {};
-  // Of code for a device: those of the function, in its order.
+  // Of a kernel with a signature, without the range of items: see LaunchKernel.
   std::vector<ParameterType> parameters = {};
+  // Whose destruction may end the life of a function of this process.
+  std::shared_ptr<void> owner = nullptr;
 
   friend bool operator==(const Kernel&, const Kernel&) = default;
 };
 
-// The address of the CUfunction that a kernel is. Throws Error if its text is none.
-uint64_t cuda_function_of(const Kernel& kernel);
+bool has_signature(const Kernel& kernel);
+// Whether its text is the address of a function of this process.
+bool is_address(KernelLanguage language);
+// The address of the function that a kernel is. Throws Error if its text is none.
+uint64_t function_address(const Kernel& kernel);
 
 }  // namespace hostjit

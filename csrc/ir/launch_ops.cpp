@@ -125,7 +125,6 @@ void LaunchKernel::verify(const OpVerifier& verifier) const {
     verifier.require(!stream, "stream", "is given", "none on the CPU");
     if (graph >= 0) verifier.fail("graph", concat("is ", graph), "-1 on the CPU");
     verifier.require(cluster.empty(), "cluster", "is given", "none on the CPU");
-    verifier.require(parameters.empty(), "parameters", "is given", "none on the CPU");
     verifier.require(!cooperative, "cooperative", "is true", "false on the CPU");
     verifier.require(!programmatic, "programmatic", "is true", "false on the CPU");
   } else if (device) {

@@ -20,14 +20,17 @@ namespace hostjit {
 // integer that belongs at its {}; threads may do so at the same time. An error is Python's class
 // and text: "IndexError: index {} is out of bounds". What the kernel wrote is lost then.
 //
+// A kernel with a signature has parameters in an order of its own: `parameters` tells which operand
+// each of them is, counting inputs, in_out, outputs and scalars; all of them in this order, if it
+// is empty. An integer that its parameter does not hold fails the call. On the CPU the range of
+// items follows them.
+//
 // On CUDA a kernel has a grid of blocks of threads, each of at most three sizes, and
-// shared_memory, in bytes, for each block; a grid with a size of 0 does not run. Its parameters are
-// in the order of the kernel: `parameters` tells which operand each of them is, counting inputs,
-// in_out, outputs and scalars; all of them in this order, if it is empty. `cluster` is the number
-// of blocks of a cluster, `cooperative` blocks wait for one another, and a `programmatic` launch
-// may begin before the one in front of it has ended. Without a stream it goes to the current one.
-// `graph` is set by cut_graphs: launches with the same number, 0 or more, are one CUDA graph, done
-// at the last of them.
+// shared_memory, in bytes, for each block; a grid with a size of 0 does not run. `cluster` is the
+// number of blocks of a cluster, `cooperative` blocks wait for one another, and a `programmatic`
+// launch may begin before the one in front of it has ended. Without a stream it goes to the current
+// one. `graph` is set by cut_graphs: launches with the same number, 0 or more, are one CUDA graph,
+// done at the last of them.
 //
 // in_place=[i, o, ...] are pairs of an input and an output that may be the same memory: the kernel
 // writes no byte of outputs[o] before it has read the same byte of inputs[i] for the last time.
@@ -72,7 +75,7 @@ struct LaunchKernel {
 
   // Inputs, in_out and outputs, then scalars.
   std::vector<Value*> all_operands() const;
-  // The operand of each parameter of a kernel for a device.
+  // The operand of each parameter of a kernel with a signature.
   std::vector<Value*> parameter_operands() const;
   // Where the tensors are. Of a launch with a tensor.
   Device device() const;

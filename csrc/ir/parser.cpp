@@ -165,10 +165,10 @@ class Parser {
     if (kernel.language == KernelLanguage::kCubin) {
       with_position(text.position, [&] { kernel.text = bytes_of_hexadecimal(text.text); });
     }
-    if (kernel.language == KernelLanguage::kCudaFunction) {
-      throw_at(text.position, concat(describe(name),
-                                     " is a CUfunction of the process that printed it, expected "
-                                     "code: llvm_ir, ptx or cubin"));
+    if (is_address(kernel.language)) {
+      throw_at(text.position,
+               concat(describe(name), " is a ", to_string(kernel.language),
+                      " of the process that printed it, expected code: llvm_ir, ptx or cubin"));
     }
     if (program_.kernels().contains(name.text)) {
       throw_at(name.position, concat(describe(name), " is defined twice"));
@@ -176,17 +176,17 @@ class Parser {
     program_.add_kernel(std::move(kernel));
   }
 
-  // ptx(entry="scale_0", parameters=[ptr, i32]) or shared_library(entry="scale_0")
+  // ptx(entry="scale_0", parameters=[ptr, i32]), shared_library(entry="scale_0") or llvm_ir
   void parse_kernel_language(Kernel& kernel) {
     const Token language = tokens_.take();
     kernel.language = with_position(language.position,
                                     [&] { return kernel_language_from_string(language.text); });
-    if (kernel.language == KernelLanguage::kLlvmIr) return;
+    if (kernel.language == KernelLanguage::kLlvmIr && !tokens_.at_punctuation('(')) return;
     tokens_.expect('(');
     tokens_.expect_word("entry");
     tokens_.expect('=');
     kernel.entry = tokens_.expect(TokenKind::kString, "the name of a function in the code").text;
-    if (is_cuda(kernel.language)) parse_parameters(kernel);
+    if (has_signature(kernel)) parse_parameters(kernel);
     tokens_.expect(')');
   }
 

@@ -58,12 +58,13 @@ std::string arenas_text(const Program& program) {
   return arena_text("arena", program.arena()) + arena_text("device_arena", program.device_arena());
 }
 
-// " ptx(entry=\"scale_0\", parameters=[ptr, i32])" of code for a device.
+// " ptx(entry=\"scale_0\", parameters=[ptr, i32])" of a kernel with a signature.
 std::string language_text(const Kernel& kernel) {
-  if (kernel.language == KernelLanguage::kLlvmIr) return "";
+  const bool is_typed = has_signature(kernel);
+  if (kernel.language == KernelLanguage::kLlvmIr && !is_typed) return "";
   const std::string function =
       concat(" ", to_string(kernel.language), "(entry=", quoted(kernel.entry));
-  if (!is_cuda(kernel.language)) return function + ")";
+  if (!is_typed) return function + ")";
   std::string types;
   for (const ParameterType type : kernel.parameters) {
     types += concat(types.empty() ? "" : ", ", to_string(type));
@@ -71,14 +72,16 @@ std::string language_text(const Kernel& kernel) {
   return concat(function, ", parameters=[", types, "])");
 }
 
-// The text as it is when the raw form can hold it; bytes as hexadecimal digits, paths on a line.
+// The text as it is when the raw form can hold it; bytes as hexadecimal digits, paths and addresses
+// on a line.
 std::string kernel_text(const Kernel& kernel) {
   if (kernel.language == KernelLanguage::kCubin) {
     return concat("\"\"\"\n", hexadecimal(kernel.text), "\"\"\"");
   }
   const std::string& text = kernel.text;
-  const bool is_path = kernel.language == KernelLanguage::kSharedLibrary;
-  const bool raw = !is_path && text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
+  const bool is_line =
+      kernel.language == KernelLanguage::kSharedLibrary || is_address(kernel.language);
+  const bool raw = !is_line && text.find("\"\"\"") == std::string::npos && !text.ends_with('"');
   return raw ? concat("\"\"\"\n", text, "\"\"\"") : quoted(text);
 }
 
@@ -124,7 +127,8 @@ std::string region_text(const Region& region, bool with_locations, const std::st
   return text;
 }
 
-std::string program_text(const Program& program, bool with_locations) {
+std::string program_text(const Program& program, bool is_portable) {
+  const bool with_locations = !is_portable;
   std::string text = concat("program @", name_to_string(program.name()), "(",
                             inputs_text(program.inputs(), ", "), ")", arenas_text(program), " {\n");
   if (text.size() > kLineWidth) {
@@ -141,8 +145,9 @@ std::string program_text(const Program& program, bool with_locations) {
                                     : concat("  return ", values_text(program.outputs()), "\n");
   text += "}\n";
   for (const auto& [name, kernel] : program.kernels()) {
+    const bool is_omitted = is_portable && is_address(kernel.language);
     text += concat("\nkernel @", name_to_string(name), language_text(kernel), " ",
-                   kernel_text(kernel), "\n");
+                   is_omitted ? "" : kernel_text(kernel), "\n");
   }
   return text;
 }
@@ -152,11 +157,11 @@ std::string program_text(const Program& program, bool with_locations) {
 std::string to_string(const Op& op) { return op_text(op, /*with_location=*/true, ""); }
 
 std::string to_string(const Program& program) {
-  return program_text(program, /*with_locations=*/true);
+  return program_text(program, /*is_portable=*/false);
 }
 
-std::string text_without_locations(const Program& program) {
-  return program_text(program, /*with_locations=*/false);
+std::string portable_text(const Program& program) {
+  return program_text(program, /*is_portable=*/true);
 }
 
 }  // namespace hostjit

@@ -11,8 +11,9 @@ namespace hostjit {
 // default is not printed.
 std::string to_string(const Program& program);
 
-// The same without locations: what the program computes. Equal texts, equal code.
-std::string text_without_locations(const Program& program);
+// The same without source locations and addresses of functions: what the program computes, in any
+// process. Equal texts, equal code.
+std::string portable_text(const Program& program);
 
 // One line: "%h = allocate() : tensor<f32, [1, 64], cpu>".
 std::string to_string(const Op& op);

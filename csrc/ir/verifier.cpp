@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/attribute_text.h"
 #include "ir/effects.h"
 #include "ir/memory_verifier.h"
 #include "ir/row_symbols.h"
@@ -187,6 +188,13 @@ class ProgramVerifier {
       verifier.fail("in_place", concat("is ", to_string(launch.in_place)),
                     "[] of a kernel in a shared library");
     }
+    if (is_address(kernel.language)) function_address(kernel);
+    if (has_signature(kernel)) {
+      verify_parameters(verifier, launch, kernel);
+    } else if (!launch.parameters.empty()) {
+      verifier.fail("parameters", concat("is ", to_string(launch.parameters)),
+                    concat("[] of @", kernel.name, ", which has no signature"));
+    }
     const size_t num_tensors = launch.inputs.size() + launch.in_out.size() + launch.outputs.size();
     if (is_cuda(kernel.language) && num_tensors == 0) {
       verifier.fail("inputs", "is empty, as in_out and outputs are",
@@ -199,12 +207,16 @@ class ProgramVerifier {
                     concat("is @", launch.kernel, ", which is ", to_string(kernel.language)),
                     concat("a kernel for ", to_string(device)));
     }
-    if (kernel.language == KernelLanguage::kCudaFunction) cuda_function_of(kernel);
-    if (is_cuda(kernel.language)) verify_parameters(verifier, launch, kernel);
   }
 
   static void verify_parameters(const OpVerifier& verifier, const LaunchKernel& launch,
                                 const Kernel& kernel) {
+    const auto require_none = [&](std::string_view name, bool is_none, const std::string& found) {
+      if (is_none) return;
+      verifier.fail(name, concat("is ", found), "[] of a kernel with a signature");
+    };
+    require_none("in_place", launch.in_place.empty(), to_string(launch.in_place));
+    require_none("errors", launch.errors.empty(), attribute_to_string(launch.errors));
     const std::vector<Value*> operands = launch.parameter_operands();
     if (operands.size() != kernel.parameters.size()) {
       verifier.fail("parameters", concat("are ", operands.size()),

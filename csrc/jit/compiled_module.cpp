@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "codegen/codegen.h"
+#include "codegen/kernel_linker.h"
 #include "jit/code_parts.h"
 #include "jit/compile_context.h"
 #include "jit/jit.h"
@@ -13,6 +14,7 @@
 #include "jit/kernel_texts.h"
 #include "jit/object_cache.h"
 #include "jit/object_files.h"
+#include "jit/packed_kernels.h"
 #include "jit/session.h"
 #include "runtime/thread_count.h"
 #include "support/dump.h"
@@ -31,7 +33,7 @@ std::string module_text(const llvm::Module& module) {
 void dump_kernels(const Program& program) {
   if (!is_enabled(Knob::kDumpKernels)) return;
   for (const auto& [name, kernel] : program.kernels()) {
-    if (kernel.language == KernelLanguage::kSharedLibrary) continue;  // the text is a path
+    if (is_external(kernel)) continue;  // the text is no code
     dump({Knob::kDumpKernels, program.name(), "kernel_" + name, "ll"}, kernel.text);
   }
 }
@@ -51,8 +53,7 @@ struct CompiledModule::State {
   std::span<int64_t> node_times;
 
   std::mutex kernels_mutex;  // guards what follows; taken before the session's
-  std::optional<LoadedCode> kernels_code;
-  std::optional<std::map<std::string, PackedKernel>> kernels;
+  std::optional<LoadedKernels> kernels;
 
   // Emits the program again and hands it to `write`. Takes the session.
   template <class Write>
@@ -126,7 +127,7 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, 
     if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
     if (time_nodes) symbols.push_back(interface.times_symbol);
     const ScopedTimer timer(state->timings.link);
-    state->code = session.link(objects, program.name(), symbols, library_functions(program));
+    state->code = session.link(objects, program.name(), symbols, external_functions(program));
   }
   const auto function = [&](const std::string& symbol) {
     return reinterpret_cast<MainFunction>(state->code->find(symbol));
@@ -173,29 +174,9 @@ const CompileTimings& CompiledModule::timings() const { return state_->timings; 
 
 const std::map<std::string, PackedKernel>& CompiledModule::packed_kernels() const {
   State& state = *state_;
-  const std::lock_guard kernels_lock(state.kernels_mutex);
-  if (state.kernels) return *state.kernels;
-  JitSession& session = JitSession::instance();
-  const std::lock_guard lock(session.mutex());
-  CompileContext context(state.program.name());
-  const PackedKernelsResult result =
-      generate_packed_kernels(state.program, context.get(), session.target().codegen_options());
-  context.check();
-  std::map<std::string, PackedKernel> kernels;
-  if (!result.symbols.empty()) {
-    session.target().optimize(*result.module);
-    std::vector<std::string> symbols;
-    symbols.reserve(result.symbols.size());
-    for (const auto& [kernel, symbol] : result.symbols) symbols.push_back(symbol);
-    const llvm::SmallVector<char, 0> object = session.target().emit_object(*result.module);
-    state.kernels_code =
-        session.link({std::string(object.data(), object.size())}, state.program.name() + ".kernels",
-                     symbols, library_functions(state.program));
-    for (const auto& [kernel, symbol] : result.symbols) {
-      kernels[kernel] = reinterpret_cast<PackedKernel>(state.kernels_code->find(symbol));
-    }
-  }
-  return state.kernels.emplace(std::move(kernels));
+  const std::lock_guard lock(state.kernels_mutex);
+  if (!state.kernels) state.kernels = load_packed_kernels(state.program);
+  return state.kernels->kernels;
 }
 
 std::string CompiledModule::llvm_ir() const {

@@ -20,11 +20,13 @@ void* find_function(const Kernel& kernel) {
 
 }  // namespace
 
-std::map<std::string, void*> library_functions(const Program& program) {
+std::map<std::string, void*> external_functions(const Program& program) {
   std::map<std::string, void*> functions;
   for (const auto& [name, kernel] : program.kernels()) {
-    if (kernel.language != KernelLanguage::kSharedLibrary) continue;
-    functions[symbol_in_library(kernel)] = find_function(kernel);
+    if (!is_external(kernel)) continue;
+    functions[external_symbol(kernel)] = is_address(kernel.language)
+                                             ? reinterpret_cast<void*>(function_address(kernel))
+                                             : find_function(kernel);
   }
   return functions;
 }

@@ -8,9 +8,9 @@
 
 namespace hostjit {
 
-// The functions of the program's kernels in shared libraries, by the symbols that generated code
-// calls them by. Opens the libraries, for good. Throws Error that names the kernel when there is no
-// such library or function.
-std::map<std::string, void*> library_functions(const Program& program);
+// The C functions that are kernels of the program, in shared libraries and elsewhere in this
+// process, by the symbols that generated code calls them by. Opens the libraries, for good. Throws
+// Error that names the kernel when there is no such library or function.
+std::map<std::string, void*> external_functions(const Program& program);
 
 }  // namespace hostjit

@@ -30,7 +30,7 @@ std::optional<ObjectKey> object_key(const Program& program, const std::string& t
   add(digest, LLVM_VERSION_STRING);
   add(digest, kLlvmBuild);
   add(digest, target);
-  add(digest, text_without_locations(program));
+  add(digest, portable_text(program));
   return digest.final<std::tuple_size_v<ObjectKey>>();
 }
 

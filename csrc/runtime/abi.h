@@ -61,7 +61,8 @@ using MainFunction = int32_t (*)(int64_t cache_id, void* const* inputs, void** o
 
 // A kernel called with an array: the data pointers of inputs, in_out and outputs, then pointers to
 // the scalars (int64_t or double), to the int64_t[2] of its failure if it can fail, and to the
-// bounds of its range if it does one.
+// bounds of its range if it does one. Of a kernel with a signature, pointers and pointers to
+// numbers of its types, in its order, then the bounds.
 using PackedKernel = void (*)(void* const* arguments);
 
 struct TensorSpec {

@@ -93,11 +93,6 @@ void allow_shared_memory(cuda::CUfunction function, int64_t bytes) {
                static_cast<int32_t>(bytes));
 }
 
-void throw_parameter_error(const std::string& kernel, int64_t parameter, int64_t value) {
-  throw_error(concat("kernel '", kernel, "': parameter ", parameter, " is ", value,
-                     ", which its type does not hold"));
-}
-
 void throw_launch_error(const std::string& kernel, int32_t result) {
   const char* text = nullptr;
   cuda::driver().cuGetErrorString(static_cast<CUresult>(result), &text);
@@ -112,14 +107,6 @@ extern "C" {
 void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept {
   status_of(frame, [&] {
     throw_launch_error(frame->program->layout().device_kernels.at(kernel).name, result);
-  });
-}
-
-void hostjit_fail_parameter(Frame* frame, int64_t kernel, int64_t parameter,
-                            int64_t value) noexcept {
-  status_of(frame, [&] {
-    throw_parameter_error(frame->program->layout().device_kernels.at(kernel).name, parameter,
-                          value);
   });
 }
 

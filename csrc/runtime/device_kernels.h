@@ -34,10 +34,6 @@ class DeviceKernels {
 // Lets a function ask for dynamic shared memory of so many bytes.
 void allow_shared_memory(cuda::CUfunction function, int64_t bytes);
 
-// Throws Error: an integer parameter of a launch of `kernel` has fewer bits than its value.
-[[noreturn]] void throw_parameter_error(const std::string& kernel, int64_t parameter,
-                                        int64_t value);
-
 // Throws what PyTorch throws for an error of CUDA, an AcceleratorError: "CUDA error: an illegal
 // memory access was encountered", and that the launch of `kernel` met it.
 [[noreturn]] void throw_launch_error(const std::string& kernel, int32_t result);

@@ -88,8 +88,8 @@ int32_t hostjit_begin_device(Frame* frame) noexcept;
 // Records that the launch of FrameLayout::device_kernels[kernel] returned the CUresult `result`.
 void hostjit_fail_launch(Frame* frame, int64_t kernel, int32_t result) noexcept;
 
-// Records that an integer parameter of FrameLayout::device_kernels[kernel] does not hold `value`.
-void hostjit_fail_parameter(Frame* frame, int64_t kernel, int64_t parameter,
+// Records that an integer parameter of a kernel does not hold `value`.
+void hostjit_fail_parameter(Frame* frame, const char* kernel, int64_t parameter,
                             int64_t value) noexcept;
 
 // Does the launches of FrameLayout::graphs[graph]; `words` as GraphSpec says.

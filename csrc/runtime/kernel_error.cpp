@@ -7,6 +7,7 @@
 
 #include "runtime/extern_status.h"
 #include "runtime/externs.h"
+#include "support/check.h"
 
 namespace hostjit {
 
@@ -23,10 +24,20 @@ void throw_kernel_error(std::string_view error, int64_t value) {
   TORCH_CHECK(false, text);
 }
 
+void throw_parameter_error(std::string_view kernel, int64_t parameter, int64_t value) {
+  throw_error(concat("kernel '", kernel, "': parameter ", parameter, " is ", value,
+                     ", which its type does not hold"));
+}
+
 extern "C" {
 
 void hostjit_fail_kernel(Frame* frame, const char* error, int64_t value) noexcept {
   status_of(frame, [&] { throw_kernel_error(error, value); });
+}
+
+void hostjit_fail_parameter(Frame* frame, const char* kernel, int64_t parameter,
+                            int64_t value) noexcept {
+  status_of(frame, [&] { throw_parameter_error(kernel, parameter, value); });
 }
 
 }  // extern "C"

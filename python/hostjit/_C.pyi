@@ -80,10 +80,26 @@ class Program:
         language: str = "llvm_ir",
         entry: str = "",
         parameters: Sequence[str] = (),
+        owner: object = None,
     ) -> None: ...
     def set_outputs(self, outputs: Sequence[Value]) -> None: ...
     def verify(self) -> None: ...
     def clone(self) -> Program: ...
+
+class HostKernel:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        language: str,
+        entry: str,
+        parameters: Sequence[str],
+        takes_range: bool,
+        owner: object,
+    ) -> None: ...
+    def launch(self, items: int, grain: int, arguments: Sequence[Any]) -> None: ...
+
+def parameters_in_text(text: str, entry: str) -> list[str]: ...
 
 class DeviceKernel:
     def __init__(

@@ -138,7 +138,7 @@ def compile_triton(
     if key not in _kernels:
         code = Code("cubin", compiled.asm["cubin"], metadata.name)
         block = (32 * metadata.num_warps, 1, 1)
-        _kernels[key] = Kernel(code, types, writes, block, metadata.shared)
+        _kernels[key] = Kernel(code, types, writes, block, metadata.shared, strided=True)
     return TritonLaunch(
         kernel=_kernels[key],
         names=names,

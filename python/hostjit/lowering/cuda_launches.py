@@ -70,8 +70,7 @@ def add_user_kernels(
 ) -> None:
     """Add kernels that the user brings to the program that launches them."""
     for name, (kernel, types) in kernels.items():
-        language, code, entry = kernel.image(architecture())
-        program.add_kernel(name, code, language=language, entry=entry, parameters=list(types))
+        kernel.add_to(program, name, types)
 
 
 @functools.cache

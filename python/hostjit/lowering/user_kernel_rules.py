@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from torch.fx import Node
@@ -22,6 +23,8 @@ def lower_launch(context: LoweringContext, node: Node) -> bool:
     """launch_kernel(kernel, read, written, numbers, shape) -> launch_kernel."""
     arguments: dict[str, Any] = dict(zip(_NAMES, node.args, strict=True))
     kernel = kernel_of(arguments["kernel"])
+    if kernel.device == "cpu" and size_of(arguments["grid"][0]) == 0:
+        return True
     read = dict(zip(arguments["read_at"], arguments["read"], strict=True))
     written = dict(zip(arguments["written_at"], arguments["written"], strict=True))
     values = {
@@ -37,22 +40,21 @@ def lower_launch(context: LoweringContext, node: Node) -> bool:
             types[position], found[position] = "i64", 0
     for type_, value in zip(types, [*found, *[0] * kernel.hidden], strict=True):
         operands.add(value if type_ == "ptr" else _number(context, type_, value))
-    context.create(
-        "launch_kernel",
-        {
-            "kernel": _add_kernel(context, kernel, types),
-            "inputs": inputs,
-            "in_out": in_out,
-            "scalars": operands.scalars,
-            "parameters": operands.positions,
-            "grid": [context.indices.number(size_of(size)) for size in arguments["grid"]],
-            "block": [context.indices.number(size_of(size)) for size in arguments["block"]],
-            "cluster": list(arguments["cluster"]),
-            "shared_memory": arguments["shared_memory"],
-            "cooperative": arguments["cooperative"],
-            "programmatic": arguments["programmatic"],
-        },
-    )
+    fields = {
+        "kernel": _add_kernel(context, kernel, types),
+        "inputs": inputs,
+        "in_out": in_out,
+        "scalars": operands.scalars,
+        "parameters": operands.positions,
+    }
+    if kernel.device == "cuda" or kernel.over_range:
+        for extent in ("grid", "block"):
+            fields[extent] = [context.indices.number(size_of(size)) for size in arguments[extent]]
+    if kernel.device == "cuda":
+        fields["cluster"] = list(arguments["cluster"])
+        for name in ("shared_memory", "cooperative", "programmatic"):
+            fields[name] = arguments[name]
+    context.create("launch_kernel", fields)
     return True
 
 
@@ -105,5 +107,9 @@ def _add_kernel(context: LoweringContext, kernel: Kernel, types: list[str]) -> s
         position for position, type_ in enumerate(kernel.parameters) if type_ != types[position]
     ]
     name = "_".join((kernel.name, *(f"null{position}" for position in nulls)))
+    # C functions of one form have one name: it is the same in every process.
+    candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    taken = context.user_kernels
+    name = next(word for word in candidates if taken.get(word, (kernel,))[0].has_code_of(kernel))
     context.user_kernels[name] = (kernel, tuple(types))
     return name

@@ -74,14 +74,14 @@ TEST_F(UserKernelTest, AFunctionThatWasLoadedBefore) {
     parse_program(to_string(program));
     ADD_FAILURE() << "a CUfunction was read from text";
   } catch (const Error& error) {
-    EXPECT_TRUE(contains(error.what(), "@twice is a CUfunction of the process")) << error.what();
+    EXPECT_TRUE(contains(error.what(), "@twice is a cuda_function of the process")) << error.what();
   }
 }
 
 TEST_F(UserKernelTest, AnAddressThatIsNone) {
   for (const char* text : {"", "7f00", "0x", "0x0", "0xzz", "0x12 "}) {
     const Kernel kernel{"k", text, KernelLanguage::kCudaFunction, "k"};
-    EXPECT_THROW(cuda_function_of(kernel), Error) << text;
+    EXPECT_THROW(function_address(kernel), Error) << text;
   }
 }
 

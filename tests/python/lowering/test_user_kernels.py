@@ -106,7 +106,7 @@ def test_files(tmp_path: Path) -> None:
         path.write_bytes(text)
         made = hostjit.kernel(path, "k", parameters=["ptr"], writes=[0])
         assert made._code.language == language
-    with pytest.raises(ValueError, match=r"ends in \.cu, \.ptx or \.cubin"):
+    with pytest.raises(ValueError, match=r"ends in \.cu, \.ptx, \.cubin or \.ll"):
         hostjit.kernel(tmp_path / "k.txt", "k", parameters=["ptr"], writes=[0])
 
 
@@ -356,7 +356,7 @@ def test_a_function_that_is_loaded_is_no_text() -> None:
 
     program = cuda_program(f, lambda: (torch.ones(100),))
     assert 'cuda_function(entry="k", parameters=[ptr])' in str(program)
-    with pytest.raises(hostjit.Error, match="is a CUfunction of the process that printed it"):
+    with pytest.raises(hostjit.Error, match="is a cuda_function of the process that printed it"):
         hostjit.ir.parse(str(program))
 
 

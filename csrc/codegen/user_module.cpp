@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "codegen/user_module.h"
+
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/IR/DebugInfo.h>
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/TargetParser/Triple.h>
+
+#include "codegen/kernel_text.h"
+#include "support/check.h"
+
+namespace hostjit {
+namespace {
+
+void check_machine(const llvm::Module& module, const llvm::Module& part, const Kernel& kernel) {
+  const llvm::Triple own(module.getTargetTriple());
+  const llvm::Triple given(part.getTargetTriple());
+  const bool is_arch =
+      given.getArch() == llvm::Triple::UnknownArch || given.getArch() == own.getArch();
+  const bool is_os = given.getOS() == llvm::Triple::UnknownOS || given.getOS() == own.getOS();
+  HOSTJIT_CHECK(is_arch && is_os, "kernel '", kernel.name, "': its target triple is ", given.str(),
+                ", expected that of this machine, ", own.str(), ", or none");
+  const llvm::DataLayout& expected = module.getDataLayout();
+  const llvm::DataLayout& layout = part.getDataLayout();
+  const bool fits = layout.getStringRepresentation().empty() ||
+                    (layout.isLittleEndian() == expected.isLittleEndian() &&
+                     layout.getPointerSize() == expected.getPointerSize());
+  HOSTJIT_CHECK(fits, "kernel '", kernel.name, "': its target datalayout is ",
+                layout.getStringRepresentation(), ", expected that of this machine, ",
+                expected.getStringRepresentation(), ", or none");
+}
+
+// A CPU without the instructions that a text asks for can't run it.
+void check_features(const llvm::Function& function, const Kernel& kernel) {
+  static const llvm::StringMap<bool> kFeatures = llvm::sys::getHostCPUFeatures();
+  const llvm::StringRef asked = function.getFnAttribute("target-features").getValueAsString();
+  for (const llvm::StringRef& feature : llvm::split(asked, ',')) {
+    if (!feature.starts_with("+")) continue;
+    const auto found = kFeatures.find(feature.drop_front());
+    HOSTJIT_CHECK(found == kFeatures.end() || found->second, "kernel '", kernel.name, "': @",
+                  function.getName().str(), " needs ", feature.drop_front().str(),
+                  ", which this CPU does not have");
+  }
+}
+
+void check_intrinsic(const llvm::Module& module, const llvm::Function& function,
+                     const Kernel& kernel) {
+  if (!function.isTargetIntrinsic()) return;
+  const llvm::Triple own(module.getTargetTriple());
+  const std::string prefix =
+      concat("llvm.", llvm::Triple::getArchTypePrefix(own.getArch()).str(), ".");
+  HOSTJIT_CHECK(function.getName().starts_with(prefix), "kernel '", kernel.name, "': calls @",
+                function.getName().str(), ", which this machine does not have");
+}
+
+// Code is compiled, dropped and divided as programs are: what it wrote to a variable is lost.
+void check_state(const llvm::Module& part, const Kernel& kernel) {
+  for (const llvm::GlobalVariable& global : part.globals()) {
+    const llvm::StringRef name = global.getName();
+    const bool is_annotation = name == "llvm.used" || name == "llvm.compiler.used";
+    HOSTJIT_CHECK(global.isConstant() || is_annotation, "kernel '", kernel.name, "': defines @",
+                  name.str(), ", which is not constant; a kernel keeps nothing between its calls");
+    HOSTJIT_CHECK(!global.isThreadLocal(), "kernel '", kernel.name, "': @", name.str(),
+                  " is thread_local, expected a plain constant");
+  }
+  HOSTJIT_CHECK(part.ifunc_empty(), "kernel '", kernel.name, "': defines an ifunc");
+  HOSTJIT_CHECK(part.getModuleInlineAsm().empty(), "kernel '", kernel.name,
+                "': has assembly outside of its functions");
+}
+
+void check_entry(const llvm::Module& part, const Kernel& kernel) {
+  const llvm::Function* entry = part.getFunction(kernel.entry);
+  HOSTJIT_CHECK(entry && !entry->isDeclaration(), "kernel '", kernel.name,
+                "': the text does not define @", kernel.entry);
+  HOSTJIT_CHECK(entry->getReturnType()->isVoidTy(), "kernel '", kernel.name, "': @", kernel.entry,
+                " returns ", type_text(*entry->getReturnType()), ", expected void");
+  HOSTJIT_CHECK(!entry->isVarArg(), "kernel '", kernel.name, "': @", kernel.entry,
+                " takes any number of arguments");
+  for (const llvm::Argument& argument : entry->args()) {
+    const bool is_special = argument.hasPassPointeeByValueCopyAttr() ||
+                            argument.hasStructRetAttr() || argument.hasNestAttr() ||
+                            argument.hasSwiftErrorAttr() || argument.hasSwiftSelfAttr();
+    HOSTJIT_CHECK(!is_special, "kernel '", kernel.name, "': parameter ", argument.getArgNo(),
+                  " of @", kernel.entry, " is passed in a special way, such as byval or sret");
+  }
+}
+
+void forget_compiler(llvm::Module& part) {
+  llvm::StripDebugInfo(part);
+  while (!part.named_metadata_empty()) part.eraseNamedMetadata(&*part.named_metadata_begin());
+  for (llvm::Function& function : part) {
+    for (const char* name : {"target-cpu", "tune-cpu", "target-features", "probe-stack"}) {
+      function.removeFnAttr(name);
+    }
+    // Their guards call a function of the C library.
+    for (const auto kind : {llvm::Attribute::StackProtect, llvm::Attribute::StackProtectStrong,
+                            llvm::Attribute::StackProtectReq}) {
+      function.removeFnAttr(kind);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<llvm::Module> parse_user_module(const llvm::Module& module, const Kernel& kernel) {
+  std::unique_ptr<llvm::Module> part = parse_kernel(kernel, module.getContext());
+  check_machine(module, *part, kernel);
+  check_state(*part, kernel);
+  for (const llvm::Function& function : *part) {
+    check_features(function, kernel);
+    check_intrinsic(module, function, kernel);
+  }
+  check_entry(*part, kernel);
+  forget_compiler(*part);
+  return part;
+}
+
+}  // namespace hostjit
