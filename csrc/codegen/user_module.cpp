@@ -3,6 +3,8 @@
 
 #include <llvm/ADT/StringExtras.h>
 #include <llvm/IR/DebugInfo.h>
+#include <llvm/IR/InstIterator.h>
+#include <llvm/IR/Instructions.h>
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/TargetParser/Host.h>
 #include <llvm/TargetParser/Triple.h>
@@ -44,14 +46,40 @@ void check_features(const llvm::Function& function, const Kernel& kernel) {
   }
 }
 
-void check_intrinsic(const llvm::Module& module, const llvm::Function& function,
-                     const Kernel& kernel) {
-  if (!function.isTargetIntrinsic()) return;
+// LLVM ends the process when it has no instruction for an intrinsic. Compilers say of a function
+// which instructions it needs.
+void check_intrinsics(const llvm::Module& module, const llvm::Module& part, const Kernel& kernel) {
   const llvm::Triple own(module.getTargetTriple());
   const std::string prefix =
       concat("llvm.", llvm::Triple::getArchTypePrefix(own.getArch()).str(), ".");
-  HOSTJIT_CHECK(function.getName().starts_with(prefix), "kernel '", kernel.name, "': calls @",
-                function.getName().str(), ", which this machine does not have");
+  for (const llvm::Function& function : part) {
+    if (!function.isIntrinsic()) continue;
+    const std::string name = function.getName().str();
+    HOSTJIT_CHECK(function.getIntrinsicID() != llvm::Intrinsic::not_intrinsic, "kernel '",
+                  kernel.name, "': calls @", name, ", which LLVM does not have");
+    if (!function.isTargetIntrinsic()) continue;
+    HOSTJIT_CHECK(name.starts_with(prefix), "kernel '", kernel.name, "': calls @", name,
+                  ", which this machine does not have");
+    for (const llvm::User* user : function.users()) {
+      const auto* call = llvm::dyn_cast<llvm::CallBase>(user);
+      const llvm::Function* caller = call ? call->getFunction() : nullptr;
+      HOSTJIT_CHECK(caller && caller->hasFnAttribute("target-features"), "kernel '", kernel.name,
+                    "': calls @", name, " where no \"target-features\" say what that needs");
+    }
+  }
+}
+
+// Texts are compiled without an assembler.
+void check_assembly(const llvm::Module& part, const Kernel& kernel) {
+  bool has_assembly = !part.getModuleInlineAsm().empty();
+  for (const llvm::Function& function : part) {
+    for (const llvm::Instruction& instruction : llvm::instructions(function)) {
+      const auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+      has_assembly = has_assembly || (call && call->isInlineAsm());
+    }
+  }
+  HOSTJIT_CHECK(!has_assembly, "kernel '", kernel.name,
+                "': has assembly in it; intrinsics give the instructions of a machine");
 }
 
 // Code is compiled, dropped and divided as programs are: what it wrote to a variable is lost.
@@ -65,8 +93,6 @@ void check_state(const llvm::Module& part, const Kernel& kernel) {
                   " is thread_local, expected a plain constant");
   }
   HOSTJIT_CHECK(part.ifunc_empty(), "kernel '", kernel.name, "': defines an ifunc");
-  HOSTJIT_CHECK(part.getModuleInlineAsm().empty(), "kernel '", kernel.name,
-                "': has assembly outside of its functions");
 }
 
 void check_entry(const llvm::Module& part, const Kernel& kernel) {
@@ -106,11 +132,10 @@ void forget_compiler(llvm::Module& part) {
 std::unique_ptr<llvm::Module> parse_user_module(const llvm::Module& module, const Kernel& kernel) {
   std::unique_ptr<llvm::Module> part = parse_kernel(kernel, module.getContext());
   check_machine(module, *part, kernel);
+  check_assembly(*part, kernel);
   check_state(*part, kernel);
-  for (const llvm::Function& function : *part) {
-    check_features(function, kernel);
-    check_intrinsic(module, function, kernel);
-  }
+  for (const llvm::Function& function : *part) check_features(function, kernel);
+  check_intrinsics(module, *part, kernel);
   check_entry(*part, kernel);
   forget_compiler(*part);
   return part;

@@ -163,7 +163,11 @@ FOREIGN = "aarch64-linux-gnu" if platform.machine() == "x86_64" else "x86_64-lin
         ("declare void @g()\ndefine void @f(ptr %y) { call void @g()\nret void }", "calls @g"),
         ("@g = external global i32\ndefine void @f(ptr %y) { ret void }", "refers to @g"),
         ("@g = internal global i32 0\ndefine void @f(ptr %y) { ret void }", "is not constant"),
-        ('module asm "nop"\ndefine void @f(ptr %y) { ret void }', "has assembly outside"),
+        ('module asm "nop"\ndefine void @f(ptr %y) { ret void }', "has assembly in it"),
+        (
+            'define void @f(ptr %y) {\ncall void asm "nop", ""()\nret void }',
+            "has assembly in it",
+        ),
         (
             f'target triple = "{FOREIGN}"\ndefine void @f(ptr %y) {{ ret void }}',
             f"its target triple is {FOREIGN}, expected that of this machine",
@@ -177,11 +181,38 @@ FOREIGN = "aarch64-linux-gnu" if platform.machine() == "x86_64" else "x86_64-lin
             "%t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()\nret void }",
             "calls @llvm.nvvm.read.ptx.sreg.tid.x, which this machine does not have",
         ),
+        (
+            "declare void @llvm.none()\n"
+            "define void @f(ptr %y) {\ncall void @llvm.none()\nret void }",
+            "calls @llvm.none, which LLVM does not have",
+        ),
     ],
 )
 def test_texts_that_are_no_kernels(source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         hostjit.kernel(source, "f", language="llvm_ir", writes=[0])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86")
+def test_instructions_that_the_cpu_may_not_have() -> None:
+    source = """declare void @llvm.x86.sse2.pause()
+    define void @f(ptr %y) FEATURES {
+      call void @llvm.x86.sse2.pause()
+      store float 3.0, ptr %y
+      ret void
+    }"""
+
+    def made(features: str) -> hostjit.Kernel:
+        text = source.replace("FEATURES", features)
+        return hostjit.kernel(text, "f", language="llvm_ir", writes=[0])
+
+    with pytest.raises(ValueError, match='where no "target-features" say what that needs'):
+        made("")
+    with pytest.raises(ValueError, match="@f needs xop, which this CPU does not have"):
+        made('"target-features"="+sse2,+xop"')
+    x = torch.zeros(1)
+    hostjit.launch(made('"target-features"="+sse2,-xop"'), 1, (x,))
+    assert x == 3
 
 
 @pytest.mark.parametrize(
