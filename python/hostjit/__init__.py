@@ -9,6 +9,8 @@ with torch.no_grad():
 """
 
 from importlib.metadata import version as _version
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 import torch as _torch  # noqa: F401  # loads the libraries that the core links against
 
@@ -24,6 +26,9 @@ with _collection_paused():
     from hostjit.launching import Kernel, kernel, launch
     from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
 
+if _TYPE_CHECKING:
+    from hostjit.fusion import DataType, FusionDefinition
+
 __version__ = _version("hostjit")
 
 _backend.register()
@@ -31,7 +36,9 @@ _compiled_objects.register()
 
 __all__ = [
     "CaptureError",
+    "DataType",
     "Error",
+    "FusionDefinition",
     "InternalError",
     "Kernel",
     "__version__",
@@ -46,3 +53,12 @@ __all__ = [
     "runtime",
     "set_cache_limit",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import what few programs need when it is asked for."""
+    if name in ("DataType", "FusionDefinition"):
+        from hostjit import fusion
+
+        return getattr(fusion, name)
+    raise AttributeError(f"module 'hostjit' has no attribute {name!r}")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -56,7 +57,7 @@ def compile(
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
 ) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
-    """Compile a PyTorch callable, a Host IR program or its text.
+    """Compile a PyTorch callable, a FusionDefinition, a Host IR program or its text.
 
     Nothing happens until the first call; each new signature (structure, dtypes, sizes, strides,
     devices, constants, modes) makes a specialization. Parameters and buffers are read at every
@@ -65,7 +66,8 @@ def compile(
 
     Args:
         target: a function, nn.Module, method, fusion built by hand as a `torch.fx.Graph`,
-            `hostjit.ir.Program` or Host IR text. Without it, returns a decorator.
+            `hostjit.FusionDefinition`, `hostjit.ir.Program` or Host IR text. Without it, returns
+            a decorator.
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
         fallback: run a call that cannot be captured whole in parts: what is before and after a
             decision on a tensor's value, an operator whose size depends on values, a print is
@@ -146,10 +148,16 @@ def compile(
     if isinstance(target, _C.Program):
         program = ProgramCompilation(target, runtime, reuse_outputs, choices)
         return _C.CompiledFunction(program.run, program)
+    if _is_fusion(target):
+        from hostjit.fusion.compilation import compile_fusion
+
+        if dynamic_shapes is not None:
+            raise _C.Error("a FusionDefinition says itself which sizes are open: -1 in its shapes")
+        return compile_fusion(target, runtime, fallback, reuse_outputs, choices, dynamic)
     if not callable(target):
         raise TypeError(
-            f"hostjit.compile takes a callable, a torch.fx.Graph, a Program or Host IR text, got "
-            f"{type(target).__qualname__}"
+            f"hostjit.compile takes a callable, a torch.fx.Graph, a FusionDefinition, a Program or "
+            f"Host IR text, got {type(target).__qualname__}"
         )
     optimizer = getattr(target, "__self__", None)
     if isinstance(optimizer, torch.optim.Optimizer):
@@ -163,3 +171,9 @@ def compile(
     shapes = DynamicShapes(dynamic, dynamic_shapes)
     compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, choices)
     return _C.CompiledFunction(target, compilation)
+
+
+def _is_fusion(target: Any) -> bool:
+    # Nothing is one before that module was imported.
+    fusion = sys.modules.get("hostjit.fusion")
+    return fusion is not None and isinstance(target, fusion.FusionDefinition)
