@@ -15,7 +15,7 @@ from hostjit.fusion.data_type import DataType
 from hostjit.fusion.values import Number, Operand, Scalar, Shape, Tensor
 
 if TYPE_CHECKING:
-    from hostjit.fusion.definition import FusionDefinition
+    from hostjit.fusion.defining import Definition
 
 __all__ = ["Builder", "aten"]
 
@@ -31,7 +31,7 @@ class Builder:
         operation: the name of the operation.
     """
 
-    def __init__(self, fusion: FusionDefinition, graph: Graph, operation: str) -> None:
+    def __init__(self, fusion: Definition, graph: Graph, operation: str) -> None:
         self.fusion = fusion
         self.graph = graph
         self.operation = operation

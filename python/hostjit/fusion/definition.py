@@ -3,31 +3,22 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph
 
 from hostjit import _C
-from hostjit.fusion.builder import Builder, data_type_of
-from hostjit.fusion.data_type import DataType
-from hostjit.fusion.graph import Output, finished_graph
-from hostjit.fusion.inputs import Input, ScalarInput, TensorInput, check_inputs, describe_layout
-from hostjit.fusion.source import call_text, definition_text, literal, script_text
-from hostjit.fusion.values import Number, Scalar, Tensor
-
-if TYPE_CHECKING:
-    from hostjit.fusion.operation import Operation
-    from hostjit.fusion.operations import Operations
+from hostjit.fusion.defining import HOW_TO_DEFINE, Definition, State
+from hostjit.fusion.graph import finished_graph
+from hostjit.fusion.inputs import TensorInput, check_inputs
+from hostjit.fusion.source import definition_text, script_text
 
 __all__ = ["FusionDefinition"]
 
-_HOW = "use `with FusionDefinition() as fd: ...`, or a subclass with a method `definition`"
 
-
-class FusionDefinition:
+class FusionDefinition(Definition):
     """A program of tensors and scalars, with the names of nvFuser's Python front end.
 
     Inputs are what `define_tensor`, `from_pytorch`, symbolic `define_scalar` and `define_vector`
@@ -42,203 +33,27 @@ class FusionDefinition:
     """
 
     def __init__(self) -> None:
-        self.inputs: list[Input] = []
-        self.placed: list[Node] = []  # made of nothing, on the device of the inputs
-        self._values: dict[str, Tensor | Scalar] = {}
-        self._outputs: list[Output] = []
-        self._graph = Graph()
-        self._last_placeholder: Node | None = None
-        self._lines: list[str] = []
-        self._count = 0
-        self._state = "new"
+        super().__init__()
         self._compiled: dict[torch.device | None, _C.CompiledFunction] = {}
         self._last_inputs: list[Any] | None = None
 
     def __enter__(self) -> FusionDefinition:
-        if self._state != "new":
-            raise _C.Error(f"this FusionDefinition is {self._state}: make another")
-        self._state = "being defined"
+        if self.state is not State.NEW:
+            raise _C.Error(f"this FusionDefinition is {self.state.value}: make another")
+        self.state = State.OPEN
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._state = "defined" if kind is None else "without a definition, which raised"
+        self.state = State.DEFINED if kind is None else State.FAILED
 
     def definition(self) -> None:
         """Define inputs, operations and outputs; for subclasses."""
-        raise _C.Error(f"the fusion is not defined: {_HOW}")
-
-    @functools.cached_property
-    def ops(self) -> Operations:
-        """The operations: `fd.ops.add(t0, t1)`."""
-        from hostjit.fusion.operations import Operations
-
-        return Operations(self)
+        raise _C.Error(f"the fusion is not defined: {HOW_TO_DEFINE}")
 
     @property
     def sched(self) -> Any:
         """Raise hostjit.Error: hostjit has no schedules."""
         raise _C.Error("fd.sched: hostjit schedules by itself; leave schedules out")
-
-    def define_tensor(self, *args: Any, **kwargs: Any) -> Tensor:  # noqa: D417
-        """Define a tensor input.
-
-        Called as (shape, contiguity=False, dtype=DataType.Float, is_cpu=False, stride_order=[]) or
-        as (sizes, strides, dtype=DataType.Float, static_sizes=False, is_cpu=False).
-
-        Args:
-            shape: a size per dim; -1 is any, 1 is broadcast.
-            contiguity: True or False for all dims, or a list from the outermost dim in memory to
-                the innermost: True for a dim whose stride is the extent of the next, None for one
-                that is broadcast (of size 1, or expanded with stride 0), False for any stride.
-            dtype: of the elements.
-            is_cpu: it has to be on the CPU. All others have to be on one device, CPU or CUDA.
-            stride_order: for each dim, how many dims are further inside; by default the last dim is
-                the innermost.
-            sizes, strides: of a tensor like those to come.
-            static_sizes: accept these sizes only; without, any but where it is 1.
-
-        Raises hostjit.Error for arguments that do not fit together.
-        """
-        self._check_open("define_tensor")
-        if "strides" in kwargs or (len(args) > 1 and _are_strides(args[1])):
-            return self._define_like(*args, **kwargs)
-        return self._define_shape(*args, **kwargs)
-
-    def _define_like(
-        self,
-        sizes: Sequence[int],
-        strides: Sequence[int],
-        dtype: DataType = DataType.Float,
-        static_sizes: bool = False,
-        is_cpu: bool = False,
-    ) -> Tensor:
-        if len(sizes) != len(strides):
-            raise _C.Error(
-                f"define_tensor: sizes has {len(sizes)} entries and strides {len(strides)}"
-            )
-        contiguity, order = describe_layout(sizes, strides)
-        shape = [size if static_sizes or size == 1 else -1 for size in sizes]
-        return self._define_shape(shape, contiguity, dtype, is_cpu, order)
-
-    def _define_shape(
-        self,
-        shape: Sequence[int],
-        contiguity: bool | Sequence[bool | None] = False,
-        dtype: DataType = DataType.Float,
-        is_cpu: bool = False,
-        stride_order: Sequence[int] = (),
-    ) -> Tensor:
-        rank = len(shape)
-        order = [entry + rank if entry < 0 else entry for entry in stride_order]
-        order = order or list(range(rank - 1, -1, -1))
-        if isinstance(contiguity, bool) and len(order) == rank:
-            outer_first = sorted(range(rank), key=lambda dim: -order[dim])
-            contiguity = [None if shape[dim] == 1 else contiguity for dim in outer_first]
-        sizes = tuple(None if size == -1 else size for size in shape)
-        name = self.new_name("T")
-        entries = () if isinstance(contiguity, bool) else tuple(contiguity)
-        defined = TensorInput(name, dtype, sizes, entries, tuple(order), is_cpu)
-        self.inputs.append(defined)
-        self._lines.append(f"{name} = {defined}")
-        tensor = Tensor(self, name, dtype, self._placeholder(name), sizes)
-        self._values[name] = tensor
-        return tensor
-
-    def from_pytorch(self, tensor: torch.Tensor, static_sizes: bool = False) -> Tensor:
-        """Define a tensor input like a tensor: its dtype, rank, contiguity and order of strides.
-
-        Sizes may be any, but for those of 1; with `static_sizes` they are those of the tensor. An
-        input defined by a tensor on the CPU has to be there.
-        """
-        return self.define_tensor(
-            sizes=list(tensor.shape),
-            strides=list(tensor.stride()),
-            dtype=DataType.of(tensor.dtype),
-            static_sizes=static_sizes,
-            is_cpu=tensor.is_cpu,
-        )
-
-    def define_scalar(
-        self, value: Number | DataType | None = None, dtype: DataType | None = None
-    ) -> Scalar:
-        """Define a number: a constant, or without a value an input (a Double if no dtype is given).
-
-        `define_scalar(DataType.Int)` is an input too.
-        """
-        self._check_open("define_scalar")
-        if isinstance(value, DataType):
-            if dtype is not None:
-                raise _C.Error(f"define_scalar: the value is {value}, expected a number or None")
-            value, dtype = None, value
-        name = self.new_name("S")
-        if value is None:
-            data_type = dtype or DataType.Double
-            self.inputs.append(ScalarInput(name, data_type))
-            scalar = Scalar(self, name, data_type, number=self._placeholder(name))
-        elif isinstance(value, (bool, int, float, complex)):
-            data_type = dtype or data_type_of(value)
-            value = data_type.convert(value)
-            scalar = Scalar(self, name, data_type, value)
-        else:
-            raise _C.Error(
-                f"define_scalar: the value is of type {type(value).__qualname__}, expected a number"
-            )
-        self._lines.append(f"{name} = fd.define_scalar({literal(value)}, dtype={data_type})")
-        self._values[name] = scalar
-        return scalar
-
-    def define_vector(
-        self, size: int | Sequence[Number | None], dtype: DataType = DataType.Int
-    ) -> list[Scalar]:
-        """Define as many scalar inputs, or a scalar for each value of a list (None is an input)."""
-        values = [None] * size if isinstance(size, int) else size
-        return [self.define_scalar(value, dtype) for value in values]
-
-    def add_output(self, output: Tensor, alias_input: Tensor | None = None) -> None:
-        """Return a tensor; or write it to a tensor input after all is computed, and not return it.
-
-        A tensor that is both returned and written is the input, once it is written.
-        """
-        self._check_open("add_output")
-        for what, tensor in (("output", output), ("alias_input", alias_input)):
-            if tensor is None and what == "alias_input":
-                continue
-            if not isinstance(tensor, Tensor):
-                raise _C.Error(f"add_output: {what} is {tensor!r}, expected a tensor")
-            if tensor.fusion is not self:
-                raise _C.Error(f"add_output: {what} is {tensor} of another FusionDefinition")
-        if alias_input is not None:
-            self._check_alias(output, alias_input)
-        self._outputs.append(Output(output, alias_input))
-        into = "" if alias_input is None else f", {alias_input.name}"
-        self._lines.append(f"fd.add_output({output.name}{into})")
-
-    def _check_alias(self, output: Tensor, alias_input: Tensor) -> None:
-        if alias_input.node.op != "placeholder":
-            raise _C.Error(f"add_output: alias_input is {alias_input}, which is no input")
-        pairs = zip(output.sizes, alias_input.sizes, strict=False)
-        fits = output.ndim == alias_input.ndim and all(a == b or None in (a, b) for a, b in pairs)
-        if not fits or output.dtype() is not alias_input.dtype():
-            raise _C.Error(f"add_output: {output} cannot be written to {alias_input}")
-
-    def add_operation(
-        self, operation: Operation, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        """Add an operation of the table, and return its results. `fd.ops` does this by name."""
-        self._check_open(f"ops.{operation.name}")
-        builder = Builder(self, self._graph, operation.name)
-        found = operation.write(builder, **operation.bind(builder, args, kwargs))
-        results = list(found) if isinstance(found, (tuple, list)) else [found]
-        text = call_text(operation.name, args, kwargs)
-        left = ", ".join(result.name for result in results)
-        left = f"[{left}]" if isinstance(found, list) else left
-        self._lines.append(f"{left} = {text}")
-        return found
-
-    def new_name(self, kind: str) -> str:
-        """Return a name for a value, "T" or "S" with a number."""
-        self._count += 1
-        return f"{kind}{self._count - 1}"
 
     def graph(self, device: torch.device | None = None) -> Graph:
         """Return the fusion as a graph that returns a list.
@@ -255,13 +70,14 @@ class FusionDefinition:
 
     def finish(self) -> None:
         """Make the definition final; raises hostjit.Error where it is not complete."""
-        if self._state == "new" and type(self).definition is not FusionDefinition.definition:
+        is_subclass = type(self).definition is not FusionDefinition.definition
+        if self.state is State.NEW and is_subclass:
             with self:
                 self.definition()
-        if self._state == "new":
-            raise _C.Error(f"the fusion is not defined: {_HOW}")
-        if self._state != "defined":
-            raise _C.Error(f"the fusion cannot run: it is {self._state}")
+        if self.state is State.NEW:
+            raise _C.Error(f"the fusion is not defined: {HOW_TO_DEFINE}")
+        if self.state is not State.DEFINED:
+            raise _C.Error(f"the fusion cannot run: it is {self.state.value}")
         if getattr(type(self), "schedule", None) is not None:
             raise _C.Error("schedule: hostjit schedules by itself; leave the method out")
         if not self._outputs:
@@ -294,27 +110,40 @@ class FusionDefinition:
         Raises:
             hostjit.Error: the definition is not complete, or inputs contradict it.
         """
-        values: list[Any] = []
-        for value in inputs:
-            values += value if isinstance(value, (list, tuple)) else [value]
+        values = list(inputs)
+        if any(isinstance(value, (list, tuple)) for value in values):
+            values = [x for v in values for x in (v if isinstance(v, (list, tuple)) else [v])]
         if save_repro_inputs:
-            self._last_inputs = [v.to("meta") if isinstance(v, torch.Tensor) else v for v in values]
-        on = None if device is None else _device(device)
-        for position, value in enumerate(values):
-            if on is not None and isinstance(value, torch.Tensor) and value.device != on:
-                if value.dim() or not value.is_cpu:
-                    raise _C.Error(
-                        f"fusion input {position}: expected device {on}, found {value.device}"
-                    )
-        takes_tensors = any(isinstance(known, TensorInput) for known in self.inputs)
-        key = None if takes_tensors else on
-        compiled = self._compiled.get(key)
+            self._last_inputs = [
+                _without_memory(value) if isinstance(value, torch.Tensor) else value
+                for value in values
+            ]
+        on = None if device is None else self._device_of(device, values)
+        compiled = self._compiled.get(on)
         if compiled is None:
             from hostjit.fusion.compilation import compile_fusion
 
-            compiled = self._compiled[key] = compile_fusion(self, device=key)
+            compiled = self._compiled[on] = compile_fusion(self, device=on)
         found: list[torch.Tensor] = compiled(*values)
         return found
+
+    def _device_of(
+        self, device: torch.device | str | int, values: Sequence[Any]
+    ) -> torch.device | None:
+        """The device of a fusion without tensor inputs; raises Error where inputs are on others."""
+        on = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+        if str(on) == "cuda":
+            on = torch.device("cuda", torch.cuda.current_device())
+        for position, known in enumerate(self.inputs[: len(values)]):
+            value = values[position]
+            is_elsewhere = isinstance(value, torch.Tensor) and value.device != on
+            if is_elsewhere and isinstance(known, TensorInput) and not known.is_cpu:
+                raise _C.Error(
+                    f"fusion input {position} ({known.name}): expected device {on}, found "
+                    f"{value.device}"
+                )
+        has_tensors = any(isinstance(known, TensorInput) for known in self.inputs)
+        return None if has_tensors else on
 
     def __repr__(self) -> str:
         """Return Python that defines the same: a function `nvfuser_fusion(fd)`."""
@@ -330,27 +159,19 @@ class FusionDefinition:
             raise _C.Error("last_repro_script: call execute(inputs, save_repro_inputs=True) first")
         return self.repro_script_for(self._last_inputs)
 
-    def _placeholder(self, name: str) -> Node:
-        if self._last_placeholder is None:
-            place = self._graph.inserting_before(next(iter(self._graph.nodes), None))
-        else:
-            place = self._graph.inserting_after(self._last_placeholder)
-        with place:
-            self._last_placeholder = self._graph.placeholder(name)
-        return self._last_placeholder
-
-    def _check_open(self, what: str) -> None:
-        if self._state != "being defined":
-            state = "not being defined" if self._state == "new" else self._state
-            raise _C.Error(f"{what}: the fusion is {state}: {_HOW}")
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle what it defines, once that is complete."""
+        self.finish()
+        return _of_text, (repr(self),)
 
 
-def _are_strides(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and any(type(item) is int for item in value)
+def _of_text(text: str) -> FusionDefinition:
+    namespace: dict[str, Any] = {}
+    exec(text, namespace)
+    with FusionDefinition() as fusion:
+        namespace["nvfuser_fusion"](fusion)
+    return fusion
 
 
-def _device(device: torch.device | str | int) -> torch.device:
-    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if str(found) == "cuda":
-        return torch.device("cuda", torch.cuda.current_device())
-    return found
+def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

@@ -38,12 +38,13 @@ def iota(
     first = builder.constant(0) if start is None else start
     by = builder.constant(1) if step is None else step
     data_type = dtype if dtype.is_integral else DataType.Int
-    is_whole = dtype.is_integral and first.as_number() is not None and by.as_number() is not None
+    ends = first.as_operand(), by.as_operand()
+    is_whole = dtype.is_integral and None not in ends
     node = builder.make(
         _prims.iota.default,
         count,
-        start=first.as_number() if is_whole else 0,
-        step=by.as_number() if is_whole else 1,
+        start=ends[0] if is_whole else 0,
+        step=ends[1] if is_whole else 1,
         dtype=data_type.torch_dtype,
         device=torch.device("cpu"),
         requires_grad=False,
@@ -60,7 +61,7 @@ def iota(
 def full(builder: Builder, shape: list[Scalar], fill_value: Scalar, dtype: DataType) -> Tensor:
     """Return a tensor of one number."""
     numbers, sizes = builder.sizes(shape, "shape")
-    fill = fill_value.as_number()
+    fill = fill_value.as_operand()
     if fill_value.value is not None:
         fill = dtype.convert(fill_value.value)
     is_plain = fill is not None and fill_value.dtype().rank_of_kind <= dtype.rank_of_kind

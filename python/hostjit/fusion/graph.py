@@ -46,7 +46,7 @@ def finished_graph(
     placed: Sequence[Node],
     device: str | torch.device | None,
 ) -> Graph:
-    """Return a graph of a definition's nodes that returns a list.
+    """Return a graph of those nodes of a definition that its outputs need; it returns a list.
 
     Args:
         definition: the nodes, without an output.
@@ -56,9 +56,13 @@ def finished_graph(
     """
     graph = Graph()
     copies: dict[Node, Node] = {}
-    graph.graph_copy(definition, copies)
-    if placed:
-        _place(graph, [copies[node] for node in placed], device)
+    needed = _needed(outputs)
+    for node in definition.nodes:
+        if node.op == "placeholder" or node in needed:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+    made = [copies[node] for node in placed if node in needed]
+    if made:
+        _place(graph, made, device)
     writes = [output for output in outputs if output.alias_input is not None]
     written: dict[Node, Node] = {}
     sources: list[tuple[Node, Node]] = []
@@ -79,6 +83,18 @@ def finished_graph(
         graph.call_function(_write, (target, source))
     graph.output(results)
     return graph
+
+
+def _needed(outputs: Sequence[Output]) -> set[Node]:
+    """The nodes that outputs are computed from."""
+    found: set[Node] = set()
+    open_nodes = [output.tensor.node for output in outputs]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node not in found:
+            found.add(node)
+            open_nodes += node.all_input_nodes
+    return found
 
 
 def _place(graph: Graph, nodes: Sequence[Node], device: Any) -> None:

@@ -19,7 +19,7 @@ from hostjit.fusion import (
 from hostjit.fusion.operation import OPERATIONS, UNAVAILABLE, Operation, nearest, unavailable
 
 if TYPE_CHECKING:
-    from hostjit.fusion.definition import FusionDefinition
+    from hostjit.fusion.defining import Definition
 
 __all__ = ["Operations"]
 
@@ -33,7 +33,7 @@ class Operations:
     definition, and Python numbers in their place; it raises hostjit.Error for what it cannot take.
     """
 
-    def __init__(self, fusion: FusionDefinition) -> None:
+    def __init__(self, fusion: Definition) -> None:
         self._fusion = fusion
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ class Operations:
         return sorted(OPERATIONS)
 
 
-def _bound(fusion: FusionDefinition, operation: Operation) -> Callable[..., Any]:
+def _bound(fusion: Definition, operation: Operation) -> Callable[..., Any]:
     def add(*args: Any, **kwargs: Any) -> Any:
         return fusion.add_operation(operation, args, kwargs)
 

@@ -44,6 +44,8 @@ _UNARY: dict[_Rule, str] = {
     _Rule.BOOL: "isfinite isinf isnan isneginf isposinf isreal signbit",
     _Rule.LOGICAL: "logical_not",
 }
+# These look at signs, which would make a program for each number.
+_DECIDING = (truncated_quotient, truncated_remainder)
 _UNARY_NUMBERS: dict[str, Callable[..., Any]] = {"neg": operator.neg}
 
 _COMPARE, _LOGICAL, _BITS, _INTEGER = _Rule.COMPARE, _Rule.LOGICAL, _Rule.BITS, _Rule.INTEGER
@@ -97,7 +99,7 @@ def result(builder: Builder, node: Any, data_type: DataType, *operands: Operand)
 def _unary(builder: Builder, name: str, rule: _Rule, x: Operand) -> Operand:
     numeric = _UNARY_NUMBERS.get(name)
     if isinstance(x, Scalar) and numeric and x.dtype().is_integral and x.as_number() is not None:
-        return _of_numbers(builder, numeric, x.dtype(), x)
+        return _of_integers(builder, numeric, x.dtype(), None, x)
     data_type = x.dtype()
     if rule in (_Rule.WIDE, _Rule.FLOAT):
         data_type = common_data_type([x], integers_to_float=rule is _Rule.FLOAT)
@@ -108,14 +110,21 @@ def _unary(builder: Builder, name: str, rule: _Rule, x: Operand) -> Operand:
     return result(builder, node, DataType.Bool if is_bool else data_type, x)
 
 
-def _of_numbers(
-    builder: Builder, function: Callable[..., Any], data_type: DataType, *scalars: Scalar
+def _of_integers(
+    builder: Builder,
+    function: Callable[..., Any],
+    data_type: DataType,
+    tensor: Any,
+    *scalars: Scalar,
 ) -> Scalar:
-    """An integer of integers, as Python computes it: sizes may be made of it."""
+    """An integer of integers as Python computes it, for sizes; as a tensor for all else."""
     numbers = [scalar.as_number() for scalar in scalars]
-    if all(scalar.value is not None for scalar in scalars):
+    if any(scalar.value is None for scalar in scalars):
+        return builder.scalar(data_type, builder.call(function, *numbers), tensor)
+    try:
         return builder.known_scalar(function(*numbers), data_type)
-    return builder.scalar(data_type, number=builder.call(function, *numbers))
+    except ZeroDivisionError as error:
+        raise builder.error(f"{numbers[0]} is divided by 0") from error
 
 
 def _is_integer(operand: Operand) -> bool:
@@ -152,9 +161,13 @@ def _binary(
     common = _common(builder, rule, left, right)
     if of_integers and _is_integer(left) and _is_integer(right):
         assert isinstance(left, Scalar) and isinstance(right, Scalar)
-        return _of_numbers(builder, of_integers, common, left, right)
+        tensor = None
+        if of_integers in _DECIDING:
+            operands = builder.cast(left, common), builder.cast(right, common)
+            tensor = builder.call(of_tensors, *operands, **options)
+        return _of_integers(builder, of_integers, common, tensor, left, right)
     is_bool = rule in (_Rule.LOGICAL, _Rule.COMPARE)
-    number = None if isinstance(right, Tensor) else right.as_number()
+    number = None if isinstance(right, Tensor) else right.as_operand()
     if isinstance(right, Scalar) and right.value is not None:
         number = common.convert(right.value)
     is_plain = number is not None and right.dtype() is not DataType.Bool

@@ -10,7 +10,7 @@ from torch.fx import Node
 from hostjit.fusion.data_type import DataType
 
 if TYPE_CHECKING:
-    from hostjit.fusion.definition import FusionDefinition
+    from hostjit.fusion.defining import Definition
 
 __all__ = ["Number", "Operand", "Scalar", "Shape", "Tensor"]
 
@@ -20,7 +20,7 @@ Number = bool | int | float | complex
 
 
 class _Value:
-    def __init__(self, fusion: FusionDefinition, name: str, data_type: DataType) -> None:
+    def __init__(self, fusion: Definition, name: str, data_type: DataType) -> None:
         self.fusion = fusion
         self.name = name
         self._data_type = data_type
@@ -45,7 +45,7 @@ class Tensor(_Value):
     """
 
     def __init__(
-        self, fusion: FusionDefinition, name: str, data_type: DataType, node: Node, sizes: Shape
+        self, fusion: Definition, name: str, data_type: DataType, node: Node, sizes: Shape
     ) -> None:
         super().__init__(fusion, name, data_type)
         self.node = node
@@ -81,12 +81,13 @@ class Scalar(_Value):
         name: in the text of that definition; "" for a plain Python number.
         value: a constant; None for others.
         number: the node of a Python number, if it is one.
-        tensor: the node of a tensor without dims, if it is computed as such.
+        tensor: the node of a tensor without dims, if it is computed as such; where there are both,
+            it is the one to compute with.
     """
 
     def __init__(
         self,
-        fusion: FusionDefinition,
+        fusion: Definition,
         name: str,
         data_type: DataType,
         value: Number | None = None,
@@ -105,6 +106,10 @@ class Scalar(_Value):
     def as_number(self) -> Any:
         """Return the constant or the node of the Python number; None where there is neither."""
         return self.number if self.value is None else self.value
+
+    def as_operand(self) -> Any:
+        """Return what `as_number` does where it is to be computed with; else None."""
+        return None if self.tensor is not None else self.as_number()
 
     def __str__(self) -> str:
         name = f"{self.name}: " if self.name else ""

@@ -57,8 +57,8 @@ for _name in ("ceil", "floor", "frac", "relu", "round", "sign", "trunc"):
     unary(_name, lambda: floats(3, 5) * 3, lambda: floats(4, dtype=torch.float16), widens=False)
 unary("silu", lambda: floats(3, 5), lambda: floats(4, dtype=torch.bfloat16), widens=False)
 unary("neg", lambda: floats(5), lambda: ints(5), lambda: floats(4, dtype=torch.float16))
-_FLOAT = """acos asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10 log1p
-log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"""
+_FLOAT = """acos asin asinh atan atanh cos cosh erf erfc erfinv exp exp2 expm1 lgamma log log10
+log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh"""
 for _name in _FLOAT.split():
     unary(
         _name,
