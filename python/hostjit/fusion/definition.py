@@ -17,6 +17,8 @@ from hostjit.fusion.source import definition_text, script_text
 
 __all__ = ["FusionDefinition"]
 
+_SEQUENCES = frozenset((list, tuple))
+
 
 class FusionDefinition(Definition):
     """A program of tensors and scalars, with the names of nvFuser's Python front end.
@@ -110,8 +112,8 @@ class FusionDefinition(Definition):
         Raises:
             hostjit.Error: the definition is not complete, or inputs contradict it.
         """
-        values = list(inputs)
-        if any(isinstance(value, (list, tuple)) for value in values):
+        values = inputs if isinstance(inputs, list) else list(inputs)
+        if not _SEQUENCES.isdisjoint(map(type, values)):
             values = [x for v in values for x in (v if isinstance(v, (list, tuple)) else [v])]
         if save_repro_inputs:
             self._last_inputs = [

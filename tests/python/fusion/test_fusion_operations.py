@@ -10,6 +10,7 @@ import pytest
 import structural_samples
 import torch
 from sample import SAMPLES, Sample
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hostjit
 from hostjit import DataType, FusionDefinition
@@ -83,6 +84,23 @@ def test_the_text_of_a_definition_defines_the_same(name: str) -> None:
     torch.manual_seed(1)
     for one, other in zip(found, again.execute(inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_results_are_on_the_device_of_the_inputs(name: str) -> None:
+    for sample in SAMPLES[name]:
+        inputs = sample.inputs()
+        graph = define(sample, inputs)[0].graph()
+        takes_tensors = any(isinstance(value, torch.Tensor) for value in inputs)
+        with FakeTensorMode():
+            elsewhere = [
+                torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda:0")
+                if isinstance(value, torch.Tensor)
+                else value
+                for value in inputs
+            ]
+            for result in torch.fx.GraphModule({}, graph).forward(*elsewhere):
+                assert result.device.type == ("cuda" if takes_tensors else "cpu")
 
 
 @pytest.mark.parametrize("name", sorted(UNAVAILABLE))
