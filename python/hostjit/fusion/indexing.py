@@ -95,12 +95,21 @@ def embedding_fwd(
     scale_grad_by_freq: Scalar | None = None,
     sparse: Scalar | None = None,
 ) -> Tensor:
-    """Take rows of a matrix. What is about gradients has no effect on that."""
+    """Take rows of a matrix; with `max_norm` scale those whose norm is greater down to it.
+
+    The matrix itself is not written. What is about gradients has no effect.
+    """
     if not input.ndim or weight.ndim != 2:
         raise builder.error(f"takes an index with dims and a matrix, found {input} and {weight}")
-    if max_norm is not None:
-        raise builder.error("max_norm is not available: it writes to the weights")
     node = builder.call(aten.embedding.default, weight, _index(builder, input))
+    if max_norm is not None:
+        order = 2.0 if norm_type is None else builder.number(norm_type, "norm_type")
+        norm = builder.call(aten.norm.ScalarOpt_dim, node, order, [-1], True)
+        most = builder.cast(max_norm, weight.dtype())
+        scale = builder.call(aten.div.Tensor, most, builder.call(aten.add.Scalar, norm, 1e-7))
+        is_greater = builder.call(aten.gt.Tensor, norm, most)
+        scaled = builder.call(aten.mul.Tensor, node, scale)
+        node = builder.call(aten.where.self, is_greater, scaled, node)
     return builder.tensor(node, weight.dtype(), (*input.sizes, weight.sizes[1]))
 
 

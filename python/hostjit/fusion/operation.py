@@ -127,6 +127,8 @@ def _as(builder: Builder, value: Any, kind: Any) -> Any:
     if kind in (int, bool):
         if isinstance(value, Scalar) and not value.is_symbolic():
             value = value.value
+        if kind is bool and type(value) is int and value in (0, 1):
+            return bool(value)
         return value if type(value) is kind else None
     return value if isinstance(value, kind) else None
 

@@ -9,12 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from hostjit.fusion.builder import Builder, aten
 from hostjit.fusion.data_type import DataType
-from hostjit.fusion.integer_scalars import truncated_quotient, truncated_remainder
 from hostjit.fusion.operation import operation, register
 from hostjit.fusion.promotion import common_data_type
+from hostjit.fusion.scalar_functions import (
+    PYTHON_FUNCTIONS,
+    truncated_quotient,
+    truncated_remainder,
+)
 from hostjit.fusion.values import Operand, Scalar, Tensor
 
 __all__: list[str] = []
@@ -89,11 +94,35 @@ _BINARY: dict[str, _Row] = {
 }
 
 
-def result(builder: Builder, node: Any, data_type: DataType, *operands: Operand) -> Operand:
-    """Return the tensor that a node computes of operands; a scalar if none of them is a tensor."""
-    if not any(isinstance(operand, Tensor) for operand in operands):
-        return builder.scalar(data_type, tensor=node)
-    return builder.tensor(node, data_type, builder.broadcast(operands))
+def result(
+    builder: Builder,
+    node: Any,
+    data_type: DataType,
+    *operands: Operand,
+    function: Callable[..., Any] | None = None,
+) -> Operand:
+    """Return the tensor that a node computes of operands; a scalar if none of them is a tensor.
+
+    `function` is what computes that of Python numbers, by default that of the operation's name.
+    """
+    if any(isinstance(operand, Tensor) for operand in operands):
+        return builder.tensor(node, data_type, builder.broadcast(operands))
+    scalars = [operand for operand in operands if isinstance(operand, Scalar)]
+    if all(scalar.value is not None for scalar in scalars):
+        return builder.known_scalar(data_type.convert(_value_of(node).item()), data_type)
+    function = function or PYTHON_FUNCTIONS.get(builder.operation)
+    numbers = [scalar.as_number() for scalar in scalars]
+    number = None
+    if function is not None and all(found is not None for found in numbers):
+        number = builder.call(function, *numbers)
+    return builder.scalar(data_type, number, node)
+
+
+def _value_of(node: Node) -> Any:
+    """What a node computes that depends on no input."""
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), _value_of)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
 
 
 def _unary(builder: Builder, name: str, rule: _Rule, x: Operand) -> Operand:

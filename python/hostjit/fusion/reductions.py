@@ -33,23 +33,23 @@ def _reduced(builder: Builder, arg: Tensor, dims: Sequence[int] | int, keepdim: 
     return found, sizes
 
 
-def _sum(builder: Builder, node: Node, dims: list[int], keepdim: bool) -> Node:
-    return builder.call(aten.sum.dim_IntList, node, dims, keepdim)
+def _sum(builder: Builder, node: Node, dims: list[int], keepdim: bool, dtype: Any) -> Node:
+    return builder.call(aten.sum.dim_IntList, node, dims, keepdim, dtype=dtype)
 
 
-def _prod(builder: Builder, node: Node, dims: list[int], keepdim: bool) -> Node:
+def _prod(builder: Builder, node: Node, dims: list[int], keepdim: bool, dtype: Any) -> Node:
     if not dims:
         return builder.call(aten.clone.default, node)
     for dim in reversed(dims):
-        node = builder.call(aten.prod.dim_int, node, dim, keepdim)
+        node = builder.call(aten.prod.dim_int, node, dim, keepdim, dtype=dtype)
     return node
 
 
-def _amax(builder: Builder, node: Node, dims: list[int], keepdim: bool) -> Node:
+def _amax(builder: Builder, node: Node, dims: list[int], keepdim: bool, dtype: Any) -> Node:
     return builder.call(aten.amax.default, node, dims, keepdim)
 
 
-def _amin(builder: Builder, node: Node, dims: list[int], keepdim: bool) -> Node:
+def _amin(builder: Builder, node: Node, dims: list[int], keepdim: bool, dtype: Any) -> Node:
     return builder.call(aten.amin.default, node, dims, keepdim)
 
 
@@ -82,7 +82,7 @@ def _reduction(reduce: Callable[..., Node], adds: bool) -> Callable[..., Tensor]
         found, sizes = _reduced(
             builder, arg, list(range(arg.ndim)) if wanted is None else wanted, keepdim
         )
-        node = reduce(builder, builder.cast(arg, data_type), found, keepdim)
+        node = reduce(builder, builder.cast(arg, data_type), found, keepdim, data_type.torch_dtype)
         return builder.tensor(node, data_type, sizes)
 
     return write

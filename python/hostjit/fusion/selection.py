@@ -80,7 +80,9 @@ def cast(builder: Builder, arg: Operand, dtype: DataType) -> Operand:
         return builder.known_scalar(dtype.convert(arg.value), dtype)
     if isinstance(arg, Scalar) and arg.dtype().is_integral and dtype.is_integral:
         return builder.scalar(dtype, number=arg.number, tensor=arg.tensor)
-    return result(builder, builder.cast(arg, dtype), dtype, arg)
+    kinds = (bool, int, float, complex)
+    node = builder.cast(arg, dtype)
+    return result(builder, node, dtype, arg, function=kinds[dtype.rank_of_kind])
 
 
 @operation("ternary")

@@ -39,6 +39,7 @@ for _name, _function in (("sum", torch.sum), ("prod", torch.prod)):
         lambda fd, b, n, h, z, name=_name: [
             getattr(fd.ops, name)(b, [0]),
             getattr(fd.ops, name)(n, DataType.Double),
+            getattr(fd.ops, name)(n, dtype=DataType.Int32),
             getattr(fd.ops, name)(h, [1], False, DataType.Float),
             getattr(fd.ops, name)(h, 0),
             getattr(fd.ops, name)(z),
@@ -46,6 +47,7 @@ for _name, _function in (("sum", torch.sum), ("prod", torch.prod)):
         lambda b, n, h, z, f=_function: [
             f(b, 0),
             f(n.double()),
+            f(n, dtype=torch.int32),
             f(h.float(), 1),
             f(h, 0),
             z,
@@ -235,8 +237,16 @@ add(
 add(
     "embedding_fwd",
     lambda: [torch.tensor([[1, 4], [0, 2]]), floats(5, 3)],
-    lambda fd, i, w: fd.ops.embedding_fwd(i, w, padding_idx=1),
-    lambda i, w: functional.embedding(i, w),
+    lambda fd, i, w: (
+        fd.ops.embedding_fwd(i, w, padding_idx=1),
+        fd.ops.embedding_fwd(i, w, max_norm=1.0),
+        fd.ops.embedding_fwd(i, w, None, 1.5, 1.0),
+    ),
+    lambda i, w: [
+        functional.embedding(i, w),
+        functional.embedding(i, w.clone(), max_norm=1.0),
+        functional.embedding(i, w.clone(), max_norm=1.5, norm_type=1.0),
+    ],
 )
 add(
     "topk",

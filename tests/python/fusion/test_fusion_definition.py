@@ -281,6 +281,7 @@ def test_arithmetic_of_scalars_is_known_or_computed(runtime: str) -> None:
             o.mul(x, o.exp(o.neg(s))),
             o.add(x, o.truediv(n, s)),
             o.where(o.gt(s, 1.0), x, o.sqrt(s)),
+            o.full([o.cast(o.mul(o.reciprocal(4.0), 8), DataType.Int)], 3, DataType.Int),
             o.full([o.maximum(n, 2), o.add(o.fmod(x.size(0), 3), 1)], 1.0, DataType.Float),
         ):
             fd.add_output(tensor)
@@ -294,10 +295,22 @@ def test_arithmetic_of_scalars_is_known_or_computed(runtime: str) -> None:
             x * torch.tensor(-s).exp(),
             x + n / s,
             x if s > 1.0 else torch.full((4,), s).sqrt(),
+            torch.tensor([3, 3]),
             torch.ones(n, 2),
         ]
         torch.testing.assert_close(compiled(x, n, s), expected)
     assert len(compiled.specializations) == 1
+
+
+def test_sizes_that_are_computed_with_floats() -> None:
+    with FusionDefinition() as fd:
+        x, n = fd.define_tensor([-1]), fd.define_scalar(None, DataType.Int)
+        o = fd.ops
+        half = o.cast(o.mul(o.truediv(n, 4), 2.0), DataType.Int)
+        more = o.where(o.gt(half, 3), half, o.add(half, o.cast(o.ne(n, 4), DataType.Int)))
+        fd.add_output(o.slice(x, [0], [more]))
+    for number, size in ((4, 2), (5, 3), (6, 4), (9, 4), (20, 10)):
+        assert fd.execute([torch.ones(12), number])[0].shape == (size,)
 
 
 @pytest.mark.parametrize(
