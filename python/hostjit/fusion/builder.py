@@ -103,9 +103,16 @@ class Builder:
             raise self.error(f"{what} has to be an integer, found {scalar}")
         return self.number(scalar, what)
 
+    def _size(self, scalar: Scalar, what: str) -> Any:
+        """A size; scalars of the fusion that are floating point are truncated, as nvFuser does."""
+        if not scalar.name or not scalar.dtype().is_floating:
+            return self.integer(scalar, what)
+        number = self.number(scalar, what)
+        return int(number) if scalar.value is not None else self.call(int, number)
+
     def sizes(self, scalars: Sequence[Scalar], what: str) -> tuple[list[Any], Shape]:
         """Return sizes for an operator, and as far as they are known; -1 is not."""
-        numbers = [self.integer(scalar, f"{what}[{i}]") for i, scalar in enumerate(scalars)]
+        numbers = [self._size(scalar, f"{what}[{i}]") for i, scalar in enumerate(scalars)]
         for i, number in enumerate(numbers):
             if isinstance(number, int) and number < -1:
                 raise self.error(f"{what}[{i}] is {number}, expected -1 or more")

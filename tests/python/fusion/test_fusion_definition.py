@@ -309,8 +309,10 @@ def test_sizes_that_are_computed_with_floats() -> None:
         half = o.cast(o.mul(o.truediv(n, 4), 2.0), DataType.Int)
         more = o.where(o.gt(half, 3), half, o.add(half, o.cast(o.ne(n, 4), DataType.Int)))
         fd.add_output(o.slice(x, [0], [more]))
+        fd.add_output(o.full([o.mul(o.reciprocal(n), 20)], 1.0, DataType.Float))
     for number, size in ((4, 2), (5, 3), (6, 4), (9, 4), (20, 10)):
-        assert fd.execute([torch.ones(12), number])[0].shape == (size,)
+        first, second = fd.execute([torch.ones(12), number])
+        assert first.shape == (size,) and second.shape == (20 // number,)
 
 
 @pytest.mark.parametrize(
