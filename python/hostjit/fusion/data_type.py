@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 import torch
@@ -104,6 +105,8 @@ class DataType(enum.Enum):
             raise Error(f"the complex number {value} is no {self}")
         if self.is_floating:
             return float(value)
+        if self.is_integral and not math.isfinite(value):
+            raise Error(f"{value} is no {self}")
         return int(value) if self.is_integral else bool(value)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from torch.fx import Node
+
 from hostjit.fusion.builder import Builder, aten
 from hostjit.fusion.data_type import DataType
 from hostjit.fusion.operation import operation
@@ -81,8 +83,15 @@ def cast(builder: Builder, arg: Operand, dtype: DataType) -> Operand:
     if isinstance(arg, Scalar) and arg.dtype().is_integral and dtype.is_integral:
         return builder.scalar(dtype, number=arg.number, tensor=arg.tensor)
     kinds = (bool, int, float, complex)
-    node = builder.cast(arg, dtype)
+    node = _copied(builder, builder.cast(arg, dtype), arg)
     return result(builder, node, dtype, arg, function=kinds[dtype.rank_of_kind])
+
+
+def _copied(builder: Builder, node: Node, operand: Operand) -> Node:
+    """The node, or a copy where it is the operand: a result is a tensor of its own."""
+    if isinstance(operand, Tensor) and node is operand.node:
+        return builder.call(aten.clone.default, node)
+    return node
 
 
 @operation("ternary")
@@ -128,6 +137,7 @@ def clamp(
     node = builder.cast(x, x.dtype())
     if low is not None or high is not None:
         node = builder.call(aten.clamp.Tensor, node, low, high)
+    node = _copied(builder, node, x)
     return result(builder, node, x.dtype(), x)
 
 

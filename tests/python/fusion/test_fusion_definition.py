@@ -145,6 +145,19 @@ def test_writes_come_after_all_that_is_computed() -> None:
     assert torch.equal(x, old_y) and torch.equal(y, old_x)
 
 
+def test_results_of_operations_that_change_nothing_are_not_the_input() -> None:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor(shape=[-1])
+        same = fd.ops.cast(x, DataType.Float), fd.ops.clamp(x, None, None), fd.ops.set(x)
+        for result in same:
+            fd.add_output(result)
+            with pytest.raises(hostjit.Error, match="which is no input"):
+                fd.add_output(x, result)
+    x = torch.randn(3)
+    for found in fd.execute([x]):
+        assert torch.equal(found, x) and found.data_ptr() != x.data_ptr()
+
+
 def test_writes_that_do_not_fit() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1])
@@ -233,6 +246,8 @@ WRONG_USES: list[tuple[Callable[..., Any], str]] = [
     (lambda o, x, y: o.select(x, o.exp(1.0), 0), "index has to be an integer"),
     (lambda o, x, y: o.cast(x, DataType.Float4_e2m1fn), "has no dtype of PyTorch"),
     (lambda o, x, y: o.sdpfa_fwd(x, x, x), "takes tensors of 4 dims"),
+    (lambda o, x, y: o.clamp(o.cast(x, DataType.Int), float("-inf"), 3), "-inf is no DataType.Int"),
+    (lambda o, x, y: o.div(3, 0), "3 is divided by 0"),
 ]
 
 
