@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import index_and_product_samples
 import pointwise_samples
 import pytest
 import structural_samples
@@ -18,7 +19,8 @@ from hostjit.fusion.operation import OPERATIONS, UNAVAILABLE
 from hostjit.fusion.operations import Operations
 from hostjit.fusion.values import Tensor
 
-assert pointwise_samples and structural_samples and Operations  # their tables are filled
+# Their tables are filled.
+assert index_and_product_samples and pointwise_samples and structural_samples and Operations
 _ALL = [(name, number) for name, samples in SAMPLES.items() for number in range(len(samples))]
 
 
