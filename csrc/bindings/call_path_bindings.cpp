@@ -35,7 +35,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
     const py::sequence& numbers, const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
-    const py::sequence& replaceable) {
+    const py::sequence& replaceable, const py::object& condition,
+    std::vector<std::pair<size_t, uint64_t>> static_leaves) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -56,6 +57,8 @@ std::shared_ptr<Specialization> make_specialization(
   options.any_arguments = any_arguments;
   options.outside = outside.ptr();
   options.replaceable = replaceable.ptr();
+  options.condition = condition.ptr();
+  options.static_leaves = std::move(static_leaves);
   return std::make_shared<Specialization>(options);
 }
 
@@ -325,7 +328,11 @@ void bind_call_path(py::module_& module) {
       "example;\n"
       "None: only what was one object has to be one. replaceable: those of them in whose place a "
       "watched\n"
-      "dict or list, or a tuple in it, may hold another that fits the program.")
+      "dict or list, or a tuple in it, may hold another that fits the program. condition(args, "
+      "kwargs):\n"
+      "asked at each call, when all else holds. static_leaves: (leaf, address), arguments that are "
+      "in this\n"
+      "memory at each call.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -334,7 +341,9 @@ void bind_call_path(py::module_& module) {
            py::arg("reuse_outputs") = false, py::arg("numbers") = py::tuple(),
            py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
            py::arg("backward") = py::none(), py::arg("any_arguments") = false,
-           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple())
+           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
+           py::arg("condition") = py::none(),
+           py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{})
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("backward", &Specialization::backward);
   module.def("empty_cache", [] { output_cache().empty(); });

@@ -12,6 +12,7 @@
 #include "bindings/py_ref.h"
 #include "bindings/python_error.h"
 #include "bindings/specialization_list.h"
+#include "support/check.h"
 
 namespace py = pybind11;
 
@@ -94,7 +95,8 @@ PyObject* run_specialization(Specialization& specialization, const Leaves& leave
   return specialization.run(leaves);
 }
 
-// Asks the owner for a specialization and runs it, or the function itself.
+// Asks the owner for a specialization and runs it, or the function itself. An owner that has run
+// the call itself gives a tuple: a specialization for later calls, or None, and the result.
 PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
                Py_ssize_t nargs, PyObject* kwnames) {
   const PyRef args = PyRef::steal(PyTuple_New(nargs));
@@ -112,6 +114,15 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   if (made.get() == Py_None) {
     self->refusals.note();
     return run_eagerly(self, values, nargs, kwnames);
+  }
+  if (PyTuple_CheckExact(made.get())) {
+    HOSTJIT_CHECK(PyTuple_GET_SIZE(made.get()) == 2, "an answer has ", PyTuple_GET_SIZE(made.get()),
+                  " items, expected a specialization and a result");
+    const py::handle later = PyTuple_GET_ITEM(made.get(), 0);
+    if (!later.is_none()) {
+      self->specializations->add(later.cast<std::shared_ptr<Specialization>>());
+    }
+    return Py_NewRef(PyTuple_GET_ITEM(made.get(), 1));
   }
   auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
   self->specializations->add(specialization);

@@ -55,6 +55,21 @@ bool any_needs_gradient(const std::vector<InputBinding>& bindings) {
                              [](const InputBinding& binding) { return binding.needs_gradient(); });
 }
 
+// callable(args, kwargs) with the arguments of a call; null when it raises, which nobody sees.
+PyRef ask(PyObject* callable, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  const PyRef args = PyRef::steal(PyTuple_New(nargs));
+  const PyRef kwargs = PyRef::steal(PyDict_New());
+  for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
+  const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < num_names; ++i) {
+    PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), values[nargs + i]);
+  }
+  PyRef found =
+      PyRef::steal(PyObject_CallFunctionObjArgs(callable, args.get(), kwargs.get(), nullptr));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
 }  // namespace
 
 Specialization::Specialization(const Options& options)
@@ -83,6 +98,8 @@ Specialization::Specialization(const Options& options)
       guarded_(options.guarded),
       backward_(options.backward),
       any_arguments_(options.any_arguments),
+      condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
+      static_leaves_(options.static_leaves),
       hides_gradients_(
           at::GradMode::is_enabled() &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
@@ -94,6 +111,9 @@ Specialization::Specialization(const Options& options)
     HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
                   "specialization: mutated input ", i, " is out of range");
     is_mutated_[i] = true;
+  }
+  for (const auto& [leaf, address] : static_leaves_) {
+    HOSTJIT_CHECK(leaf < num_leaves_, "specialization: static leaf ", leaf, " is out of range");
   }
   arguments_.forget_example();
   if (program_ && program_->rows() != nullptr) free_sizes();
@@ -168,16 +188,7 @@ bool Specialization::replace(PyObject* before, PyObject* now) {
 bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                                 const Leaves& leaves) {
   if (!revalidate_) return false;
-  const PyRef args = PyRef::steal(PyTuple_New(nargs));
-  const PyRef kwargs = PyRef::steal(PyDict_New());
-  for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
-  const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < num_names; ++i) {
-    PyDict_SetItem(kwargs.get(), PyTuple_GET_ITEM(kwnames, i), values[nargs + i]);
-  }
-  const PyRef found = PyRef::steal(
-      PyObject_CallFunctionObjArgs(revalidate_.get(), args.get(), kwargs.get(), nullptr));
-  if (!found) PyErr_Clear();
+  const PyRef found = ask(revalidate_.get(), values, nargs, kwnames);
   if (!found || found.get() == Py_None) return false;
   try {
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
@@ -212,7 +223,21 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   }
   if (!identities_.hold(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
-  return find_row(leaves);
+  if (!find_row(leaves)) return false;
+  if (!condition_ && static_leaves_.empty()) [[likely]]
+    return true;
+  return last_checks_hold(values, nargs, kwnames, leaves);
+}
+
+bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                                      const Leaves& leaves) const {
+  for (const auto& [leaf, address] : static_leaves_) {
+    const void* data = THPVariable_Unpack(leaves[leaf]).const_data_ptr();
+    if (reinterpret_cast<uint64_t>(data) != address) return false;
+  }
+  if (!condition_) return true;
+  const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
+  return answer && answer.get() == Py_True;
 }
 
 bool Specialization::find_row_of_call(Leaves& leaves) {
@@ -283,6 +308,7 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   Py_VISIT(revalidate_.get());
   Py_VISIT(route_.get());
   Py_VISIT(row_guard_.get());
+  Py_VISIT(condition_.get());
   return 0;
 }
 

@@ -54,6 +54,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     std::vector<size_t> guarded;
     std::shared_ptr<BackwardPlan> backward;  // null: no result needs a gradient
     bool any_arguments = false;              // the route looks at the arguments itself
+    // callable(args, kwargs) -> bool or None: asked at each call, when all else holds.
+    PyObject* condition = nullptr;
+    // (leaf, address): an argument is in this memory at each call.
+    std::vector<std::pair<size_t, uint64_t>> static_leaves;
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -101,6 +105,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
+  // Whether arguments are where they have to be, and the condition says yes.
+  bool last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                        const Leaves& leaves) const;
   // Takes `now`, found where `before` was, for it: a tensor, or a tuple with tensors in it.
   bool replace(PyObject* before, PyObject* now);
   // Leaves the sizes of inputs with symbols to the rows.
@@ -142,6 +149,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   uint64_t last_row_ = 0;                                      // id of one that was accepted
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
+  PyRef condition_;
+  std::vector<std::pair<size_t, uint64_t>> static_leaves_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;
   bool only_runs_;  // nothing is done around a call of the program

@@ -248,6 +248,28 @@ void WatchList::add_no_gradient(PyObject* tensor) {
   without_gradient_.push_back(PyRef::share(tensor));
 }
 
+void WatchList::add_has_gradient(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "has_gradient is of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  has_others_ = true;
+  with_gradient_.push_back(PyRef::share(tensor));
+}
+
+void WatchList::add_unwritten(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "unwritten is of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  has_others_ = true;
+  const at::Tensor& found = THPVariable_Unpack(tensor);
+  unwritten_.push_back({PyRef::share(tensor), found.const_data_ptr(),
+                        found.unsafeGetTensorImpl()->version_counter().current_version()});
+}
+
+bool WatchList::Unwritten::holds() const {
+  const at::Tensor& found = THPVariable_Unpack(tensor.get());
+  return found.const_data_ptr() == data &&
+         found.unsafeGetTensorImpl()->version_counter().current_version() == version;
+}
+
 bool WatchList::others_hold() const {
   return std::ranges::all_of(tensors_,
                              [](const Tensor& entry) {
@@ -257,6 +279,11 @@ bool WatchList::others_hold() const {
                               [](const PyRef& tensor) {
                                 return THPVariable_Unpack(tensor.get()).grad().defined();
                               }) &&
+         std::ranges::all_of(with_gradient_,
+                             [](const PyRef& tensor) {
+                               return THPVariable_Unpack(tensor.get()).grad().defined();
+                             }) &&
+         std::ranges::all_of(unwritten_, [](const Unwritten& entry) { return entry.holds(); }) &&
          std::ranges::all_of(
              lists_,
              [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&
@@ -312,6 +339,8 @@ int WatchList::traverse(visitproc visit, void* arg) const {
   }
   for (const Tensor& entry : tensors_) Py_VISIT(entry.tensor.get());
   for (const PyRef& tensor : without_gradient_) Py_VISIT(tensor.get());
+  for (const PyRef& tensor : with_gradient_) Py_VISIT(tensor.get());
+  for (const Unwritten& entry : unwritten_) Py_VISIT(entry.tensor.get());
   return 0;
 }
 

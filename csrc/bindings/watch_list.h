@@ -42,8 +42,11 @@ class WatchList {
   void add_function(PyObject* function, PyObject* code, PyObject* defaults, PyObject* kwdefaults);
   // A tensor that is no input keeps what a TensorGuard sees.
   void add_tensor(PyObject* tensor);
-  // A tensor has no gradient.
+  // A tensor has no gradient; it has one.
   void add_no_gradient(PyObject* tensor);
+  void add_has_gradient(PyObject* tensor);
+  // A tensor is in the same memory, and nobody has written to it since.
+  void add_unwritten(PyObject* tensor);
 
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
@@ -101,6 +104,12 @@ class WatchList {
     PyRef tensor;
     TensorGuard guard;
   };
+  struct Unwritten {
+    PyRef tensor;
+    const void* data;
+    uint32_t version;
+    bool holds() const;
+  };
 
   // CPython 3.12 and 3.13 keep a dict's watchers in the lowest bits of its version, which come and
   // go (DICT_MAX_WATCHERS). What 3.13 counts in the four bits above them only grows, too.
@@ -133,6 +142,8 @@ class WatchList {
   std::vector<Function> functions_;
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;
+  std::vector<PyRef> with_gradient_;
+  std::vector<Unwritten> unwritten_;
   bool has_others_ = false;
 };
 

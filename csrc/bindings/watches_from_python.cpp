@@ -39,10 +39,14 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_tensor(part(1));
     } else if (kind == "no_gradient") {
       watches.add_no_gradient(part(1));
+    } else if (kind == "has_gradient") {
+      watches.add_has_gradient(part(1));
+    } else if (kind == "unwritten") {
+      watches.add_unwritten(part(1));
     } else {
       throw_error(concat("unknown watch '", kind,
                          "', expected dict, dict_items, cell, list, set, type, object_type, "
-                         "function, tensor or no_gradient"));
+                         "function, tensor, no_gradient, has_gradient or unwritten"));
     }
   }
   return watches;

@@ -192,6 +192,8 @@ class Specialization:
         any_arguments: bool = False,
         outside: Sequence[torch.Tensor] | None = None,
         replaceable: Sequence[torch.Tensor] = (),
+        condition: Callable[..., bool] | None = None,
+        static_leaves: Sequence[tuple[int, int]] = (),
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

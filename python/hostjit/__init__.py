@@ -25,6 +25,7 @@ with _collection_paused():
     from hostjit.knobs import knobs, runtime
     from hostjit.launching import Kernel, kernel, launch
     from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
+    from hostjit.recording import MismatchError, capture
 
 if _TYPE_CHECKING:
     from hostjit.fusion import DataType, FusionDefinition
@@ -41,9 +42,11 @@ __all__ = [
     "FusionDefinition",
     "InternalError",
     "Kernel",
+    "MismatchError",
     "__version__",
     "cache",
     "cached_bytes",
+    "capture",
     "compile",
     "empty_cache",
     "ir",

@@ -105,9 +105,9 @@ class Compilation(Inspection):
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        if _in_foreign_transform() or not _arguments_fit(self.target, args, kwargs):
+        if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
-        if _makes_generators(self.target):
+        if makes_generators(self.target):
             self._say("generator", "runs eagerly: it makes generators, which compute when asked")
             return route_any_call(self.target)
         if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
@@ -370,7 +370,7 @@ class Compilation(Inspection):
         return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
 
 
-def _arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """False when the call itself is wrong: eager then raises the TypeError."""
     function = target.forward if isinstance(target, torch.nn.Module) else target
     try:
@@ -382,7 +382,7 @@ def _arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return True
 
 
-def _makes_generators(target: Any) -> bool:
+def makes_generators(target: Any) -> bool:
     function = target.forward if isinstance(target, torch.nn.Module) else target
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         function = type(function).__call__
@@ -418,7 +418,7 @@ def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any,
     )
 
 
-def _in_foreign_transform() -> bool:
+def in_foreign_transform() -> bool:
     """True while someone else interprets the call.
 
     That is Dynamo, a tracer, functorch, forward-mode differentiation or a dispatch mode.

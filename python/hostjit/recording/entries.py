@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one container held when it was met: compared later, and watched by the call path."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
+from hostjit.capturing.watches import MISSING
+
+__all__ = [
+    "Cell",
+    "Class",
+    "Contents",
+    "Entry",
+    "Function",
+    "Items",
+    "ListEntry",
+    "SetEntry",
+    "Slots",
+]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    return type(a) is type(b) and isinstance(a, IMMUTABLE_TYPES) and same_constant(a, b)
+
+
+def _all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+    return len(found) == len(expected) and all(map(_same, found, expected))
+
+
+class Entry:
+    """One container.
+
+    Attributes:
+        path: where it was found, for messages.
+        watched: it is state; otherwise an argument, which is only compared within the call.
+        unwatchable: the call path cannot watch it.
+        of_library: it belongs to a library: only what users name in it is looked at.
+    """
+
+    unwatchable = False
+    of_library = False
+
+    def __init__(self, path: str, watched: bool = True) -> None:
+        self.path = path
+        self.watched = watched
+
+    def differs(self) -> bool:
+        """Tell whether it is not as it was found."""
+        raise NotImplementedError
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        """Return what the call path compares: what is there now, once `differs` says no."""
+        return []
+
+
+class Items(Entry):
+    """A dict: all of it, or some keys. `owner`: the object whose `__dict__` it is."""
+
+    def __init__(
+        self,
+        mapping: dict[Any, Any],
+        owner: Any,
+        path: str,
+        *,
+        by_name: bool,
+        by_attribute: bool = False,
+        watched: bool = True,
+    ) -> None:
+        super().__init__(path, watched)
+        self.by_attribute = by_attribute
+        self._mapping = mapping
+        self._owner = owner
+        self._by_name = by_name
+        self._expected: dict[Any, Any] = {} if by_name else dict(mapping)
+        self.ignored: frozenset[str] = frozenset()
+
+    def keys(self) -> list[Any]:
+        """The keys that there are."""
+        return list(self._mapping)
+
+    def add(self, key: Any) -> bool:
+        """Remember what is at a key from now on; False if it was known."""
+        if not self._by_name or key in self._expected or key in self.ignored:
+            return False
+        self._expected[key] = dict.get(self._mapping, key, MISSING)
+        return True
+
+    def values(self, key: Any) -> Iterable[Any]:
+        """What was at a key: one value or none."""
+        value = self._expected[key]
+        return () if value is MISSING else (value,)
+
+    def differs(self) -> bool:
+        if self._owner is not None and vars(self._owner) is not self._mapping:
+            return True
+        if not self._by_name:
+            found = self._mapping
+            return not (
+                _all_same(list(found), list(self._expected))
+                and _all_same(list(found.values()), list(self._expected.values()))
+            )
+        return not all(
+            _same(dict.get(self._mapping, key, MISSING), value)
+            for key, value in self._expected.items()
+        )
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        if not self._by_name:
+            return [("dict", self._mapping, self._owner)]
+        keys = tuple(self._expected)
+        values = tuple(dict.get(self._mapping, key, MISSING) for key in keys)
+        return [("dict_items", self._mapping, self._owner, keys, values, MISSING)]
+
+
+class ListEntry(Entry):
+    """A list and its items."""
+
+    def __init__(self, items: list[Any], path: str, watched: bool = True) -> None:
+        super().__init__(path, watched)
+        self._list = items
+        self._expected = tuple(items)
+
+    def differs(self) -> bool:
+        return not _all_same(self._list, self._expected)
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        return [("list", self._list, tuple(self._list))]
+
+
+class SetEntry(Entry):
+    """A set and its items."""
+
+    def __init__(self, items: set[Any] | frozenset[Any], path: str) -> None:
+        super().__init__(path)
+        self._set = items
+        self._expected = frozenset(items)
+
+    def differs(self) -> bool:
+        return self._set != self._expected
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        return [("set", self._set, tuple(self._set))]
+
+
+class Cell(Entry):
+    """A variable of a closure."""
+
+    def __init__(self, cell: types.CellType, path: str) -> None:
+        super().__init__(path)
+        self._cell = cell
+        self._expected = self._contents()
+
+    def _contents(self) -> Any:
+        try:
+            return self._cell.cell_contents
+        except ValueError:
+            return MISSING
+
+    def values(self) -> Iterable[Any]:
+        """What it held."""
+        return () if self._expected is MISSING else (self._expected,)
+
+    def differs(self) -> bool:
+        return not _same(self._contents(), self._expected)
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        found = self._contents()
+        return [("cell", self._cell, () if found is MISSING else (found,))]
+
+
+class Function(Entry):
+    """What calling a function means."""
+
+    def __init__(self, function: types.FunctionType, path: str) -> None:
+        super().__init__(path)
+        self._function = function
+        self._expected = self._parts()
+
+    def _parts(self) -> tuple[Any, ...]:
+        found = self._function
+        return found.__code__, found.__defaults__, found.__kwdefaults__
+
+    def differs(self) -> bool:
+        return any(a is not b for a, b in zip(self._parts(), self._expected, strict=True))
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        return [("function", self._function, *self._parts())]
+
+
+class Class(Entry):
+    """Some attributes of a class and its bases."""
+
+    def __init__(self, kind: type, path: str, *, by_attribute: bool) -> None:
+        super().__init__(path)
+        self.by_attribute = by_attribute
+        self._type = kind
+        self._expected: dict[str, tuple[Any, ...]] = {}
+
+    def keys(self) -> list[str]:
+        """The attributes that there are."""
+        return [name for base in self._type.__mro__[:-1] for name in vars(base)]
+
+    def _find(self, name: str) -> tuple[Any, ...]:
+        return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])
+
+    def add(self, name: str) -> bool:
+        """Remember an attribute; False if there is none or it was known."""
+        if name in self._expected:
+            return False
+        self._expected[name] = self._find(name)
+        return True
+
+    def values(self, name: str) -> Iterable[Any]:
+        """What the class and its bases had there."""
+        return (value for value in self._expected[name] if value is not MISSING)
+
+    def differs(self) -> bool:
+        return not all(_all_same(self._find(name), was) for name, was in self._expected.items())
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        return [("type", self._type)]
+
+
+class Slots(Entry):
+    """The slots of an object, which have no version."""
+
+    unwatchable = True
+
+    def __init__(self, value: Any, path: str) -> None:
+        super().__init__(path)
+        self._object = value
+        kind = type(value)
+        self._members = []
+        if kind.__module__.partition(".")[0] not in ("torch", "hostjit", "builtins"):
+            self._members = [
+                member
+                for base in kind.__mro__
+                for member in vars(base).values()
+                if isinstance(member, types.MemberDescriptorType)
+            ]
+        self._expected = self._find()
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    def _find(self) -> tuple[Any, ...]:
+        def read(member: Any) -> Any:
+            try:
+                return member.__get__(self._object, type(self._object))
+            except AttributeError:
+                return MISSING
+
+        return tuple(map(read, self._members))
+
+    def values(self) -> Iterable[Any]:
+        """What they held."""
+        return (value for value in self._expected if value is not MISSING)
+
+    def differs(self) -> bool:
+        return not _all_same(self._find(), self._expected)
+
+
+class Contents(Entry):
+    """The elements of a NumPy array, a bytearray or a deque, which have no version."""
+
+    unwatchable = True
+
+    def __init__(self, value: Any, path: str) -> None:
+        super().__init__(path)
+        self._value = value
+        self._expected = self._find()
+
+    def _find(self) -> Any:
+        if hasattr(self._value, "tobytes"):
+            return self._value.shape, str(self._value.dtype), self._value.tobytes()
+        return tuple(self._value)
+
+    def differs(self) -> bool:
+        return bool(self._find() != self._expected)

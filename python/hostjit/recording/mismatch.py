@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says in one line how a call differs from the one that was recorded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import (
+    Argument,
+    ConstantArgument,
+    DictArgument,
+    EqualArgument,
+    ListArgument,
+    NamedTupleArgument,
+    ObjectArgument,
+    TensorArgument,
+    TupleArgument,
+    describe_arguments,
+)
+
+__all__ = ["MismatchError", "Signature", "named_arguments"]
+
+_FACTS = ("dtype", "device", "sizes", "strides", "requires_grad", "type", "layout", "key_set")
+_CONTAINERS = (TupleArgument, ListArgument, NamedTupleArgument, DictArgument)
+
+
+class MismatchError(_C.Error):
+    """A call differs from what `hostjit.capture(..., on_mismatch="raise")` recorded."""
+
+
+def named_arguments(
+    target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by the names of the parameters, in their order."""
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return {**{f"argument {i}": value for i, value in enumerate(args)}, **kwargs}
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found.update({f"{name}[{index}]": item for index, item in enumerate(value)})
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found.update(dict(sorted(value.items())))
+        else:
+            found[name] = value
+    return found
+
+
+class Signature:
+    """What the arguments of a recorded call looked like, by name."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._spec, _ = describe_arguments((), arguments)
+
+    def difference(self, arguments: Mapping[str, Any]) -> str:
+        """Say how a call differs; "" where it does not."""
+        spec, _ = describe_arguments((), arguments)
+        expected = dict(zip(self._spec.kwargs.keys, self._spec.kwargs.items, strict=True))
+        found = dict(zip(spec.kwargs.keys, spec.kwargs.items, strict=True))
+        for name in expected:
+            if name not in found:
+                return f"argument '{name}' is missing, which the recorded call had"
+        for name, item in found.items():
+            if name not in expected:
+                return f"argument '{name}' was not given in the recorded call"
+            text = _difference(f"argument '{name}'", expected[name], item)
+            if text:
+                return text
+        if spec.identity_groups != self._spec.identity_groups:
+            return (
+                f"which arguments are one tensor: expected {self._spec.identity_groups or 'none'}, "
+                f"found {spec.identity_groups or 'none'} (tensors counted from 0)"
+            )
+        return ""
+
+
+def _difference(path: str, expected: Argument, found: Argument) -> str:
+    if isinstance(expected, TensorArgument) and isinstance(found, TensorArgument):
+        for fact in _FACTS:
+            was, now = getattr(expected.facts, fact), getattr(found.facts, fact)
+            if was != now:
+                return f"{path}: {fact} expected {_short(was)}, found {_short(now)}"
+        return ""
+    if type(expected) is not type(found):
+        return f"{path}: expected {_kind(expected)}, found {_kind(found)}"
+    if isinstance(expected, _CONTAINERS) and isinstance(found, _CONTAINERS):
+        return _difference_of_items(path, expected, found)
+    if isinstance(expected, ConstantArgument) and isinstance(found, ConstantArgument):
+        same = expected.matches(found.value)
+        return "" if same else f"{path}: expected {expected.value!r}, found {found.value!r}"
+    if isinstance(expected, ObjectArgument) and isinstance(found, ObjectArgument):
+        same = expected.object is found.object
+        return "" if same else f"{path}: expected the very object of the recorded call"
+    if isinstance(expected, EqualArgument) and isinstance(found, EqualArgument):
+        same = expected == found
+        return "" if same else f"{path}: expected {expected.value!r}, found {found.value!r}"
+    return ""
+
+
+def _difference_of_items(path: str, expected: Any, found: Any) -> str:
+    if isinstance(expected, DictArgument) and expected.keys != found.keys:
+        return f"{path}: keys expected {list(expected.keys)}, found {list(found.keys)}"
+    if isinstance(expected, NamedTupleArgument) and expected.type is not found.type:
+        return f"{path}: expected {_kind(expected)}, found {_kind(found)}"
+    if len(expected.items) != len(found.items):
+        return f"{path}: expected {len(expected.items)} items, found {len(found.items)}"
+    keys = expected.keys if isinstance(expected, DictArgument) else range(len(expected.items))
+    for key, was, now in zip(keys, expected.items, found.items, strict=True):
+        text = _difference(f"{path}[{key!r}]", was, now)
+        if text:
+            return text
+    return ""
+
+
+def _kind(argument: Argument) -> str:
+    match argument:
+        case TensorArgument():
+            return "a tensor"
+        case ConstantArgument(value) | EqualArgument(value):
+            return f"{value!r}"
+        case TupleArgument():
+            return "a tuple"
+        case ListArgument():
+            return "a list"
+        case NamedTupleArgument(kind) | DictArgument(kind):
+            return f"a {kind.__qualname__}"
+    return f"a {type(argument.object).__qualname__}"
+
+
+def _short(value: Any) -> str:
+    return list(value).__repr__() if isinstance(value, tuple) else str(value)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records the operators that run as a graph, while they run.
+
+A dispatch mode sees what reaches the dispatcher below autograd: operators of backward passes too. A
+function mode sees what reads data of tensors past the dispatcher.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
+from hostjit.recording.seen_code import user_line
+from hostjit.recording.state import State
+
+__all__ = ["FunctionWatcher", "Read", "Recorder"]
+
+aten = torch.ops.aten
+
+_SCALAR_READ = "aten._local_scalar_dense.default"
+_PASSED = (
+    *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout),
+    torch.memory_format,
+)
+# Methods that give the values of a tensor to Python: these may be guards.
+_VALUES = frozenset({"tolist", "__repr__", "__str__", "__format__"})
+# Those that give its memory or what no program knows of it.
+_MEMORY = frozenset(
+    {
+        *("numpy", "__array__", "data_ptr", "storage_offset", "untyped_storage", "storage"),
+        *("_typed_storage", "__dlpack__", "share_memory_", "register_hook", "__reduce_ex__"),
+        *("register_post_accumulate_grad_hook", "resize_", "set_", "__cuda_array_interface__"),
+        *("map_", "map2_", "apply_", "__deepcopy__"),
+    }
+)
+_MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata", "grad_fn", "output_nr"})
+_MOST_VALUES = 4096
+
+
+class Read:
+    """A read of data: `node` is what was read, a copy made there; `expected` the values."""
+
+    def __init__(self, node: torch.fx.Node, expected: torch.Tensor, where: str) -> None:
+        self.node = node
+        self.expected = expected
+        self.where = where
+
+
+class Recorder(TorchDispatchMode):
+    """The graph of what runs while this mode is entered.
+
+    Attributes:
+        graph: one placeholder for each of `sources`, in order; no output yet.
+        sources: what the placeholders stand for.
+        reads: reads of data, in order.
+        problem: why a replay would not do the same, in words; "" while it would.
+        failure: the kind of the problem.
+        ran_backward: some operator belongs to a backward pass.
+        asked: ids of the tensors whose `.grad` was asked for.
+    """
+
+    def __init__(self, leaves: Sequence[torch.Tensor], state: State, on_read: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = torch.fx.Graph()
+        self.sources: list[Source] = []
+        self.reads: list[Read] = []
+        self.problem = ""
+        self.failure = CaptureFailure.UNSUPPORTED_PROGRAM
+        self.ran_backward = False
+        self.on_read = on_read
+        self._state = state
+        self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+        self._nodes: dict[int, torch.fx.Node] = {}
+        self._alive: list[torch.Tensor] = []
+        self._of_storage: dict[int, list[torch.Tensor]] = {}
+        self._with_gradients = torch.is_grad_enabled()
+        self._last_placeholder: torch.fx.Node | None = None
+        self.asked: set[int] = set()
+
+    def refuse(
+        self, problem: str, failure: CaptureFailure = CaptureFailure.UNSUPPORTED_PROGRAM
+    ) -> None:
+        """Say that a replay would not do the same."""
+        if not self.problem:
+            where = user_line(sys._getframe(1))
+            self.problem = f"{problem} ({where})" if where else problem
+            self.failure = failure
+
+    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
+        """Return what a tensor is in the graph; None for one that nothing here knows."""
+        known = self._nodes.get(id(tensor))
+        if known is not None:
+            return known
+        source = self._source_of(tensor)
+        if source is not None:
+            return self.add_input(tensor, source)
+        for other in self._of_storage.get(_storage(tensor), ()):
+            if _geometry(other) == _geometry(tensor):
+                node = self.graph.call_function(aten.detach.default, (self._nodes[id(other)],))
+                self.note(tensor, node)
+                return node
+        return None
+
+    def add_input(self, tensor: torch.Tensor, source: Source) -> torch.fx.Node:
+        """Make a tensor an input of the graph."""
+        before = self._last_placeholder
+        first = before or next(iter(self.graph.nodes), None)
+        place = self.graph.inserting_after if before else self.graph.inserting_before
+        with place(first):
+            node = self.graph.placeholder(f"input_{len(self.sources)}")
+        self._last_placeholder = node
+        self.sources.append(source)
+        self.note(tensor, node)
+        return node
+
+    def note(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        """Remember what a tensor is in the graph."""
+        if id(tensor) in self._nodes:
+            return
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+        self._of_storage.setdefault(_storage(tensor), []).append(tensor)
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is in the graph."""
+        return id(tensor) in self._nodes
+
+    def read(self, tensor: torch.Tensor, what: str) -> None:
+        """Note that Python code has seen the values of a tensor."""
+        where = user_line(sys._getframe(1))
+        if self.on_read == "raise":
+            raise CaptureError(
+                CaptureFailure.DATA_DEPENDENT,
+                f"{what} reads data of a tensor while it is recorded",
+                where=where or None,
+                hint="keep it in a tensor, or record with on_read='guard'",
+            )
+        node = self.node_of(tensor)
+        if node is None or tensor.numel() > _MOST_VALUES:
+            self.refuse(f"{what} reads data that no guard can be about")
+            return
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            expected = tensor.detach().clone()
+        copy = self._call(aten.clone.default, (node,), {})
+        self.reads.append(Read(copy, expected, where))
+
+    def reads_memory(self, what: str) -> None:
+        """Note that Python code was given what no guard can compare."""
+        if self.on_read == "raise":
+            raise CaptureError(
+                CaptureFailure.DATA_DEPENDENT,
+                f"{what} reads data of a tensor while it is recorded",
+                where=user_line(sys._getframe(1)) or None,
+                hint="call it outside of the recorded function",
+            )
+        self.refuse(f"it calls {what} of a tensor, which a replay cannot repeat")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.problem or func.namespace == "profiler":
+            return func(*args, **kwargs)
+        if torch._C._current_graph_task_id() != -1:
+            self.ran_backward = True
+        if str(func) == _SCALAR_READ:
+            self.read(args[0], ".item()")
+            return func(*args, **kwargs)
+        if func is aten.equal.default:
+            return self._equal(*args)
+        if func is aten.lift_fresh.default and not self.knows(args[0]):
+            return self._constant(func, args[0])
+        operands = self._operands(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if operands is not None:
+            self._record(func, *operands, result)
+        return result
+
+    def _operands(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        def convert(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                node = self.node_of(value)
+                if node is None:
+                    self.refuse(
+                        f"{func} takes a tensor that was made in a way which cannot be recorded"
+                    )
+                return node
+            if not isinstance(value, _PASSED):
+                kind = type(value).__qualname__
+                self.refuse(f"{func} takes a {kind}, which cannot be recorded")
+            return value
+
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        converted = [convert(leaf) for leaf in leaves]
+        if self.problem:
+            return None
+        arguments = pytree.tree_unflatten(converted, spec)
+        return arguments[0], arguments[1]
+
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        node = self._call(func, args, kwargs)
+        if isinstance(result, torch.Tensor):
+            self.note(result, node)
+        elif isinstance(result, (tuple, list)):
+            self._note_items(node, result)
+        elif result is not None:
+            self.refuse(f"{func} returns a {type(result).__qualname__}, which may differ")
+
+    def _note_items(self, node: torch.fx.Node, items: Sequence[Any]) -> None:
+        for index, item in enumerate(items):
+            if isinstance(item, torch.Tensor):
+                if not self.knows(item):
+                    self.note(item, self._call(operator.getitem, (node, index), {}))
+            elif isinstance(item, (tuple, list)):
+                self._note_items(self._call(operator.getitem, (node, index), {}), item)
+            elif item is not None:
+                self.refuse(f"{node.target} returns a {type(item).__qualname__}, which may differ")
+
+    def _call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
+        where = user_line(sys._getframe(1))
+        if where:
+            file, _, line = where.rpartition(":")
+            node.meta["stack_trace"] = f'  File "{file}", line {line}, in recorded'
+        if self._with_gradients and not torch.is_grad_enabled():
+            node.meta["without_gradient"] = True
+        return node
+
+    def _constant(self, func: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """Record a tensor made of Python values: a copy of the same values at each call."""
+        with torch.utils._python_dispatch._disable_current_modes():
+            values = tensor.detach().clone()
+        result: torch.Tensor = func(tensor)
+        node = self.add_input(values, Constant(values))
+        self.note(result, self._call(aten.clone.default, (node,), {}))
+        return result
+
+    def _equal(self, left: torch.Tensor, right: torch.Tensor) -> bool:
+        if left.shape != right.shape:
+            return False
+        with self:
+            same = torch.ops.aten.all.default(aten.eq.Tensor(left, right))
+        self.read(same, "torch.equal")
+        with torch.utils._python_dispatch._disable_current_modes():
+            return bool(same)
+
+    def _source_of(self, tensor: torch.Tensor) -> Source | None:
+        if id(tensor) in self._leaves:
+            return Leaf(self._leaves[id(tensor)], tensor)
+        owner = self._gradient_owner(tensor)
+        if owner is not None:
+            return Gradient(owner, tensor)
+        found = self._state.tensors.get(id(tensor))
+        return None if found is None else Bound(tensor, found[1])
+
+    def _gradient_owner(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        for owner, gradient in self._state.gradients.values():
+            if gradient is tensor and id(owner) not in self._leaves:
+                return owner
+        return None
+
+    def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
+        """Make a tensor an input that is read from a dict at each call."""
+        self.add_input(tensor, Number(tensor, description))
+
+
+class FunctionWatcher(TorchFunctionMode):
+    """Tells a recorder of what Python code asks tensors past the dispatcher."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _VALUES:
+            self._recorder.read(args[0], f"{name.strip('_')}()")
+        elif name in _MEMORY:
+            self._recorder.reads_memory(f"{name}()")
+        elif name in ("__get__", "__set__"):
+            attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+            if name == "__set__" and attribute in ("data", "requires_grad", "names"):
+                self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
+            elif name == "__get__" and attribute in ("grad", "_grad"):
+                self._recorder.asked.add(id(args[0]))
+            elif attribute in _MEMORY_ATTRIBUTES:
+                self._recorder.reads_memory(f"'{attribute}'")
+        return func(*args, **(kwargs or {}))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return id(tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if tensor.layout is not torch.strided:
+        return (id(tensor),)
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a captured function: runs and records calls, and makes specializations."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import types
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from hostjit import _C
+from hostjit.capturing.arguments import ObjectArgument, describe_arguments, walk_arguments
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.tensors import TensorFacts
+from hostjit.capturing.thread_state import ThreadState
+from hostjit.code_choices import CodeChoices
+from hostjit.compilation import (
+    Compilation,
+    arguments_fit,
+    in_foreign_transform,
+    makes_generators,
+    route_any_call,
+)
+from hostjit.recording.mismatch import MismatchError, Signature, named_arguments
+from hostjit.recording.optimizer_steps import RecordedSteps
+from hostjit.recording.recorder import FunctionWatcher, Recorder
+from hostjit.recording.replay import Recording, Replay
+from hostjit.recording.results import Results
+from hostjit.recording.seen_code import SeenCode
+from hostjit.recording.state import State
+
+__all__ = ["RecordingOptions", "Recordings"]
+
+# A call that changes Python state may do so only the first times, to set something up.
+_MOST_CHANGES = 2
+_CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordingOptions:
+    """The arguments of `hostjit.capture` that it has for itself."""
+
+    prune: bool = False
+    warmup: int = 1
+    static_inputs: tuple[str, ...] = ()
+    on_mismatch: str = "recapture"
+    on_read: str = "guard"
+
+
+class Recordings(Compilation):
+    """Records calls of one callable; `_C.CompiledFunction` asks it at every miss."""
+
+    _has_parts = False
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        options: RecordingOptions,
+        runtime: str | None = None,
+        fallback: bool = True,
+        reuse_outputs: bool = False,
+        choices: CodeChoices | None = None,
+    ) -> None:
+        super().__init__(target, runtime, fallback, reuse_outputs, choices=choices)
+        self.options = options
+        self.function: weakref.ref[_C.CompiledFunction] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[Any, int] = {}
+        self._changes: dict[Any, int] = {}
+        self._recorded: dict[Any, list[Replay]] = {}
+        self._codes: dict[types.CodeType, dict[str, Any]] = {}
+        self._gave_up = False
+        self._latest = None
+
+    def reset(self) -> None:
+        """Forget all recordings: the next call is the first."""
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget()
+        self._said.clear()
+        self._forget()
+
+    @property
+    def captured(self) -> Recording | None:
+        """What was recorded last; None before."""
+        replays = [replay for found in self._recorded.values() for replay in found]
+        return replays[-1].recording if replays else None
+
+    def arguments(self) -> tuple[Any, dict[str, Any]]:
+        """Return what `hostjit.capture` was called with."""
+        given: dict[str, Any] = dataclasses.asdict(self.options)
+        given.update(runtime=self.runtime, fallback=self.fallback)
+        given.update(reuse_outputs=self.reuse_outputs)
+        return self.target, {**given, **self.choices.keywords()}
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return a Specialization, None to run eagerly, or one for later calls and a result."""
+        if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
+            return None
+        if makes_generators(self.target):
+            self._say("generator", "runs eagerly: it makes generators, which compute when asked")
+            return route_any_call(self.target)
+        if self._gave_up:
+            return route_any_call(self.target)
+        if not self._lock.acquire(blocking=False):
+            return None  # another thread is recording
+        try:
+            return function.match(*args, **kwargs) or self._answer(args, kwargs)
+        finally:
+            self._lock.release()
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = _objects(args, kwargs)
+        self._calls[key] = self._calls.get(key, 0) + 1
+        if self._calls[key] <= self.options.warmup:
+            return None, self.target(*args, **kwargs)
+        known = self._recorded.setdefault(key, [])
+        if known and self.options.on_mismatch == "raise":
+            self._raise_mismatch(known, args, kwargs)
+        limit = _C.recompile_limit()
+        if limit is not None and len(known) >= limit:
+            self._say(
+                "limit",
+                f"has {limit} recordings and keeps meeting new calls: it runs those eagerly from "
+                f"now on. Raise the limit with HOSTJIT_ENABLE=recompile_limit({4 * limit})",
+            )
+            return None
+        return self._record(key, args, kwargs)
+
+    def _raise_mismatch(
+        self, known: Sequence[Replay], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        arguments = named_arguments(self.target, args, kwargs)
+        reasons = [replay.difference(arguments, args, kwargs) for replay in reversed(known)]
+        if all(reasons):
+            raise MismatchError(
+                f"'{self._target_name()}' was recorded for other calls: {reasons[0]}"
+            )
+
+    def _record(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call and record it; return what answers such calls later, and the result."""
+        try:
+            spec, leaves = describe_arguments(args, kwargs)
+            signature = Signature(named_arguments(self.target, args, kwargs))
+        except CaptureError as error:
+            return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
+        before = ThreadState.current()
+        facts = list(map(_placed_facts, leaves))
+        state = State()
+        state.add_arguments(args, kwargs)
+        state.add_target(self.target)
+        for code, variables in self._codes.items():
+            state.add_code(code, variables)
+        recorder = Recorder(leaves, state, self.options.on_read)
+        seen = SeenCode(state.add_code)
+        with RecordedSteps(recorder, state), FunctionWatcher(recorder), recorder, seen:
+            result = self.target(*args, **kwargs)
+        self._codes = dict(state.codes)
+        changed = state.change()
+        if changed:
+            return self._changed_state(key, changed, args, kwargs), result
+        if ThreadState.current() != before:
+            error = _refusal("it changes settings of PyTorch, which a replay does not repeat")
+            return self._refuse(error, args, kwargs), result
+        problem = recorder.problem or seen.problem or state.obstacle
+        if not problem and list(map(_placed_facts, leaves)) != facts:
+            problem = "it changes what its arguments are, not only what is in them"
+        if problem:
+            error = CaptureError(recorder.failure, problem)
+            return self._refuse(error, args, kwargs), result
+        try:
+            replay = self._make(seen, state, recorder, leaves, result, signature, args, kwargs)
+        except CaptureError as error:
+            return self._refuse(error, args, kwargs), result
+        except Exception as error:
+            failure = CaptureError(CaptureFailure.INTERNAL, f"recording it raised {error!r}")
+            failure.__cause__ = error
+            return self._refuse(failure, args, kwargs), result
+        self._recorded[key].append(replay)
+        return replay.specialization, result
+
+    def _make(
+        self,
+        seen: SeenCode,
+        state: State,
+        recorder: Recorder,
+        leaves: Sequence[torch.Tensor],
+        result: Any,
+        signature: Signature,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Replay:
+        containers: dict[int, Any] = {}
+
+        def note(value: Any) -> None:
+            if isinstance(value, (list, dict)):
+                containers[id(value)] = value
+
+        walk_arguments(args, note)
+        for value in kwargs.values():
+            walk_arguments(value, note)
+        results = Results(result, recorder, state, containers)
+        wanted = [x for x in results.tensors[: results.user_count] if x.requires_grad]
+        wanted = [x for x in wanted if not _is_released(x)]
+        if wanted and recorder.ran_backward:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "it runs a backward pass and returns results that need gradients",
+                hint="return them detached",
+            )
+        if wanted and _CUSTOM_FUNCTION in seen.codes:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs gradients, and a torch.autograd.Function has a backward of its own",
+            )
+        replay = Replay(self, recorder, state, results, bool(wanted), leaves, signature)
+        replay.build(args, kwargs)
+        return replay
+
+    def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
+        """Compile a functional graph."""
+        return self._compile_program(graph, name)
+
+    def note_program(self, program: _C.CompiledProgram) -> None:
+        """Remember what questions about the program are about."""
+        self._latest = program
+
+    @property
+    def name(self) -> str:
+        """The name of what is recorded, for dumps."""
+        return self._target_name().replace("<locals>.", "")
+
+    def _refuse(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> _C.Specialization | None:
+        """Run calls like this one eagerly from now on, and say so once."""
+        if not self.fallback and error.failure is not CaptureFailure.NEEDS_AUTOGRAD:
+            raise error
+        what = error.what if error.where is None else f"{error.what} ({error.where})"
+        return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
+
+    def _changed_state(
+        self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        self._changes[key] = self._changes.get(key, 0) + 1
+        if self._changes[key] < _MOST_CHANGES:
+            return None
+        what = f"it changes {changed}, which a replay would not"
+        if not self.fallback:
+            raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+        self._gave_up = True
+        self._say("changes", f"runs eagerly: {what}")
+        return route_any_call(self.target)
+
+
+def _placed_facts(tensor: torch.Tensor) -> Any:
+    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
+
+
+def _refusal(what: str) -> CaptureError:
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+
+
+def _objects(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the identities of arguments that are objects: recordings are kept for each of them."""
+    found: list[int] = []
+
+    def visit(value: Any) -> None:
+        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
+            try:
+                described, _ = describe_arguments((value,), {})
+            except CaptureError:
+                return
+            if isinstance(described.args.items[0], ObjectArgument):
+                found.append(id(value))
+
+    walk_arguments(tuple(args), visit)
+    walk_arguments(dict(kwargs), visit)
+    return tuple(found)
+
+
+def _is_released(result: torch.Tensor) -> bool:
+    """Tell whether the graph of a result was used up by a backward pass."""
+    pending, seen = [result.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                try:
+                    getattr(node, name)
+                except RuntimeError:
+                    return True
+        pending.extend(follower for follower, _ in node.next_functions)
+    return False

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One recording as a specialization: its program, what is checked, and what it leaves behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.program import BoundTensor
+from hostjit.capturing.tensors import TensorFacts
+from hostjit.recording.inputs import Bound, Gradient, describe
+from hostjit.recording.mismatch import Signature
+from hostjit.recording.program import make_program
+from hostjit.recording.read_guard import ReadGuard
+from hostjit.recording.recorder import Recorder
+from hostjit.recording.results import Results
+from hostjit.recording.state import State
+from hostjit.specialize import describe_backward, describe_output
+
+if TYPE_CHECKING:
+    from hostjit.recording.recordings import Recordings
+
+__all__ = ["Recording", "Replay"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """What was recorded of a call.
+
+    Attributes:
+        operators: how many operators ran.
+        inputs: tensors that each call brings or that are found anew.
+        reads: how many values Python code has seen, which each replay compares.
+        pruned: how many of the operators run at the recording only.
+    """
+
+    operators: int
+    inputs: int
+    reads: int
+    pruned: int
+
+
+class Replay:
+    """Answers calls like one that was recorded.
+
+    Attributes:
+        recording: what was recorded.
+        specialization: what the call path runs.
+    """
+
+    recording: Recording
+    specialization: _C.Specialization
+
+    def __init__(
+        self,
+        owner: Recordings,
+        recorder: Recorder,
+        state: State,
+        results: Results,
+        wants_gradients: bool,
+        leaves: Sequence[torch.Tensor],
+        signature: Signature,
+    ) -> None:
+        self._owner = owner
+        self._state = state
+        self._signature = signature
+        self._recorder: Recorder | None = recorder
+        self._results: Results | None = results
+        self._wants_gradients = wants_gradients
+        self._leaves: Sequence[torch.Tensor] = leaves
+        self._guard: ReadGuard | None = None
+        self._static: list[tuple[str, int, int]] = []
+
+    def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile, and make the specialization for calls like this one. Raises CaptureError."""
+        recorder, results = self._recorder, self._results
+        assert recorder is not None and results is not None
+        owner, state = self._owner, self._state
+        program = make_program(recorder, results, self._wants_gradients)
+        if _C.capture_dump_enabled():
+            _C.dump_capture(owner.name, program.graph_module.print_readable(False))
+        compiled = owner.compile_graph(program.graph_module.graph, owner.name)
+        plan = None
+        if program.backward is not None:
+            graph = program.backward.graph_module.graph
+            backward = owner.compile_graph(graph, f"{owner.name}_backward")
+            plan = describe_backward(program.backward, compiled, backward, owner.runtime)
+        if recorder.reads:
+            self._guard = ReadGuard(owner, recorder)
+        self._facts = [
+            (binding.tensor, binding.facts)
+            for binding in program.inputs
+            if type(binding) is BoundTensor and not binding.is_constant
+        ]
+        used = {id(tensor) for tensor, _ in self._facts}
+        others = [x for key, (x, _) in state.tensors.items() if key not in used]
+        others = [x for x in others if x.layout is torch.strided]
+        gradients = {id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)}
+        self._met = [(x, TensorFacts.of(x)) for x in others if id(x) not in gradients]
+        bound = [s.tensor for s in recorder.sources if isinstance(s, Bound)]
+        self._outside = list({id(x): x for x in (*bound, *others)}.values())
+        self._inputs = list(map(describe, program.inputs))
+        self._gradients = self._touched_gradients(recorder)
+        self._leaf_gradients = self._leaf_checks(args, kwargs, recorder)
+        output = describe_output(program.output)
+        result, *assigned = output[1]
+        if assigned:
+            result = ("call", _assign, [result, *assigned])
+        self._find_static(args, kwargs)
+        conditions = self._guard is not None or bool(self._leaf_gradients)
+        self.specialization = _C.Specialization(
+            args=args,
+            kwargs=kwargs,
+            program=compiled,
+            bindings=self._inputs,
+            output=result,
+            watches=self._watches(),
+            revalidate=self._revalidate,
+            always_revalidate=state.always_compared,
+            mutated=list(program.mutated),
+            runtime=owner.runtime,
+            reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
+            backward=plan,
+            outside=self._outside,
+            condition=self._condition if conditions else None,
+            static_leaves=[(leaf, address) for _, leaf, address in self._static],
+        )
+        owner.note_program(compiled)
+        operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
+        self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), 0)
+        self._recorder = self._results = None
+        self._leaves = ()
+
+    def difference(
+        self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Say how a call differs from the recorded one; "" where that is not known."""
+        text = self._signature.difference(arguments)
+        if text:
+            return text
+        changed = next((entry.path for entry in self._state.entries() if entry.differs()), "")
+        if changed:
+            return f"{changed} is not what it was, which the call reads"
+        for tensor, facts in (*self._facts, *self._met):
+            if TensorFacts.of(tensor) != facts:
+                return f"{self._state.tensors[id(tensor)][1]} is another kind of tensor"
+        leaves = tensor_leaves(args, kwargs)
+        for name, leaf, address in self._static:
+            if leaves[leaf].data_ptr() != address:
+                return f"argument '{name}' is a static input, and is in other memory"
+        return self._guard.difference(leaves) if self._guard is not None else ""
+
+    def _watches(self) -> list[tuple[Any, ...]]:
+        watches = self._state.watches()
+        watches += [("tensor", tensor) for tensor, _ in self._met]
+        for owner, has_gradient in self._gradients:
+            watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
+        return watches
+
+    def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        if not self._state.holds():
+            return None
+        if any(TensorFacts.of(x) != facts for x, facts in (*self._facts, *self._met)):
+            return None
+        if any((owner.grad is not None) != has for owner, has in self._gradients):
+            return None
+        return self._watches(), self._inputs, [], self._outside, []
+
+    def _touched_gradients(self, recorder: Recorder) -> list[tuple[torch.Tensor, bool]]:
+        """The tensors whose `.grad` matters, and whether there was one when the call began."""
+        inputs = {id(s.owner) for s in recorder.sources if isinstance(s, Gradient)}
+        leaves = set(map(id, self._leaves))
+        touched = [
+            (owner, before is not None)
+            for owner, before in self._state.gradients.values()
+            if owner.grad is not before or id(owner) in inputs or id(owner) in recorder.asked
+        ]
+        return [(owner, has) for owner, has in touched if id(owner) not in leaves]
+
+    def _leaf_checks(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+    ) -> list[tuple[int, bool]]:
+        """The same for the arguments, by leaf."""
+        found = []
+        for index, leaf in enumerate(tensor_leaves(args, kwargs)):
+            known = self._state.gradients.get(id(leaf))
+            if known is None:
+                continue
+            if leaf.grad is not known[1] or id(leaf) in recorder.asked:
+                found.append((index, known[1] is not None))
+        return found
+
+    def _condition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        leaves = tensor_leaves(args, kwargs)
+        for index, has in self._leaf_gradients:
+            if (leaves[index].grad is not None) != has:
+                return False
+        return self._guard is None or self._guard.holds(leaves)
+
+    def _find_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        from hostjit.recording.mismatch import named_arguments
+
+        wanted = self._owner.options.static_inputs
+        if not wanted:
+            return
+        leaves = tensor_leaves(args, kwargs)
+        named = named_arguments(self._owner.target, args, kwargs)
+        for name in wanted:
+            for tensor in tensor_leaves((named[name],), {}) if name in named else ():
+                leaf = next(i for i, found in enumerate(leaves) if found is tensor)
+                self._static.append((name, leaf, tensor.data_ptr()))
+
+
+def _assign(result: Any, *pairs: Any) -> Any:
+    """Give tensors their gradients: owners and gradients in turn."""
+    for owner, gradient in zip(pairs[::2], pairs[1::2], strict=True):
+        owner.grad = gradient
+    return result

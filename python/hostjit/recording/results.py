@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a replay makes the result of a recorded call, and the gradients that the call assigned."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.outputs import (
+    IMMUTABLE_TYPES,
+    ArgumentOutput,
+    BoundOutput,
+    ConstantOutput,
+    DictOutput,
+    GraphOutput,
+    ListOutput,
+    NamedTupleOutput,
+    ObjectOutput,
+    Output,
+    TupleOutput,
+)
+from hostjit.recording.inputs import Bound, Constant, Leaf
+from hostjit.recording.recorder import Recorder
+from hostjit.recording.state import State
+
+__all__ = ["Assignment", "Results"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """`.grad` of a tensor becomes a value: what the owner and the value are at a replay."""
+
+    owner: ArgumentOutput | BoundOutput
+    value: Output
+
+
+class Results:
+    """What a replay hands out.
+
+    Attributes:
+        output: how the result is rebuilt, over `nodes`.
+        assignments: gradients that the call assigned, or set to None.
+        nodes: the results of the graph.
+        tensors: what they were in the recorded call.
+    """
+
+    def __init__(
+        self, result: Any, recorder: Recorder, state: State, containers: dict[int, Any]
+    ) -> None:
+        """Raises CaptureError for what cannot be made again.
+
+        `containers`: those of the arguments, by id.
+        """
+        self._recorder = recorder
+        self._state = state
+        self._containers = containers
+        self.nodes: list[torch.fx.Node] = []
+        self.tensors: list[torch.Tensor] = []
+        self._open: set[int] = set()
+        self.output = self._describe(result)
+        self.user_count = len(self.nodes)
+        self.assignments = [*self._assignments()]
+
+    def _assignments(self) -> Iterator[Assignment]:
+        for owner, before in self._state.gradients.values():
+            now = owner.grad
+            if now is before:
+                continue
+            who = self._tensor(owner)
+            assert isinstance(who, (ArgumentOutput, BoundOutput))
+            yield Assignment(who, ConstantOutput(None) if now is None else self._tensor(now))
+
+    def _describe(self, value: Any) -> Output:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, IMMUTABLE_TYPES) and kind is not torch.Size:
+            return ConstantOutput(value)
+        if id(value) in self._containers:
+            raise _cannot_make("a container that it was given")
+        if id(value) in self._state.objects:
+            return ConstantOutput(value)
+        if id(value) in self._open:
+            raise _cannot_make("a container that contains itself")
+        self._open.add(id(value))
+        try:
+            return self._container(value, kind)
+        finally:
+            self._open.discard(id(value))
+
+    def _container(self, value: Any, kind: type) -> Output:
+        if kind is tuple:
+            return TupleOutput(tuple(map(self._describe, value)))
+        if kind is list:
+            return ListOutput(tuple(map(self._describe, value)))
+        if kind in (dict, collections.OrderedDict):
+            if not all(isinstance(key, IMMUTABLE_TYPES) for key in value):
+                raise _cannot_make("a dict with keys that are objects")
+            return DictOutput(kind, tuple(value), tuple(map(self._describe, value.values())))
+        if is_namedtuple_type(kind) or kind is torch.Size:
+            return NamedTupleOutput(kind, tuple(map(self._describe, value)))
+        if isinstance(value, tuple) and hasattr(kind, "n_sequence_fields"):
+            return NamedTupleOutput(kind, tuple(map(self._describe, value)), struct_sequence=True)
+        if dataclasses.is_dataclass(kind) and not isinstance(value, (dict, list, tuple, set)):
+            if not any("__slots__" in vars(base) for base in kind.__mro__[:-1]):
+                items = tuple(map(self._describe, vars(value).values()))
+                return ObjectOutput(kind, tuple(vars(value)), items)
+        raise _cannot_make(f"a {kind.__module__}.{kind.__qualname__}")
+
+    def _tensor(self, tensor: torch.Tensor) -> Output:
+        node = self._recorder.node_of(tensor)
+        if node is None:
+            raise _cannot_make("a tensor that was made in a way which cannot be recorded")
+        if node.op == "placeholder":
+            position = [*self._recorder.graph.find_nodes(op="placeholder")].index(node)
+            source = self._recorder.sources[position]
+            if isinstance(source, Leaf):
+                return ArgumentOutput(source.index)
+            if isinstance(source, (Bound, Constant)):
+                return BoundOutput(source.tensor)
+        elif type(tensor) is not torch.Tensor:
+            raise _cannot_make(f"a new {type(tensor).__qualname__}")
+        elif tensor.requires_grad and tensor.is_leaf:
+            raise _cannot_make("a new tensor that gradients are to be collected in")
+        if tensor.is_conj() or tensor.is_neg():
+            raise CaptureError(
+                CaptureFailure.LAZY_RESULT,
+                "a result is conjugated or negated lazily",
+                hint="return its resolve_conj().resolve_neg()",
+            )
+        if node not in self.nodes:
+            self.nodes.append(node)
+            self.tensors.append(tensor)
+        return GraphOutput(self.nodes.index(node))
+
+
+def _cannot_make(what: str) -> CaptureError:
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, f"it returns {what}")

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Python code runs while a call is recorded, and what it calls that no replay repeats."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import random
+import sys
+import sysconfig
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+__all__ = ["SeenCode", "globals_of", "imports_of", "is_library", "names_of", "user_line"]
+
+_HOSTJIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_LAUNCHED = tuple(os.path.join(_HOSTJIT, name) for name in ("launching", "optimizers"))
+_STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
+_PACKAGES = tuple(
+    {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}
+)
+_NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
+# C code whose results depend on more than its arguments, or that does what others see.
+_IMPURE_MODULES = frozenset(
+    {
+        *("time", "_random", "random", "posix", "nt", "_io", "io", "_socket", "select", "_ssl"),
+        *("_uuid", "_queue", "_asyncio", "signal", "_posixsubprocess", "numpy.random", "readline"),
+    }
+)
+_IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "breakpoint"})
+_OF_GENERATORS = frozenset({"manual_seed", "seed", "set_state", "get_state", "set_offset"})
+_NOW = frozenset({"now", "today", "utcnow"})
+
+
+class SeenCode:
+    """Collects the code that runs in this thread, while it is entered.
+
+    Attributes:
+        codes: the code that ran.
+        problem: the first call that a replay cannot repeat, in words, with its line; "" if none.
+    """
+
+    def __init__(self, visit: Callable[[types.CodeType, dict[str, Any]], None]) -> None:
+        """`visit` is called before code runs for the first time, with its globals."""
+        self.problem = ""
+        self._visit = visit
+        self.codes: set[types.CodeType] = set()
+        self._before: Any = None
+
+    def __enter__(self) -> SeenCode:
+        self._before = sys.getprofile()
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(self._before)
+
+    def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            code = frame.f_code
+            if code not in self.codes:
+                self.codes.add(code)
+                if not _is_own(code.co_filename):
+                    self._visit(code, frame.f_globals)
+        elif event == "c_call" and not self.problem:
+            self._look_at(frame, argument)
+
+    def _look_at(self, frame: types.FrameType, function: Any) -> None:
+        name = getattr(function, "__name__", "")
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, torch.Generator) and name in _OF_GENERATORS:
+            if not _is_own(frame.f_code.co_filename):
+                self._note(frame, f"calls {name} of a random number generator")
+            return
+        if not _is_impure(function, name, owner) or _acts_for_library(frame):
+            return
+        self._note(frame, f"calls {name or function!r}, which a replay cannot repeat")
+
+    def _note(self, frame: types.FrameType, what: str) -> None:
+        where = user_line(frame)
+        self.problem = f"it {what} ({where})" if where else f"it {what}"
+
+
+def _is_impure(function: Any, name: str, owner: Any) -> bool:
+    module = getattr(function, "__module__", None)
+    if module is None and owner is not None:
+        module = getattr(type(owner), "__module__", None)
+    if module == "builtins" and name in _IMPURE_BUILTINS:
+        return True
+    if isinstance(owner, (random.Random, numpy.random.RandomState, numpy.random.Generator)):
+        return True
+    if isinstance(owner, type) and owner.__module__ == "datetime" and name in _NOW:
+        return True
+    if isinstance(owner, types.ModuleType) and owner.__name__ in _IMPURE_MODULES:
+        return True
+    return isinstance(module, str) and (module in _IMPURE_MODULES or "numpy.random" in module)
+
+
+def _is_own(filename: str) -> bool:
+    return filename.startswith(_HOSTJIT) and not filename.startswith(_LAUNCHED)
+
+
+def _acts_for_library(frame: types.FrameType | None) -> bool:
+    """Tell whether torch or hostjit called, directly or through the standard library."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename.startswith((_TORCH, _HOSTJIT)):
+            return True
+        standard = filename.startswith((_STANDARD, "<frozen"))
+        if not standard or filename.startswith(_PACKAGES):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def is_library(filename: str) -> bool:
+    """Tell whether a file is of torch, hostjit, NumPy or the standard library.
+
+    What their code reads of their own globals is taken to stay.
+    """
+    if filename.startswith((_TORCH, _HOSTJIT, _NUMPY, "<frozen")):
+        return True
+    return filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
+
+
+def user_line(frame: types.FrameType | None = None) -> str:
+    """Return "file:line" of the innermost frame that is no library's; "" if there is none."""
+    frame = frame or sys._getframe(1)
+    found: types.FrameType | None = frame
+    while found is not None and is_library(found.f_code.co_filename):
+        found = found.f_back
+    return f"{found.f_code.co_filename}:{found.f_lineno}" if found is not None else ""
+
+
+@functools.cache
+def names_of(code: types.CodeType) -> frozenset[str]:
+    """Return the names by which code may reach attributes."""
+    texts = {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}
+    return frozenset({*code.co_names, *texts})
+
+
+@functools.cache
+def globals_of(code: types.CodeType) -> frozenset[str]:
+    """Return the names of globals that code reads or writes."""
+    wanted = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in wanted)
+
+
+@functools.cache
+def imports_of(code: types.CodeType) -> frozenset[str]:
+    """Return the names of modules that code imports when it runs."""
+    return frozenset(
+        i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME" and i.argval
+    )

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python state that a recorded call can reach besides its arguments: found, compared, watched.
+
+A call reaches objects from its globals, closures and arguments by the names that its code has. Each
+container on the way is remembered before the code with the name runs. What differs afterwards the
+call has changed itself; what differs at a later call makes a recording void.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import EQUALITY_TYPES, is_namedtuple_type
+from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.optimizers.rules import RULES
+from hostjit.recording.entries import (
+    Cell,
+    Class,
+    Contents,
+    Entry,
+    Function,
+    Items,
+    ListEntry,
+    SetEntry,
+    Slots,
+)
+from hostjit.recording.seen_code import globals_of, imports_of, is_library, names_of
+
+__all__ = ["State"]
+
+_MOST_OBJECTS = 200_000
+# Code that has one of these may reach any attribute.
+_DYNAMIC = frozenset({"getattr", "setattr", "delattr", "vars", "globals", "locals", "__dict__"})
+_SKIPPED: tuple[type, ...] = (
+    *IMMUTABLE_TYPES,
+    *EQUALITY_TYPES,
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
+    *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
+    *(numpy.dtype, numpy.generic, numpy.ufunc),
+)
+# Of these packages, objects that Python code cannot look into are taken to stay as they are.
+_TRUSTED = frozenset(
+    {
+        *("builtins", "torch", "hostjit", "re", "functools", "operator", "weakref", "_weakref"),
+        *("abc", "_abc", "enum", "types", "typing", "contextlib", "_thread", "threading"),
+        *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
+    }
+)
+_ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+class State:
+    """What the code seen so far can reach.
+
+    Attributes:
+        tensors: by id, with where they were found.
+        leaves: tensors and containers of the arguments are no state; ids of the tensors.
+        obstacle: what is reached and cannot be watched, in words; "" if nothing.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
+        self.leaves: set[int] = set()
+        self.objects: dict[int, Any] = {}
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self.obstacle = ""
+        self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
+        self._entries: dict[tuple[str, int], Entry] = {}
+        self._names: set[str] = set()
+        self._user_names: set[str] = set()
+        self._everything = False
+        self._codes: dict[types.CodeType, dict[str, Any]] = {}
+        self._pending: list[tuple[Any, str]] = []
+
+    def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
+        """Look at what `code`, which is going to run with these globals, can reach."""
+        if code in self._codes:
+            return
+        self._codes[code] = variables
+        with torch._C.DisableTorchFunction():
+            is_user = not is_library(code.co_filename)
+            fresh = names_of(code) - self._names
+            self._names |= fresh
+            if is_user:
+                fresh |= names_of(code) - self._user_names
+                self._user_names |= fresh
+            if is_user and not self._everything and not _DYNAMIC.isdisjoint(code.co_names):
+                self._everything = True
+                fresh = frozenset(self._names)
+            if fresh:
+                for entry in list(self._entries.values()):
+                    self._extend(entry, fresh)
+            if is_user:
+                self._add_globals(code, variables)
+            self._walk()
+
+    def add_target(self, target: Any) -> None:
+        """Look at what is called."""
+        with torch._C.DisableTorchFunction():
+            self._push(target, getattr(target, "__qualname__", type(target).__qualname__))
+            self._walk()
+
+    def add_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Look at the arguments: containers are compared with what they were, but not watched."""
+        with torch._C.DisableTorchFunction():
+            for index, value in enumerate(args):
+                self._add_argument(value, f"argument {index}")
+            for name, value in kwargs.items():
+                self._add_argument(value, f"argument '{name}'")
+            self._walk()
+
+    def add_names(self, names: frozenset[str]) -> None:
+        """Look at what code that has these names can reach."""
+        with torch._C.DisableTorchFunction():
+            fresh = names - self._names
+            self._names |= fresh
+            for entry in list(self._entries.values()):
+                self._extend(entry, fresh)
+            self._walk()
+
+    def add_object(self, value: Any, path: str) -> None:
+        """Look at an object and what can be reached from it."""
+        with torch._C.DisableTorchFunction():
+            self._push(value, path)
+            self._walk()
+
+    @property
+    def codes(self) -> dict[types.CodeType, dict[str, Any]]:
+        """The code seen so far, with its globals."""
+        return self._codes
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries that are watched."""
+        return (entry for entry in self._entries.values() if entry.watched)
+
+    def change(self) -> str:
+        """Say what is not as it was found; "" if all is."""
+        return next((entry.path for entry in self._entries.values() if entry.differs()), "")
+
+    def holds(self) -> bool:
+        """Tell whether all that is watched is as it was found."""
+        return not any(entry.differs() for entry in self.entries())
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        """Return what is watched, as `_C.Specialization` takes it."""
+        return [watch for entry in self.entries() for watch in entry.watches()]
+
+    @property
+    def always_compared(self) -> bool:
+        """Whether something is reached that only `holds` can compare."""
+        return any(entry.unwatchable for entry in self.entries())
+
+    def _add_globals(self, code: types.CodeType, variables: dict[str, Any]) -> None:
+        key = ("items", id(variables))
+        entry = self._entries.get(key)
+        where = str(variables.get("__name__", "globals"))
+        if entry is None:
+            entry = self._entries[key] = Items(variables, None, where, by_name=True)
+            self.objects[id(variables)] = variables
+        assert isinstance(entry, Items)
+        for name in globals_of(code):
+            if entry.add(name):
+                self._push(variables.get(name), f"{where}.{name}")
+        for name in imports_of(code):
+            if name in sys.modules:
+                self._push(sys.modules[name], name)
+
+    def _extend(self, entry: Entry, names: frozenset[str] | set[str]) -> None:
+        if not isinstance(entry, (Items, Class)) or not entry.by_attribute:
+            return
+        if entry.of_library:
+            names = self._user_names & set(entry.keys())
+        elif self._everything:
+            names = {*names, *entry.keys()}
+        for name in names:
+            if entry.add(name):
+                for value in entry.values(name):
+                    if not entry.of_library or _is_data(value):
+                        self._push(value, f"{entry.path}.{name}")
+
+    def _push(self, value: Any, path: str) -> None:
+        if not isinstance(value, _SKIPPED) or isinstance(value, type):
+            self._pending.append((value, path))
+
+    def _walk(self) -> None:
+        while self._pending:
+            value, path = self._pending.pop()
+            if id(value) in self.objects:
+                continue
+            if len(self.objects) > _MOST_OBJECTS:
+                self._hinder(f"more than {_MOST_OBJECTS} objects")
+                self._pending.clear()
+                return
+            self.objects[id(value)] = value
+            self._visit(value, path)
+
+    def _hinder(self, what: str) -> None:
+        self.obstacle = self.obstacle or f"it can reach {what}, which cannot be watched"
+
+    def _add(self, kind: str, value: Any, entry: Entry) -> None:
+        known = self._entries.get((kind, id(value)))
+        if known is None:
+            self._entries[kind, id(value)] = entry
+        elif entry.watched:
+            known.watched = True
+
+    def _add_argument(self, value: Any, path: str) -> None:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            self.leaves.add(id(value))
+            self._note_tensor(value)
+        elif kind is tuple or is_namedtuple_type(kind):
+            for index, item in enumerate(value):
+                self._add_argument(item, f"{path}[{index}]")
+        elif kind is list:
+            self._add("list", value, ListEntry(value, path, watched=False))
+            for index, item in enumerate(value):
+                self._add_argument(item, f"{path}[{index}]")
+        elif kind in (dict, collections.OrderedDict):
+            self._add("items", value, Items(value, None, path, by_name=False, watched=False))
+            for key, item in value.items():
+                self._add_argument(item, f"{path}[{key!r}]")
+        else:
+            self._push(value, path)
+
+    def _note_tensor(self, tensor: torch.Tensor) -> None:
+        if tensor.is_leaf and tensor.requires_grad:
+            self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
+
+    def _visit(self, value: Any, path: str) -> None:
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self.leaves:
+                self.tensors[id(value)] = value, path
+                self._note_tensor(value)
+            if vars(value):
+                self._visit_attributes(value, path)
+        elif kind in (tuple, frozenset) or is_namedtuple_type(kind):
+            for item in value:
+                self._push(item, f"{path}[...]")
+        elif isinstance(value, list):
+            self._add("list", value, ListEntry(value, path))
+            for index, item in enumerate(value):
+                self._push(item, f"{path}[{index}]")
+        elif isinstance(value, dict):
+            self._add("items", value, Items(value, None, path, by_name=False))
+            for key, item in value.items():
+                self._push(item, f"{path}[{key!r}]")
+                self._push(key, f"a key of {path}")
+        elif isinstance(value, (set, frozenset)):
+            self._add("set", value, SetEntry(value, path))
+            for item in value:
+                self._push(item, f"an item of {path}")
+        elif isinstance(value, types.ModuleType):
+            self._visit_module(value)
+        elif isinstance(value, types.FunctionType):
+            self._visit_function(value, path)
+        elif isinstance(value, type):
+            self._visit_class(value, path)
+        else:
+            self._visit_object(value, path)
+
+    def _visit_module(self, module: types.ModuleType) -> None:
+        of_library = _is_library_module(module)
+        entry = Items(vars(module), None, module.__name__, by_name=True, by_attribute=True)
+        entry.of_library = of_library
+        self._add("items", vars(module), entry)
+        self.objects[id(vars(module))] = vars(module)
+        known = self._entries["items", id(vars(module))]
+        assert isinstance(known, Items)
+        known.by_attribute = True  # its globals may be known already
+        self._extend(known, self._names)
+
+    def _visit_function(self, function: types.FunctionType, path: str) -> None:
+        if is_library(function.__code__.co_filename) and not function.__closure__:
+            return
+        self._add("function", function, Function(function, path))
+        for value in function.__defaults__ or ():
+            self._push(value, f"a default of {path}")
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self._push(value, f"the default of '{name}' of {path}")
+        names = function.__code__.co_freevars
+        for name, cell in zip(names, function.__closure__ or (), strict=True):
+            entry = Cell(cell, f"'{name}' of {path}")
+            self._add("cell", cell, entry)
+            for value in entry.values():
+                self._push(value, entry.path)
+        if vars(function) or not is_library(function.__code__.co_filename):
+            self._visit_attributes(function, path)
+
+    def _visit_class(self, kind: type, path: str) -> None:
+        if not kind.__flags__ & (1 << 9):  # made by C code, which nobody changes
+            return
+        module = sys.modules.get(kind.__module__)
+        is_users = not is_library(getattr(module, "__file__", None) or "")
+        entry = Class(kind, path, by_attribute=is_users)
+        self._add("class", kind, entry)
+        if not is_users:
+            return
+        self._extend(entry, self._names)
+
+    def _visit_attributes(self, value: Any, path: str) -> None:
+        attributes = vars(value)
+        entry = Items(attributes, value, path, by_name=True, by_attribute=True)
+        self._add("items", attributes, entry)
+        self.objects[id(attributes)] = attributes
+        self._extend(self._entries["items", id(attributes)], self._names)
+
+    def _visit_object(self, value: Any, path: str) -> None:
+        kind = type(value)
+        inner = _parts(value)
+        if inner is not None:
+            for part in inner:
+                self._push(part, path)
+            return
+        if isinstance(value, (numpy.ndarray, bytearray, collections.deque)):
+            self._add("contents", value, Contents(value, path))
+            return
+        if isinstance(value, _ITERATORS) or hasattr(kind, "__next__"):
+            self._hinder(f"{path}, a {kind.__qualname__}")
+            return
+        if type(value) in RULES:
+            self._visit_optimizer(value, path)
+            return
+        self._push(kind, kind.__qualname__)
+        slots = Slots(value, path)
+        if slots:
+            self._add("slots", value, slots)
+            for found in slots.values():
+                self._push(found, path)
+        if isinstance(getattr(value, "__dict__", None), dict):
+            self._visit_attributes(value, path)
+        elif not slots and kind.__module__.partition(".")[0] not in _TRUSTED:
+            self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
+
+    def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
+        """Numbers such as learning rates are read at each call, so they are free to change."""
+        numbers = RULES[type(optimizer)].numbers
+        for index, group in enumerate(optimizer.param_groups):
+            entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
+            for key in ("params", *optimizer.defaults):
+                if key in numbers and not torch.is_tensor(group[key]):
+                    continue
+                entry.add(key)
+                self._push(group[key], f"{entry.path}[{key!r}]")
+            self._add("items", group, entry)
+            self.objects[id(group)] = group
+        self._push(type(optimizer), type(optimizer).__qualname__)
+        self._visit_attributes(optimizer, path)
+        self._extend(self._entries["items", id(vars(optimizer))], {"step"})
+        self.optimizers.append(optimizer)
+        if self.on_optimizer is not None:
+            self.on_optimizer(optimizer)
+
+
+def _is_library_module(module: types.ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is None or is_library(file)
+
+
+def _is_data(value: Any) -> bool:
+    """Tell whether code that finds this in a module of a library may find something else later."""
+    if isinstance(value, types.ModuleType):
+        return _is_library_module(value)
+    return isinstance(value, (list, dict, set, collections.abc.MutableMapping))
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """What an object of a builtin type without state of its own is made of."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, functools.partial):
+        return (value.func, value.args, value.keywords)
+    if isinstance(value, (staticmethod, classmethod)):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return (value.fget, value.fset)
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
+    if isinstance(value, weakref.ref):
+        return (value(),)
+    if type(value) is _C.CompiledFunction:
+        return (value.__wrapped__,)
+    if isinstance(value, types.MappingProxyType):
+        return tuple(value.values())
+    return None
