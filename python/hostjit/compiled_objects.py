@@ -16,6 +16,7 @@ from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.builder import VariableBuilder
 
 from hostjit import _C
+from hostjit.recording.recordings import Recordings
 
 __all__ = ["register"]
 
@@ -35,7 +36,7 @@ def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tu
     if isinstance(name, str) and _global(compiled.__module__, name) is compiled:
         return name
     target, keywords = compiled.owner.arguments()
-    return _compile, (target, keywords)
+    return (_capture if isinstance(compiled.owner, Recordings) else _compile), (target, keywords)
 
 
 def _global(module: str, path: str) -> Any:
@@ -49,6 +50,12 @@ def _compile(target: Any, keywords: dict[str, Any]) -> Any:
     from hostjit.compile import compile
 
     return compile(target, **keywords)
+
+
+def _capture(target: Any, keywords: dict[str, Any]) -> Any:
+    from hostjit.recording import capture
+
+    return capture(target, **keywords)
 
 
 def _follow(builder: Any, compiled: _C.CompiledFunction) -> Any:

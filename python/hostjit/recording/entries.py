@@ -54,6 +54,10 @@ class Entry:
         """Tell whether it is not as it was found."""
         raise NotImplementedError
 
+    def where(self) -> str:
+        """Say what differs."""
+        return self.path
+
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what the call path compares: what is there now, once `differs` says no."""
         return []
@@ -109,6 +113,14 @@ class Items(Entry):
             _same(dict.get(self._mapping, key, MISSING), value)
             for key, value in self._expected.items()
         )
+
+    def where(self) -> str:
+        keys = dict.fromkeys((*self._expected, *(() if self._by_name else self._mapping)))
+        for key in keys:
+            now = dict.get(self._mapping, key, MISSING)
+            if not _same(now, self._expected.get(key, MISSING)):
+                return f"{self.path}.{key}" if self._by_name else f"{self.path}[{key!r}]"
+        return self.path
 
     def watches(self) -> list[tuple[Any, ...]]:
         if not self._by_name:

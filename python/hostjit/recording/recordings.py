@@ -151,7 +151,7 @@ class Recordings(Compilation):
     def _record(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call and record it; return what answers such calls later, and the result."""
         try:
-            spec, leaves = describe_arguments(args, kwargs)
+            _, leaves = describe_arguments(args, kwargs)
             signature = Signature(named_arguments(self.target, args, kwargs))
         except CaptureError as error:
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)

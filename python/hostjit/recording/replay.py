@@ -16,6 +16,7 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import Signature
 from hostjit.recording.program import make_program
+from hostjit.recording.pruning import Pruned, prune
 from hostjit.recording.read_guard import ReadGuard
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.results import Results
@@ -84,6 +85,11 @@ class Replay:
         program = make_program(recorder, results, self._wants_gradients)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
+        self._pruned: Pruned | None = None
+        if owner.options.prune and program.backward is None:
+            program, self._pruned = prune(
+                program, lambda graph: owner.compile_graph(graph, f"{owner.name}_once")
+            )
         compiled = owner.compile_graph(program.graph_module.graph, owner.name)
         plan = None
         if program.backward is not None:
@@ -132,7 +138,8 @@ class Replay:
         )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
-        self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), 0)
+        count = self._pruned.operators if self._pruned is not None else 0
+        self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), count)
         self._recorder = self._results = None
         self._leaves = ()
 
@@ -143,7 +150,7 @@ class Replay:
         text = self._signature.difference(arguments)
         if text:
             return text
-        changed = next((entry.path for entry in self._state.entries() if entry.differs()), "")
+        changed = self._state.change(watched_only=True)
         if changed:
             return f"{changed} is not what it was, which the call reads"
         for tensor, facts in (*self._facts, *self._met):
@@ -160,6 +167,8 @@ class Replay:
         watches += [("tensor", tensor) for tensor, _ in self._met]
         for owner, has_gradient in self._gradients:
             watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
+        if self._pruned is not None:
+            watches += self._pruned.watches()
         return watches
 
     def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -169,6 +178,10 @@ class Replay:
             return None
         if any((owner.grad is not None) != has for owner, has in self._gradients):
             return None
+        if self._pruned is not None and not self._pruned.is_current():
+            self._pruned.compute()
+            values = self._pruned.values
+            self._inputs = [*self._inputs[: len(self._inputs) - len(values)], *values]
         return self._watches(), self._inputs, [], self._outside, []
 
     def _touched_gradients(self, recorder: Recorder) -> list[tuple[torch.Tensor, bool]]:

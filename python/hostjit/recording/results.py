@@ -80,7 +80,7 @@ class Results:
         kind = type(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if isinstance(value, IMMUTABLE_TYPES) and kind is not torch.Size:
+        if isinstance(value, IMMUTABLE_TYPES):
             return ConstantOutput(value)
         if id(value) in self._containers:
             raise _cannot_make("a container that it was given")
@@ -103,7 +103,7 @@ class Results:
             if not all(isinstance(key, IMMUTABLE_TYPES) for key in value):
                 raise _cannot_make("a dict with keys that are objects")
             return DictOutput(kind, tuple(value), tuple(map(self._describe, value.values())))
-        if is_namedtuple_type(kind) or kind is torch.Size:
+        if is_namedtuple_type(kind):
             return NamedTupleOutput(kind, tuple(map(self._describe, value)))
         if isinstance(value, tuple) and hasattr(kind, "n_sequence_fields"):
             return NamedTupleOutput(kind, tuple(map(self._describe, value)), struct_sequence=True)

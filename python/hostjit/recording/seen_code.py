@@ -64,7 +64,7 @@ class SeenCode:
     def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if code not in self.codes:
+            if code not in self.codes and not _is_imported(frame):
                 self.codes.add(code)
                 if not _is_own(code.co_filename):
                     self._visit(code, frame.f_globals)
@@ -78,7 +78,9 @@ class SeenCode:
             if not _is_own(frame.f_code.co_filename):
                 self._note(frame, f"calls {name} of a random number generator")
             return
-        if not _is_impure(function, name, owner) or _acts_for_library(frame):
+        if not _is_impure(function, name, owner):
+            return
+        if _acts_for_library(frame) or _is_imported(frame):
             return
         self._note(frame, f"calls {name or function!r}, which a replay cannot repeat")
 
@@ -104,6 +106,18 @@ def _is_impure(function: Any, name: str, owner: Any) -> bool:
 
 def _is_own(filename: str) -> bool:
     return filename.startswith(_HOSTJIT) and not filename.startswith(_LAUNCHED)
+
+
+def _is_imported(frame: types.FrameType | None) -> bool:
+    """Tell whether an import is under way, which happens once."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename.startswith("<frozen importlib"):
+            return True
+        if _is_own(filename):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _acts_for_library(frame: types.FrameType | None) -> bool:

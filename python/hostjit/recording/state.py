@@ -146,9 +146,10 @@ class State:
         """The entries that are watched."""
         return (entry for entry in self._entries.values() if entry.watched)
 
-    def change(self) -> str:
+    def change(self, *, watched_only: bool = False) -> str:
         """Say what is not as it was found; "" if all is."""
-        return next((entry.path for entry in self._entries.values() if entry.differs()), "")
+        entries = self.entries() if watched_only else self._entries.values()
+        return next((entry.where() for entry in entries if entry.differs()), "")
 
     def holds(self) -> bool:
         """Tell whether all that is watched is as it was found."""
