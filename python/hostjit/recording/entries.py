@@ -40,11 +40,13 @@ class Entry:
         path: where it was found, for messages.
         watched: it is state; otherwise an argument, which is only compared within the call.
         unwatchable: the call path cannot watch it.
+        of_user: only users' code knows what it is called by.
         of_library: it belongs to a library: only what users name in it is looked at.
     """
 
     unwatchable = False
     of_library = False
+    of_user = False
 
     def __init__(self, path: str, watched: bool = True) -> None:
         self.path = path

@@ -91,7 +91,10 @@ class State:
             return
         self._codes[code] = variables
         with torch._C.DisableTorchFunction():
-            is_user = not is_library(code.co_filename)
+            file = code.co_filename
+            if file.startswith("<"):  # made by code, for the module whose globals it has
+                file = str(variables.get("__file__", file))
+            is_user = not is_library(file)
             fresh = names_of(code) - self._names
             self._names |= fresh
             if is_user:
@@ -186,6 +189,8 @@ class State:
             names = self._user_names & set(entry.keys())
         elif self._everything:
             names = {*names, *entry.keys()}
+        elif entry.of_user:
+            names = {name for name in names if name in self._user_names or name[:2] == "__"}
         for name in names:
             if entry.add(name):
                 for value in entry.values(name):
@@ -277,7 +282,7 @@ class State:
     def _visit_module(self, module: types.ModuleType) -> None:
         of_library = _is_library_module(module)
         entry = Items(vars(module), None, module.__name__, by_name=True, by_attribute=True)
-        entry.of_library = of_library
+        entry.of_library, entry.of_user = of_library, not of_library
         self._add("items", vars(module), entry)
         self.objects[id(vars(module))] = vars(module)
         known = self._entries["items", id(vars(module))]
@@ -308,6 +313,7 @@ class State:
         module = sys.modules.get(kind.__module__)
         is_users = not is_library(getattr(module, "__file__", None) or "")
         entry = Class(kind, path, by_attribute=is_users)
+        entry.of_user = _is_users_alone(kind)
         self._add("class", kind, entry)
         if not is_users:
             return
@@ -316,6 +322,7 @@ class State:
     def _visit_attributes(self, value: Any, path: str) -> None:
         attributes = vars(value)
         entry = Items(attributes, value, path, by_name=True, by_attribute=True)
+        entry.of_user = _is_users_alone(type(value))
         self._add("items", attributes, entry)
         self.objects[id(attributes)] = attributes
         self._extend(self._entries["items", id(attributes)], self._names)
@@ -365,6 +372,12 @@ class State:
         self.optimizers.append(optimizer)
         if self.on_optimizer is not None:
             self.on_optimizer(optimizer)
+
+
+def _is_users_alone(kind: type) -> bool:
+    """Tell whether no library's code knows attributes of a class."""
+    modules = [sys.modules.get(base.__module__) for base in kind.__mro__[:-1]]
+    return all(module is not None and not _is_library_module(module) for module in modules)
 
 
 def _is_library_module(module: types.ModuleType) -> bool:

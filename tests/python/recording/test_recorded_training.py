@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients, optimizer steps, statistics and random numbers of recorded calls are those of eager."""
+"""Gradients, optimizer steps, statistics and random numbers of recordings are those of eager."""
 
 from __future__ import annotations
 
