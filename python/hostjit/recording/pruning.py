@@ -199,7 +199,8 @@ def _is_pure(node: torch.fx.Node) -> bool:
 
 
 def _first(graph: torch.fx.Graph) -> torch.fx.Node:
-    return next(iter(graph.nodes))
+    first: torch.fx.Node = next(iter(graph.nodes))
+    return first
 
 
 def _without_unused(graph: torch.fx.Graph, needed: set[torch.fx.Node]) -> torch.fx.Graph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -65,9 +65,10 @@ def _find(binding: InputBinding, leaves: Sequence[torch.Tensor]) -> torch.Tensor
     assert isinstance(binding, BoundTensor)
     if not isinstance(binding, LiveInput):
         return binding.tensor
+    found: torch.Tensor
     kind, owner, *place = binding.description
     if kind == "gradient":
-        found: Any = owner.grad
+        found = owner.grad
         return found
     key, position = place
     value = owner[key] if position is None else owner[key][position]

@@ -134,6 +134,10 @@ class Recorder(TorchDispatchMode):
         """Tell whether a tensor is in the graph."""
         return id(tensor) in self._nodes
 
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor existed before the call."""
+        return id(tensor) in self._leaves or id(tensor) in self._state.tensors
+
     def read(self, tensor: torch.Tensor, what: str) -> None:
         """Note that Python code has seen the values of a tensor."""
         where = user_line(sys._getframe(1))
@@ -283,6 +287,8 @@ class FunctionWatcher(TorchFunctionMode):
             self._recorder.read(args[0], f"{name.strip('_')}()")
         elif name in _MEMORY:
             self._recorder.reads_memory(f"{name}()")
+        elif name == "requires_grad_" and self._recorder.is_outside(args[0]):
+            self._recorder.refuse("it calls requires_grad_() of a tensor that others have")
         elif name in ("__get__", "__set__"):
             attribute = getattr(getattr(func, "__self__", None), "__name__", "")
             if name == "__set__" and attribute in ("data", "requires_grad", "names"):

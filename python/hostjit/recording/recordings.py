@@ -171,14 +171,14 @@ class Recordings(Compilation):
         if changed:
             return self._changed_state(key, changed, args, kwargs), result
         if ThreadState.current() != before:
-            error = _refusal("it changes settings of PyTorch, which a replay does not repeat")
-            return self._refuse(error, args, kwargs), result
+            refusal = _refusal("it changes settings of PyTorch, which a replay does not repeat")
+            return self._refuse(refusal, args, kwargs), result
         problem = recorder.problem or seen.problem or state.obstacle
         if not problem and list(map(_placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if problem:
-            error = CaptureError(recorder.failure, problem)
-            return self._refuse(error, args, kwargs), result
+            refusal = CaptureError(recorder.failure, problem)
+            return self._refuse(refusal, args, kwargs), result
         try:
             replay = self._make(seen, state, recorder, leaves, result, signature, args, kwargs)
         except CaptureError as error:

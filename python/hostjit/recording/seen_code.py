@@ -6,7 +6,6 @@ from __future__ import annotations
 import dis
 import functools
 import os
-import random
 import sys
 import sysconfig
 import types
@@ -16,7 +15,15 @@ from typing import Any
 import numpy
 import torch
 
-__all__ = ["SeenCode", "globals_of", "imports_of", "is_library", "names_of", "user_line"]
+__all__ = [
+    "RANDOM_SOURCES",
+    "SeenCode",
+    "globals_of",
+    "imports_of",
+    "is_library",
+    "names_of",
+    "user_line",
+]
 
 _HOSTJIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -26,15 +33,22 @@ _PACKAGES = tuple(
     {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}
 )
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
-# C code whose results depend on more than its arguments, or that does what others see.
-_IMPURE_MODULES = frozenset(
+# Modules of C code that gives the same for the same arguments, and does what others do not see.
+_REPEATABLE = frozenset(
     {
-        *("time", "_random", "random", "posix", "nt", "_io", "io", "_socket", "select", "_ssl"),
-        *("_uuid", "_queue", "_asyncio", "signal", "_posixsubprocess", "numpy.random", "readline"),
+        *("builtins", "torch", "numpy", "hostjit", "math", "cmath", "operator", "itertools"),
+        *("collections", "functools", "sre", "re", "struct", "typing", "types", "enum", "copy"),
+        *("weakref", "weakrefset", "abc", "string", "bisect", "heapq", "thread", "threading"),
+        *("contextvars", "contextlib", "gc", "sys", "warnings", "inspect", "json", "decimal"),
+        *("fractions", "statistics", "datetime", "dataclasses", "codecs", "opcode", "imp"),
     }
 )
 _IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "breakpoint"})
-_OF_GENERATORS = frozenset({"manual_seed", "seed", "set_state", "get_state", "set_offset"})
+_THREADS = frozenset({"start_new_thread", "start_joinable_thread"})
+_TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
+_OF_GENERATORS = frozenset(
+    {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
+)
 _NOW = frozenset({"now", "today", "utcnow"})
 
 
@@ -66,6 +80,8 @@ class SeenCode:
             code = frame.f_code
             if code not in self.codes and not _is_imported(frame):
                 self.codes.add(code)
+                if _TRITON in code.co_filename and not self.problem:
+                    self._note(frame, "launches a Triton kernel past the dispatcher")
                 if not _is_own(code.co_filename):
                     self._visit(code, frame.f_globals)
         elif event == "c_call" and not self.problem:
@@ -78,7 +94,7 @@ class SeenCode:
             if not _is_own(frame.f_code.co_filename):
                 self._note(frame, f"calls {name} of a random number generator")
             return
-        if not _is_impure(function, name, owner):
+        if _is_repeatable(function, name, owner):
             return
         if _acts_for_library(frame) or _is_imported(frame):
             return
@@ -89,19 +105,20 @@ class SeenCode:
         self.problem = f"it {what} ({where})" if where else f"it {what}"
 
 
-def _is_impure(function: Any, name: str, owner: Any) -> bool:
+def _is_repeatable(function: Any, name: str, owner: Any) -> bool:
     module = getattr(function, "__module__", None)
-    if module is None and owner is not None:
-        module = getattr(type(owner), "__module__", None)
-    if module == "builtins" and name in _IMPURE_BUILTINS:
-        return True
-    if isinstance(owner, (random.Random, numpy.random.RandomState, numpy.random.Generator)):
-        return True
+    if not isinstance(module, str):
+        kind = getattr(function, "__objclass__", type(owner))
+        module = owner.__name__ if isinstance(owner, types.ModuleType) else kind.__module__
+    if isinstance(owner, RANDOM_SOURCES):
+        return False
     if isinstance(owner, type) and owner.__module__ == "datetime" and name in _NOW:
-        return True
-    if isinstance(owner, types.ModuleType) and owner.__name__ in _IMPURE_MODULES:
-        return True
-    return isinstance(module, str) and (module in _IMPURE_MODULES or "numpy.random" in module)
+        return False
+    if name in _THREADS:
+        return False
+    if module == "builtins":
+        return name not in _IMPURE_BUILTINS
+    return module.partition(".")[0].strip("_") in _REPEATABLE and "numpy.random" not in module
 
 
 def _is_own(filename: str) -> bool:

@@ -35,7 +35,13 @@ from hostjit.recording.entries import (
     SetEntry,
     Slots,
 )
-from hostjit.recording.seen_code import globals_of, imports_of, is_library, names_of
+from hostjit.recording.seen_code import (
+    RANDOM_SOURCES,
+    globals_of,
+    imports_of,
+    is_library,
+    names_of,
+)
 
 __all__ = ["State"]
 
@@ -194,6 +200,8 @@ class State:
         for name in names:
             if entry.add(name):
                 for value in entry.values(name):
+                    if isinstance(getattr(value, "__self__", None), RANDOM_SOURCES):
+                        self._hinder(f"{entry.path}.{name}")
                     if not entry.of_library or _is_data(value):
                         self._push(value, f"{entry.path}.{name}")
 
@@ -337,7 +345,7 @@ class State:
         if isinstance(value, (numpy.ndarray, bytearray, collections.deque)):
             self._add("contents", value, Contents(value, path))
             return
-        if isinstance(value, _ITERATORS) or hasattr(kind, "__next__"):
+        if isinstance(value, (*_ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
             self._hinder(f"{path}, a {kind.__qualname__}")
             return
         if type(value) in RULES:

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python state that a recorded call reads is watched, and state that it changes is not replayed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import hostjit
+
+randn = torch.randn
+SCALE = 2.0
+FACTORS = [2.0, 3.0]
+TABLE = {"scale": 2.0, "more": {"deep": 1.0}}
+NAMES = {"add"}
+ARRAY = numpy.ones(3)
+
+
+def helper(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+def other_helper(x: torch.Tensor) -> torch.Tensor:
+    return x - 1
+
+
+def with_default(x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+    return x * scale
+
+
+class Slotted:
+    __slots__ = ("scale",)
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+
+
+class Configured:
+    factor = 2.0
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+        self.parts = [1.0]
+
+    @property
+    def total(self) -> float:
+        return self.factor + self.offset + sum(self.parts)
+
+    def named(self, name: str) -> float:
+        return float(getattr(self, f"off{name}"))
+
+
+SLOTTED = Slotted()
+CONFIGURED = Configured()
+
+
+def _set_global(name: str, value: Any) -> Callable[[], None]:
+    return lambda: globals().__setitem__(name, value)
+
+
+_READS: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], Any], Callable[[], Any]]] = {
+    "global": (lambda x: x * SCALE, _set_global("SCALE", 5.0), _set_global("SCALE", 2.0)),
+    "function": (
+        lambda x: helper(x),
+        _set_global("helper", other_helper),
+        _set_global("helper", helper),
+    ),
+    "default": (
+        lambda x: with_default(x),
+        lambda: setattr(with_default, "__defaults__", (3.0,)),
+        lambda: setattr(with_default, "__defaults__", (2.0,)),
+    ),
+    "list": (
+        lambda x: x * FACTORS[0] if len(FACTORS) == 2 else x,
+        lambda: FACTORS.append(1.0),
+        lambda: FACTORS.pop(),
+    ),
+    "dict": (
+        lambda x: x * TABLE["scale"],
+        lambda: TABLE.update(scale=4.0),
+        lambda: TABLE.update(scale=2.0),
+    ),
+    "nested dict": (
+        lambda x: x * TABLE["more"]["deep"],
+        lambda: TABLE["more"].update(deep=4.0),
+        lambda: TABLE["more"].update(deep=1.0),
+    ),
+    "set": (
+        lambda x: x + 1 if "add" in NAMES else x,
+        lambda: NAMES.discard("add"),
+        lambda: NAMES.add("add"),
+    ),
+    "slots": (
+        lambda x: x * SLOTTED.scale,
+        lambda: setattr(SLOTTED, "scale", 3.0),
+        lambda: setattr(SLOTTED, "scale", 2.0),
+    ),
+    "array": (
+        lambda x: x * float(ARRAY[0]),
+        lambda: ARRAY.fill(4.0),
+        lambda: ARRAY.fill(1.0),
+    ),
+    "class": (
+        lambda x: x * CONFIGURED.total,
+        lambda: setattr(Configured, "factor", 7.0),
+        lambda: setattr(Configured, "factor", 2.0),
+    ),
+    "attribute": (
+        lambda x: x * CONFIGURED.total,
+        lambda: setattr(CONFIGURED, "offset", 7.0),
+        lambda: setattr(CONFIGURED, "offset", 0.0),
+    ),
+    "list of an attribute": (
+        lambda x: x * CONFIGURED.total,
+        lambda: CONFIGURED.parts.append(9.0),
+        lambda: CONFIGURED.parts.pop(),
+    ),
+    "name made by code": (
+        lambda x: x * (CONFIGURED.named("set") + 1),
+        lambda: setattr(CONFIGURED, "offset", 7.0),
+        lambda: setattr(CONFIGURED, "offset", 0.0),
+    ),
+    "environment": (
+        lambda x: x * float(os.environ.get("HOSTJIT_TEST_SCALE", "2")),
+        lambda: os.environ.update(HOSTJIT_TEST_SCALE="3"),
+        lambda: os.environ.pop("HOSTJIT_TEST_SCALE"),
+    ),
+    "hook": (
+        lambda x: torch.relu(x),
+        lambda: setattr(torch, "relu", torch.tanh),
+        lambda: setattr(torch, "relu", _relu),
+    ),
+}
+_relu = torch.relu
+
+
+@pytest.mark.parametrize("name", list(_READS))
+def test_state_is_watched(name: str) -> None:
+    function, change, restore = _READS[name]
+    fast = hostjit.capture(function)
+    try:
+        for number in range(9):
+            if number == 4:
+                change()
+            if number == 7:
+                restore()
+            x = torch.ones(3) + number
+            assert_close(fast(x), function(x))
+    finally:
+        if number < 7:
+            restore()
+    assert fast.captured is not None
+    assert len(fast.specializations) in (2, 3)
+
+
+def test_variables_of_closures() -> None:
+    scale = 2.0
+
+    def change(value: float) -> None:
+        nonlocal scale
+        scale = value
+
+    fast = hostjit.capture(lambda x: x * scale)
+    for number in range(8):
+        if number == 4:
+            change(3.0)
+        x = randn(3)
+        assert_close(fast(x), x * scale)
+
+
+def test_objects_among_arguments() -> None:
+    @dataclasses.dataclass
+    class Options:
+        scale: float
+        layer: nn.Module
+
+    options = Options(2.0, nn.Linear(3, 3))
+    fast = hostjit.capture(lambda x, options: options.layer(x) * options.scale)
+    with torch.no_grad():
+        for number in range(9):
+            if number == 3:
+                options.scale = 4.0
+            if number == 6:
+                options.layer = nn.Linear(3, 3)
+            x = randn(2, 3)
+            assert_close(fast(x, options), options.layer(x) * options.scale)
+
+
+def _appends(x: torch.Tensor, seen: list[int]) -> torch.Tensor:
+    seen.append(len(seen))
+    return x * len(seen)
+
+
+def test_arguments_that_are_changed() -> None:
+    fast = hostjit.capture(_appends)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            x, seen = randn(3), [1, 2]
+            assert_close(fast(x, seen), x * 3)
+            assert len(seen) == 3
+    assert fast.captured is None
+
+
+def test_what_is_set_up_once() -> None:
+    class Lazy:
+        table: Any = None
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            if self.table is None:
+                self.table = torch.arange(3.0)
+            return x + self.table
+
+    for warmup in (0, 1):
+        fast = hostjit.capture(Lazy(), warmup=warmup)
+        for _ in range(5):
+            x = randn(3)
+            assert_close(fast(x), x + torch.arange(3.0))
+        assert fast.captured is not None
+
+
+_HIDDEN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "clock": lambda x: x * 0 + time.perf_counter(),
+    "random": lambda x: x * 0 + random.random(),
+    "generator": lambda x: x * 0 + _generator.random(),
+    "numpy": lambda x: x * 0 + float(numpy.random.rand()),
+    "file": lambda x: x * 0 + len(Path(__file__).read_text()),
+    "thread": lambda x: threading.Thread(target=lambda: x.add_(1)).start() or x,
+    "storage": lambda x: x + x.storage_offset(),
+    "address": lambda x: x * 0 + x.data_ptr() % 2,
+    "data": lambda x: setattr(x, "data", x * 2) or x * 1,
+    "iterator": lambda x: x * next(_counter),
+}
+_counter = iter(range(1000))
+_generator = numpy.random.default_rng(0)
+
+
+@pytest.mark.parametrize("name", list(_HIDDEN))
+def test_what_no_replay_repeats(name: str) -> None:
+    fast = hostjit.capture(_HIDDEN[name])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        _ = [fast(randn(3)) for _ in range(5)]
+    assert fast.captured is None
+    assert sum("runs eagerly" in str(warning.message) for warning in said) == 1
+
+
+def test_tensors_made_past_the_dispatcher() -> None:
+    array = numpy.ones(3, dtype=numpy.float32)
+    fast = hostjit.capture(lambda x: x + torch.from_numpy(array * 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(6):
+            array[:] = number
+            x = randn(3)
+            assert_close(fast(x), x + 2 * number)
+
+
+def test_constants_of_python_values_are_new_at_each_call() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        weights = torch.tensor([1.0, 2.0, 3.0])
+        weights.add_(x)
+        return weights
+
+    fast = hostjit.capture(call)
+    results = [fast(torch.full((3,), float(i))) for i in range(5)]
+    for i, result in enumerate(results):
+        assert_close(result, torch.tensor([1.0, 2.0, 3.0]) + i)
