@@ -16,7 +16,6 @@ from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.builder import VariableBuilder
 
 from hostjit import _C
-from hostjit.recording.recordings import Recordings
 
 __all__ = ["register"]
 
@@ -36,7 +35,7 @@ def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tu
     if isinstance(name, str) and _global(compiled.__module__, name) is compiled:
         return name
     target, keywords = compiled.owner.arguments()
-    return (_capture if isinstance(compiled.owner, Recordings) else _compile), (target, keywords)
+    return (_capture if compiled.owner.records else _compile), (target, keywords)
 
 
 def _global(module: str, path: str) -> Any:

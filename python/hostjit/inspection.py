@@ -14,7 +14,13 @@ __all__ = ["Inspection"]
 
 
 class Inspection:
-    """Texts about the program that was specialized last, and profiles."""
+    """Texts about the program that was specialized last, and profiles.
+
+    Attributes:
+        records: it belongs to `hostjit.capture`.
+    """
+
+    records = False
 
     def __init__(self) -> None:
         self._latest: _C.CompiledProgram | None = None

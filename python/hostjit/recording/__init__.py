@@ -2,7 +2,6 @@
 """Recording: what a call runs below Python becomes a program that later calls replay."""
 
 from hostjit.recording.capture import capture
-from hostjit.recording.mismatch import MismatchError
-from hostjit.recording.replay import Recording
+from hostjit.recording.errors import MismatchError
 
-__all__ = ["MismatchError", "Recording", "capture"]
+__all__ = ["MismatchError", "capture"]

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from hostjit import _C
 from hostjit.code_choices import CodeChoices
-from hostjit.recording.recordings import RecordingOptions, Recordings
+from hostjit.recording.options import RecordingOptions
 
 __all__ = ["capture"]
 
@@ -124,6 +124,8 @@ def capture(
             wanted = wanted.owner.arguments()[0]
         if not callable(wanted):
             raise TypeError(f"hostjit.capture takes a callable, got {type(wanted).__qualname__}")
+        from hostjit.recording.recordings import Recordings
+
         owner = Recordings(wanted, options, runtime, fallback, reuse_outputs, choices)
         function = _C.CompiledFunction(wanted, owner)
         owner.function = weakref.ref(function)

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from hostjit import _C
 from hostjit.capturing.arguments import (
     Argument,
     ConstantArgument,
@@ -23,14 +22,10 @@ from hostjit.capturing.arguments import (
     describe_arguments,
 )
 
-__all__ = ["MismatchError", "Signature", "named_arguments"]
+__all__ = ["Signature", "named_arguments"]
 
 _FACTS = ("dtype", "device", "sizes", "strides", "requires_grad", "type", "layout", "key_set")
 _CONTAINERS = (TupleArgument, ListArgument, NamedTupleArgument, DictArgument)
-
-
-class MismatchError(_C.Error):
-    """A call differs from what `hostjit.capture(..., on_mismatch="raise")` recorded."""
 
 
 def named_arguments(

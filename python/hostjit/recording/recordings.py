@@ -26,35 +26,27 @@ from hostjit.compilation import (
     makes_generators,
     route_any_call,
 )
-from hostjit.recording.mismatch import MismatchError, Signature, named_arguments
+from hostjit.recording.errors import MismatchError
+from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.optimizer_steps import RecordedSteps
+from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recorder import FunctionWatcher, Recorder
 from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
 from hostjit.recording.state import State
 
-__all__ = ["RecordingOptions", "Recordings"]
+__all__ = ["Recordings"]
 
 # A call that changes Python state may do so only the first times, to set something up.
 _MOST_CHANGES = 2
 _CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordingOptions:
-    """The arguments of `hostjit.capture` that it has for itself."""
-
-    prune: bool = False
-    warmup: int = 1
-    static_inputs: tuple[str, ...] = ()
-    on_mismatch: str = "recapture"
-    on_read: str = "guard"
-
-
 class Recordings(Compilation):
     """Records calls of one callable; `_C.CompiledFunction` asks it at every miss."""
 
+    records = True
     _has_parts = False
 
     def __init__(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dis
 import functools
 import os
+import random
 import sys
 import sysconfig
 import types
@@ -48,6 +49,13 @@ _THREADS = frozenset({"start_new_thread", "start_joinable_thread"})
 _TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
 _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
+)
+# Objects that give another number each time, which is not seen otherwise.
+RANDOM_SOURCES: tuple[type, ...] = (
+    random.Random,
+    numpy.random.RandomState,
+    numpy.random.Generator,
+    numpy.random.BitGenerator,
 )
 _NOW = frozenset({"now", "today", "utcnow"})
 
