@@ -42,6 +42,16 @@ def test_training_agrees_with_eager(tmp_path: Path) -> None:
     assert len(json.loads(report.read_text())["rows"]) == 4
 
 
+def test_replays_agree_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "replay.json"
+    command = [sys.executable, str(BENCH / "replay.py"), "--rounds", "1", "--json", str(report)]
+    options = ["--ways", "eager,capture,capture_reuse", "--workloads", "add2,add16,chain1,chain5"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(report.read_text())["rows"]) == 12
+    assert "capture: " in done.stdout
+
+
 def test_calls_in_parts_agree_with_eager(tmp_path: Path) -> None:
     report = tmp_path / "parts.json"
     command = [sys.executable, str(BENCH / "parts.py"), "--rounds", "1", "--json", str(report)]
