@@ -3,6 +3,7 @@
 
 #include <Python.h>
 #include <c10/util/SmallVector.h>
+#include <pybind11/pybind11.h>
 
 #include <array>
 #include <cstdint>
@@ -39,6 +40,9 @@ class ArgumentNode {
 
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.
   bool match(PyObject* value, Leaves& leaves) const;
+
+  // See descriptions.cpp.
+  pybind11::tuple describe() const;
 
   // Lets the tensors of `positions` have any sizes and strides; `leaf` counts tensors.
   void free_sizes(const std::vector<bool>& positions, size_t& leaf);
@@ -87,6 +91,9 @@ class ArgumentSpec {
 
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;
+
+  // See descriptions.cpp.
+  pybind11::tuple describe() const;
 
   // Lets the tensor leaves of these positions have any sizes and strides: rows look at them.
   void free_sizes(const std::vector<bool>& positions);

@@ -41,6 +41,9 @@ struct BackwardPlan {
                const std::vector<std::vector<int64_t>>& reached, const pybind11::object& again,
                RuntimeChoice runtime);
 
+  // The arguments of its constructor in Python, but for the programs.
+  pybind11::dict describe(size_t num_inputs) const;
+
   // The tangent of a result: those without a gradient have none.
   int64_t tangent_of(int64_t result) const;
 

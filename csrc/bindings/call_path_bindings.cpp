@@ -28,6 +28,12 @@ RuntimeChoice runtime_from_python(const std::optional<std::string>& name) {
   throw_error(concat("unknown runtime '", *name, "', expected 'jit' or 'evaluator'"));
 }
 
+std::optional<GlobalState::ProcessModes> process_modes_from_python(const py::object& modes) {
+  if (modes.is_none()) return std::nullopt;
+  const auto parts = modes.cast<py::tuple>();
+  return GlobalState::ProcessModes{parts[0].cast<bool>(), parts[1].cast<at::ScalarType>()};
+}
+
 std::shared_ptr<Specialization> make_specialization(
     const py::tuple& args, const py::dict& kwargs, std::shared_ptr<CompiledProgram> program,
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
@@ -36,7 +42,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& numbers, const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
-    std::vector<std::pair<size_t, uint64_t>> static_leaves) {
+    std::vector<std::pair<size_t, uint64_t>> static_leaves, const py::object& process_modes,
+    std::string reason) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -59,6 +66,8 @@ std::shared_ptr<Specialization> make_specialization(
   options.replaceable = replaceable.ptr();
   options.condition = condition.ptr();
   options.static_leaves = std::move(static_leaves);
+  options.process_modes = process_modes_from_python(process_modes);
+  options.reason = std::move(reason);
   return std::make_shared<Specialization>(options);
 }
 
@@ -201,6 +210,25 @@ void bind_call_path(py::module_& module) {
              return std::make_shared<CompiledProgram>(program.clone());
            }),
            py::arg("program"))
+      .def_static(
+          "restore",
+          [](const Program& program, const std::optional<std::pair<py::bytes, py::bytes>>& code) {
+            if (!code) return CompiledProgram::restore(program.clone(), nullptr);
+            const PortableCode portable{code->first, code->second};
+            return CompiledProgram::restore(program.clone(), &portable);
+          },
+          py::arg("program"), py::arg("code") = py::none(),
+          "Of a program after the passes: links code that portable_code() returned, or compiles "
+          "the\nprogram where that does not fit.")
+      .def_property_readonly("is_linked", &CompiledProgram::is_linked,
+                             "Whether restore() linked the code that it was given.")
+      .def(
+          "portable_code",
+          [](const CompiledProgram& p) {
+            const PortableCode code = p.module().portable_code();
+            return py::make_tuple(py::bytes(code.key), py::bytes(code.objects));
+          },
+          "A digest of all that decides the code, and the code: for restore(), in any process.")
       .def(
           "check",
           [](const CompiledProgram& p, const py::sequence& arguments) {
@@ -302,6 +330,8 @@ void bind_call_path(py::module_& module) {
            py::arg("reached") = std::vector<std::vector<int64_t>>{}, py::arg("again") = py::none(),
            py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
+  module.def("host_description", &host_description,
+             "CPU, features and vector math that compiled code depends on.");
   py::class_<Specialization, std::shared_ptr<Specialization>>(
       module, "Specialization",
       "A compiled program with everything that has to hold for it to answer a call.\n\n"
@@ -332,7 +362,9 @@ void bind_call_path(py::module_& module) {
       "kwargs):\n"
       "asked at each call, when all else holds. static_leaves: (leaf, address), arguments that are "
       "in this\n"
-      "memory at each call.")
+      "memory at each call. process_modes: (deterministic, default dtype) of the calls that it "
+      "answers;\n"
+      "None: as they are now. reason: why there is a route, in words.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -343,8 +375,15 @@ void bind_call_path(py::module_& module) {
            py::arg("backward") = py::none(), py::arg("any_arguments") = false,
            py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
            py::arg("condition") = py::none(),
-           py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{})
+           py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{},
+           py::arg("process_modes") = py::none(), py::arg("reason") = "")
       .def_property_readonly("program", &Specialization::program)
+      .def("describe", &Specialization::describe,
+           "Everything that makes it what it is, as data and live objects: to make it again.")
+      .def(
+          "holds", &Specialization::holds,
+          "Whether what was assumed besides the arguments is so now. False may also mean that only "
+          "a\ncall can tell.")
       .def_property_readonly("backward", &Specialization::backward);
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });

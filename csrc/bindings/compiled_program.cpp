@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/compiled_program.h"
 
+#include "ir/verifier.h"
 #include "passes/pipeline.h"
 #include "support/check.h"
 #include "support/knobs.h"
@@ -12,6 +13,29 @@ CompiledProgram::CompiledProgram(Program program)
       pass_timings_(run_pipeline(program_)),
       module_(CompiledModule::compile(program_)),
       jit_main_(module_->main()) {
+  make_rows();
+}
+
+CompiledProgram::CompiledProgram(Program planned, std::unique_ptr<CompiledModule> linked)
+    : program_(std::move(planned)),
+      module_(linked ? std::move(linked) : CompiledModule::compile(program_)),
+      jit_main_(module_->main()) {
+  make_rows();
+}
+
+std::shared_ptr<CompiledProgram> CompiledProgram::restore(Program planned,
+                                                          const PortableCode* code) {
+  verify_program(planned);
+  std::unique_ptr<CompiledModule> linked;
+  if (code != nullptr) linked = CompiledModule::link(planned, *code);
+  const bool is_linked = linked != nullptr;
+  std::shared_ptr<CompiledProgram> restored(
+      new CompiledProgram(std::move(planned), std::move(linked)));
+  restored->is_linked_ = is_linked;
+  return restored;
+}
+
+void CompiledProgram::make_rows() {
   auto state = std::make_unique<ProgramState>(module_->layout(), module_->init());
   if (program_.is_symbolic()) {
     state_ = std::move(state);

@@ -24,6 +24,12 @@ class CompiledProgram {
   // Runs the pass pipeline on `program` and compiles it. Throws Error.
   explicit CompiledProgram(Program program);
 
+  // Of a program after the passes, as program() is of another CompiledProgram: links `code`, or
+  // compiles the program where that is null or does not fit here. Throws Error.
+  static std::shared_ptr<CompiledProgram> restore(Program planned, const PortableCode* code);
+  // Whether it was made of code that restore() was given.
+  bool is_linked() const { return is_linked_; }
+
   const Program& program() const { return program_; }
   const CompiledModule& module() const { return *module_; }
   const std::vector<PassTiming>& pass_timings() const { return pass_timings_; }
@@ -53,6 +59,9 @@ class CompiledProgram {
   MainFunction evaluator_main(ProgramRow& row);
 
  private:
+  CompiledProgram(Program planned, std::unique_ptr<CompiledModule> linked);
+  void make_rows();
+
   Program program_;
   std::vector<PassTiming> pass_timings_;
   std::unique_ptr<CompiledModule> module_;
@@ -63,6 +72,7 @@ class CompiledProgram {
   std::shared_ptr<ProgramRow> only_row_;
   std::mutex evaluator_mutex_;
   MainFunction jit_main_ = nullptr;
+  bool is_linked_ = false;
 };
 
 }  // namespace hostjit

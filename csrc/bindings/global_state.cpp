@@ -11,6 +11,8 @@
 namespace hostjit {
 namespace {
 
+constexpr unsigned kDtypeBits = 8;
+
 // Where PyTorch keeps this thread's state: the addresses stay for the life of the thread, and
 // asking for each costs a call across libraries.
 struct ThreadAddresses {
@@ -26,26 +28,53 @@ const ThreadAddresses& thread_addresses() {
   return addresses;
 }
 
-}  // namespace
-
-GlobalState GlobalState::current() {
+// In place: every call asks.
+[[gnu::always_inline]] inline GlobalState state_under(const GlobalState::ProcessModes& modes) {
   const ThreadAddresses& thread = thread_addresses();
   const c10::impl::LocalDispatchKeySet keys = *thread.keys;
   const c10::AutogradState& autograd = *thread.autograd;
-  static const at::Context& context = at::globalContext();
   uint64_t flags = 0;
   const auto append = [&flags](uint64_t value, unsigned bits) { flags = (flags << bits) | value; };
   append(autograd.get_grad_mode(), 1);
   append(autograd.get_inference_mode(), 1);
   append(autograd.get_fw_grad_mode(), 1);
-  append(context.deterministicAlgorithms(), 1);
-  append(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()), 8);
+  append(modes.deterministic, 1);
+  append(static_cast<uint64_t>(modes.default_dtype), kDtypeBits);
   // Where autocast is off, which the keys tell, nobody asks for its dtype.
   if (!keys.excluded_.has(c10::DispatchKey::AutocastCPU)) [[unlikely]]
-    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), 8);
+    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCPU)), kDtypeBits);
   if (!keys.excluded_.has(c10::DispatchKey::AutocastCUDA)) [[unlikely]]
-    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA)), 8);
+    append(static_cast<uint64_t>(at::autocast::get_autocast_dtype(at::kCUDA)), kDtypeBits);
   return {keys.included_.raw_repr(), keys.excluded_.raw_repr(), flags};
+}
+
+}  // namespace
+
+GlobalState GlobalState::current() {
+  static const at::Context& context = at::globalContext();
+  return state_under({context.deterministicAlgorithms(), c10::get_default_dtype_as_scalartype()});
+}
+
+GlobalState GlobalState::current_with(const ProcessModes& modes) { return state_under(modes); }
+
+GlobalState::Modes GlobalState::modes() const {
+  uint64_t rest = flags;
+  const auto take = [&rest](unsigned bits) {
+    const uint64_t value = rest & ((uint64_t{1} << bits) - 1);
+    rest >>= bits;
+    return value;
+  };
+  const auto take_dtype = [&take] { return static_cast<c10::ScalarType>(take(kDtypeBits)); };
+  const auto excluded = c10::DispatchKeySet::from_raw_repr(excluded_keys);
+  Modes modes{};  // in the reverse order of current_with
+  if (!excluded.has(c10::DispatchKey::AutocastCUDA)) modes.autocast_cuda = take_dtype();
+  if (!excluded.has(c10::DispatchKey::AutocastCPU)) modes.autocast_cpu = take_dtype();
+  modes.process.default_dtype = take_dtype();
+  modes.process.deterministic = take(1) != 0;
+  modes.forward_gradients = take(1) != 0;
+  modes.inference = take(1) != 0;
+  modes.gradients = take(1) != 0;
+  return modes;
 }
 
 bool torch_function_mode_active() { return at::impl::PythonTorchFunctionTLS::stack_len() > 0; }

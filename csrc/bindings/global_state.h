@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 
 namespace hostjit {
 
@@ -15,7 +18,26 @@ struct GlobalState {
   uint64_t excluded_keys;
   uint64_t flags;  // modes and dtypes, packed
 
+  // Of the process, where the rest is of the thread.
+  struct ProcessModes {
+    bool deterministic;
+    c10::ScalarType default_dtype;
+  };
+
   static GlobalState current();
+  // What current() would be under these modes.
+  static GlobalState current_with(const ProcessModes& modes);
+
+  // What the flags and the keys say of modes that a user sets.
+  struct Modes {
+    bool gradients;
+    bool inference;
+    bool forward_gradients;
+    ProcessModes process;
+    std::optional<c10::ScalarType> autocast_cpu;  // nullopt: off
+    std::optional<c10::ScalarType> autocast_cuda;
+  };
+  Modes modes() const;
   friend bool operator==(const GlobalState&, const GlobalState&) = default;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <optional>
@@ -55,6 +56,10 @@ class InputBinding {
   // where the other is not what the program was compiled for.
   bool fits_in_place(PyObject* before, PyObject* now) const;
   void put_in_place(PyObject* before, PyObject* now);
+  // What it was made from.
+  pybind11::object describe() const;
+  // What is known of a tensor held by reference, else None; see descriptions.cpp.
+  pybind11::object describe_guard() const;
   // Held by reference, or its gradient is.
   bool needs_gradient() const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <vector>
 
@@ -30,6 +31,9 @@ class OpenNumbers {
   PyObject* to_python(size_t slot, const Leaves& leaves) const {
     return numbers_[slot].to_python(leaves.numbers[slot]);
   }
+
+  // See descriptions.cpp.
+  pybind11::tuple describe() const;
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

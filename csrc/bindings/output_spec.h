@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <utility>
 #include <vector>
@@ -29,6 +30,9 @@ class OutputSpec {
       return static_cast<PyObject*>(std::exchange(outputs[index_], nullptr));
     return build_node(outputs, leaves);
   }
+
+  // What it was made from.
+  pybind11::tuple describe() const;
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

@@ -132,6 +132,14 @@ void bind_program(py::module_& module) {
           "ops", [](const std::shared_ptr<Program>& p) { return ops_to_python(p, p->body()); })
       .def_property_readonly(
           "init_ops", [](const std::shared_ptr<Program>& p) { return ops_to_python(p, p->init()); })
+      .def_property_readonly("kernel_languages",
+                             [](const Program& p) {
+                               py::dict languages;
+                               for (const auto& [name, kernel] : p.kernels()) {
+                                 languages[py::str(name)] = to_string(kernel.language);
+                               }
+                               return languages;
+                             })
       .def_property_readonly("kernels",
                              [](const Program& p) {
                                py::dict kernels;

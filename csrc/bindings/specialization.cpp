@@ -73,7 +73,8 @@ PyRef ask(PyObject* callable, PyObject* const* values, Py_ssize_t nargs, PyObjec
 }  // namespace
 
 Specialization::Specialization(const Options& options)
-    : state_(GlobalState::current()),
+    : state_(options.process_modes ? GlobalState::current_with(*options.process_modes)
+                                   : GlobalState::current()),
       arguments_(options.args, options.kwargs),
       numbers_(options.numbers, arguments_),
       num_leaves_(arguments_.example_leaves().size()),
@@ -100,6 +101,7 @@ Specialization::Specialization(const Options& options)
       any_arguments_(options.any_arguments),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
+      reason_(options.reason),
       hides_gradients_(
           at::GradMode::is_enabled() &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
@@ -213,9 +215,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
-    const auto replaced = [this](PyObject* before, PyObject* now) { return replace(before, now); };
-    const bool holds =
-        !always_revalidate_ && !replaceable_.empty() && watches_.holds_after(replaced);
+    const bool holds = !always_revalidate_ && watches_hold();
     if (!holds && !revalidate(values, nargs, kwnames, leaves)) return false;
   }
   for (InputBinding& binding : bindings_) {
@@ -238,6 +238,15 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
   if (!condition_) return true;
   const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
   return answer && answer.get() == Py_True;
+}
+
+bool Specialization::watches_hold() {
+  const auto replaced = [this](PyObject* before, PyObject* now) { return replace(before, now); };
+  return watches_.holds() || (!replaceable_.empty() && watches_.holds_after(replaced));
+}
+
+bool Specialization::holds() {
+  return watches_hold() && std::ranges::all_of(bindings_, &InputBinding::holds);
 }
 
 bool Specialization::find_row_of_call(Leaves& leaves) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -58,6 +60,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* condition = nullptr;
     // (leaf, address): an argument is in this memory at each call.
     std::vector<std::pair<size_t, uint64_t>> static_leaves;
+    // Of the process, under which it is to answer; nullopt: those of now.
+    std::optional<GlobalState::ProcessModes> process_modes;
+    std::string reason;  // why there is a route, in words
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -77,6 +82,12 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
 
   // It answers every call under its global state.
   bool any_arguments() const { return any_arguments_; }
+
+  // Everything that makes it what it is, as Python data and live objects; see descriptions.cpp.
+  pybind11::dict describe() const;
+  // Whether what was assumed besides the arguments is so now, as far as that can be told without
+  // a call. What a next call would take over is taken over.
+  bool holds();
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
@@ -103,6 +114,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
+  // The watches hold, maybe with other tensors in places where such are allowed.
+  bool watches_hold();
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
   // Whether arguments are where they have to be, and the condition says yes.
@@ -151,6 +164,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool any_arguments_;
   PyRef condition_;
   std::vector<std::pair<size_t, uint64_t>> static_leaves_;
+  std::string reason_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;
   bool only_runs_;  // nothing is done around a call of the program

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/variable.h>
 
 namespace hostjit {
@@ -28,6 +29,9 @@ class TensorGuard {
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
            autograd_matches(impl);
   }
+
+  // See descriptions.cpp.
+  pybind11::dict describe() const;
 
   bool matches(const at::Tensor& tensor) const {
     return matches_of_any_size(tensor) && extents_match(tensor.unsafeGetTensorImpl());

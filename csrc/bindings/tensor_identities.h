@@ -2,6 +2,7 @@
 #pragma once
 
 #include <Python.h>
+#include <pybind11/pybind11.h>
 
 #include <vector>
 
@@ -19,6 +20,9 @@ class TensorIdentities {
   TensorIdentities(const std::vector<PyObject*>& leaves, PyObject* outside);
 
   bool hold(const Leaves& leaves) const;
+
+  // See descriptions.cpp.
+  pybind11::dict describe() const;
 
   // Other tensors are outside now, and the relations are those of this call.
   void renew(const Leaves& leaves, PyObject* outside);

@@ -14,13 +14,17 @@
 #include "jit/kernel_texts.h"
 #include "jit/object_cache.h"
 #include "jit/object_files.h"
+#include "jit/object_key.h"
 #include "jit/packed_kernels.h"
 #include "jit/session.h"
 #include "runtime/thread_count.h"
+#include "support/check.h"
 #include "support/dump.h"
 
 namespace hostjit {
 namespace {
+
+std::string text_of(const ObjectKey& key) { return {key.begin(), key.end()}; }
 
 std::string module_text(const llvm::Module& module) {
   std::string text;
@@ -85,7 +89,8 @@ struct CompiledModule::State {
   }
 
   // The code of the program, out of the cache when it has it.
-  ObjectFiles objects(HostTarget& target) {
+  ObjectFiles objects(HostTarget& target) { return objects(target, timings); }
+  ObjectFiles objects(HostTarget& target, CompileTimings& timings) const {
     std::optional<ObjectKey> key;
     const std::optional<ObjectCache> cache = ObjectCache::of_knobs();
     if (cache) {
@@ -115,19 +120,22 @@ struct CompiledModule::State {
 CompiledModule::CompiledModule(std::unique_ptr<State> state) : state_(std::move(state)) {}
 CompiledModule::~CompiledModule() = default;
 
-std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, bool time_nodes) {
-  auto state = std::make_unique<State>(program.clone(), time_nodes);
-  if (!time_nodes) dump_kernels(program);
+template <class Objects>
+std::unique_ptr<CompiledModule> CompiledModule::link_objects(std::unique_ptr<State> state,
+                                                             Objects make_objects) {
+  const Program& program = state->program;
+  const bool time_nodes = state->time_nodes;
   CodeInterface interface = code_interface(program);
   {
     JitSession& session = JitSession::instance();
     const std::lock_guard lock(session.mutex());
-    const ObjectFiles objects = state->objects(session.target());
+    const std::optional<ObjectFiles> objects = make_objects(session.target());
+    if (!objects) return nullptr;
     std::vector<std::string> symbols = {interface.main_symbol};
     if (!interface.init_symbol.empty()) symbols.push_back(interface.init_symbol);
     if (time_nodes) symbols.push_back(interface.times_symbol);
     const ScopedTimer timer(state->timings.link);
-    state->code = session.link(objects, program.name(), symbols, external_functions(program));
+    state->code = session.link(*objects, program.name(), symbols, external_functions(program));
   }
   const auto function = [&](const std::string& symbol) {
     return reinterpret_cast<MainFunction>(state->code->find(symbol));
@@ -139,9 +147,45 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, 
     state->node_times = {first, num_node_times(program)};
   }
   state->layout = std::move(interface.layout);
-  std::unique_ptr<CompiledModule> compiled(new CompiledModule(std::move(state)));
-  if (!time_nodes) compiled->dump_texts();
-  return compiled;
+  std::unique_ptr<CompiledModule> linked(new CompiledModule(std::move(state)));
+  if (!time_nodes) linked->dump_texts();
+  return linked;
+}
+
+std::unique_ptr<CompiledModule> CompiledModule::compile(const Program& program, bool time_nodes) {
+  auto state = std::make_unique<State>(program.clone(), time_nodes);
+  if (!time_nodes) dump_kernels(program);
+  State& made = *state;
+  return link_objects(std::move(state), [&made](HostTarget& target) {
+    return std::optional<ObjectFiles>(made.objects(target));
+  });
+}
+
+std::unique_ptr<CompiledModule> CompiledModule::link(const Program& program,
+                                                     const PortableCode& code) {
+  return link_objects(std::make_unique<State>(program.clone(), /*timed=*/false),
+                      [&](HostTarget& target) -> std::optional<ObjectFiles> {
+                        const auto key = object_key(program, target.description());
+                        if (!key || text_of(*key) != code.key) return std::nullopt;
+                        std::optional<ObjectFiles> objects = unpack(code.objects);
+                        HOSTJIT_CHECK(objects, "program '", program.name(),
+                                      "': the code for it is no code");
+                        return objects;
+                      });
+}
+
+PortableCode CompiledModule::portable_code() const {
+  JitSession& session = JitSession::instance();
+  const std::lock_guard lock(session.mutex());
+  const auto key = object_key(state_->program, session.target().description());
+  CompileTimings timings;  // what the code took that runs stays as it was
+  return {key ? text_of(*key) : "", pack(state_->objects(session.target(), timings))};
+}
+
+std::string host_description() {
+  JitSession& session = JitSession::instance();
+  const std::lock_guard lock(session.mutex());
+  return session.target().description();
 }
 
 void CompiledModule::dump_texts() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,6 +24,16 @@ struct CompileTimings {
   double link = 0;      // into this process, and look-ups
 };
 
+// The code of a program for another process.
+struct PortableCode {
+  std::string key;      // digest of all that decides the code; empty: fits nowhere
+  std::string objects;  // as the linker of the JIT takes them
+};
+
+// What code depends on besides the program: CPU, its features and the vector math of this process,
+// as text for people; the key of PortableCode covers it.
+std::string host_description();
+
 // The code of one program. It is freed with this object, so whoever may call main or a kernel
 // keeps the object alive. All members may be called from several threads.
 class CompiledModule {
@@ -32,6 +43,10 @@ class CompiledModule {
   // diagnostic when a kernel text is wrong, InternalError when LLVM fails otherwise.
   // With `time_nodes` the code notes when each node is done, see node_times.
   static std::unique_ptr<CompiledModule> compile(const Program& program, bool time_nodes = false);
+  // Links code that portable_code() returned, maybe in another process, without LLVM's optimiser
+  // and code generator; null when it is not what compile() would make here. Throws Error when the
+  // objects are none.
+  static std::unique_ptr<CompiledModule> link(const Program& program, const PortableCode& code);
 
   ~CompiledModule();
   CompiledModule(const CompiledModule&) = delete;
@@ -49,6 +64,9 @@ class CompiledModule {
   // The kernels behind the interface that the evaluator calls. Compiled when first asked for.
   const std::map<std::string, PackedKernel>& packed_kernels() const;
 
+  // The objects of this code, out of the object cache or compiled again: they are not kept.
+  PortableCode portable_code() const;
+
   // Texts, made again from the program when asked for: keeping them would cost every compilation.
   std::string llvm_ir() const;  // after optimisation; a module for each part of the code
   std::string unoptimized_llvm_ir() const;  // as emitted, kernels linked in
@@ -57,6 +75,10 @@ class CompiledModule {
  private:
   struct State;
   void dump_texts() const;
+  // Objects is a function of the target.
+  template <class Objects>
+  static std::unique_ptr<CompiledModule> link_objects(std::unique_ptr<State> state,
+                                                      Objects make_objects);
   explicit CompiledModule(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -29,6 +29,7 @@ with _collection_paused():
 
 if _TYPE_CHECKING:
     from hostjit.fusion import DataType, FusionDefinition
+    from hostjit.saving import load, save
 
 __version__ = _version("hostjit")
 
@@ -53,7 +54,9 @@ __all__ = [
     "kernel",
     "knobs",
     "launch",
+    "load",
     "runtime",
+    "save",
     "set_cache_limit",
 ]
 
@@ -64,4 +67,8 @@ def __getattr__(name: str) -> _Any:
         from hostjit import fusion
 
         return getattr(fusion, name)
+    if name in ("load", "save"):
+        from hostjit import saving
+
+        return getattr(saving, name)
     raise AttributeError(f"module 'hostjit' has no attribute {name!r}")

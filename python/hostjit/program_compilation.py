@@ -38,7 +38,7 @@ class ProgramCompilation(Inspection):
         """Return a Specialization for these inputs; raises hostjit.Error if they don't fit."""
         if kwargs:
             raise TypeError(f"program '{self.program.name}' takes no keyword arguments")
-        compiled = self._compiled()
+        compiled = self.compiled()
         compiled.check(list(args))
         if not all(isinstance(argument, torch.Tensor) for argument in args):
             return None
@@ -60,15 +60,16 @@ class ProgramCompilation(Inspection):
 
     def run(self, *args: Any) -> Any:
         """Run on checked inputs, scalars included."""
-        outputs = self._compiled().run(list(args), self.runtime)
+        outputs = self.compiled().run(list(args), self.runtime)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _program_of_call(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.CompiledProgram | None:
-        return self._compiled()
+        return self.compiled()
 
-    def _compiled(self) -> _C.CompiledProgram:
+    def compiled(self) -> _C.CompiledProgram:
+        """Return the compiled program, compiled when first asked for."""
         if self._latest is None:
             with self.choices.in_effect():
                 self._latest = _C.CompiledProgram(self.program)

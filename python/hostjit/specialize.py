@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
@@ -34,6 +35,8 @@ __all__ = [
     "describe_inputs",
     "describe_output",
     "make_specialization",
+    "new_namedtuple",
+    "new_object",
     "row_guard",
 ]
 
@@ -134,6 +137,7 @@ def make_specialization(
         backward=backward,
         outside=outside(),
         replaceable=replaceable(),
+        reason=captured.bytecode_reason if captured.needs_bytecode else "",
         **{**symbolic, "numbers": numbers()},
     )
 
@@ -293,8 +297,16 @@ def _flat_training(
     return _C.CompiledFunction(never, Flat())
 
 
-def _new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
+def new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
+    """Make a namedtuple without its constructor, which its class may have replaced."""
     return tuple.__new__(kind, items)
+
+
+def new_object(kind: type, names: tuple[str, ...], *values: Any) -> Any:
+    """Make an instance of a dataclass as Dynamo does: no constructor runs."""
+    instance: Any = object.__new__(kind)
+    instance.__dict__.update(zip(names, values, strict=True))
+    return instance
 
 
 def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
@@ -319,13 +331,8 @@ def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
             children = [("tuple", [describe_output(item) for item in items])]
             if struct_sequence:
                 return ("call", kind, children)
-            return ("call", lambda values: _new_namedtuple(kind, values), children)
+            return ("call", functools.partial(new_namedtuple, kind), children)
         case capture_outputs.ObjectOutput(kind, names, items):
-
-            def make(*values: Any) -> Any:
-                instance: Any = object.__new__(kind)
-                instance.__dict__.update(zip(names, values, strict=True))
-                return instance
-
+            make = functools.partial(new_object, kind, tuple(names))
             return ("call", make, [describe_output(item) for item in items])
     raise AssertionError(f"unknown output {output!r}")

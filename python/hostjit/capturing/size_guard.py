@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -12,10 +12,9 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit.capturing.dynamic_dims import refusal
+from hostjit.size_condition import SizeCondition
 
-__all__ = ["SizeGuard", "assumptions", "size_guard"]
-
-SizeGuard = Callable[[tuple[Any, ...]], bool]
+__all__ = ["assumptions", "size_guard"]
 
 
 def assumptions(environment: ShapeEnv) -> list[Any]:
@@ -31,7 +30,7 @@ def size_guard(
     numbers: Sequence[str] = (),
     dependent: Mapping[str, str] | None = None,
     assumed: Set[Any] = frozenset(),
-) -> tuple[SizeGuard, list[int]]:
+) -> tuple[SizeCondition, list[int]]:
     """Return a function that tells whether a program is valid for sizes, and what it is given.
 
     Args:
@@ -70,10 +69,10 @@ def size_guard(
             if bounds.upper != int_oo:
                 conditions.append(f"{symbol} <= {int(bounds.upper)}")
     given = [index for index, name in enumerate(numbers) if name in used - set(names)]
-    parameters = ", ".join([*names, *(numbers[index] for index in given)])
-    source = f"lambda values: (lambda {parameters}: {' and '.join(conditions) or True})(*values)"
-    check = eval(source, dict(SYMPY_INTERP))  # of PyTorch's own expressions
-    return lambda values: bool(check(values)), given
+    parameters = [*names, *(numbers[index] for index in given)]
+    text = " and ".join(conditions) or "True"
+    # Of PyTorch's own expressions.
+    return SizeCondition(parameters, text, SYMPY_INTERP), given
 
 
 def _is_implied(environment: ShapeEnv, expression: Any) -> bool:

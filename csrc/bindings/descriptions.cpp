@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a specialization and its parts say of themselves, as Python data: enough to make them again
+// in another process, and to compare what was made. Objects in it are the live ones.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <bit>
+
+#include "bindings/backward_plan.h"
+#include "bindings/specialization.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+py::object borrow(PyObject* object) { return py::reinterpret_borrow<py::object>(object); }
+
+py::object object_of(const PyRef& ref) { return ref ? borrow(ref.get()) : py::none(); }
+
+template <class Nodes>
+py::list describe_all(const Nodes& nodes) {
+  py::list described;
+  for (const auto& node : nodes) described.append(node.describe());
+  return described;
+}
+
+py::object name_of(RuntimeChoice runtime) {
+  switch (runtime) {
+    case RuntimeChoice::kKnob: return py::none();
+    case RuntimeChoice::kJit: return py::str("jit");
+    case RuntimeChoice::kEvaluator: return py::str("evaluator");
+  }
+  return py::none();
+}
+
+py::dict describe_modes(const GlobalState& state) {
+  const GlobalState::Modes modes = state.modes();
+  py::dict described;
+  described["words"] = py::make_tuple(state.included_keys, state.excluded_keys, state.flags);
+  described["gradients"] = modes.gradients;
+  described["inference"] = modes.inference;
+  described["forward_gradients"] = modes.forward_gradients;
+  described["deterministic"] = modes.process.deterministic;
+  described["default_dtype"] = modes.process.default_dtype;
+  described["autocast_cpu"] = modes.autocast_cpu;
+  described["autocast_cuda"] = modes.autocast_cuda;
+  return described;
+}
+
+// As BackwardPlan's constructor takes it.
+py::object describe_source(const BackwardPlan& plan, const BackwardPlan::Source& source) {
+  using Kind = BackwardPlan::Kind;
+  switch (source.kind) {
+    case Kind::kInput: return py::make_tuple("input", source.index);
+    case Kind::kResult: return py::make_tuple("result", source.index);
+    case Kind::kSaved: return py::make_tuple("saved", source.index);
+    case Kind::kTangent: return py::make_tuple("tangent", source.index);
+    case Kind::kNumber: return py::make_tuple("number", plan.numbers[source.index]);
+    case Kind::kConstant: return py::cast(source.constant);
+    case Kind::kSize: break;
+  }
+  return py::none();
+}
+
+}  // namespace
+
+// keys: the raw dispatch key set, which means something to this version of PyTorch only.
+py::dict TensorGuard::describe() const {
+  py::dict described;
+  described["keys"] = keys_.raw_repr();
+  described["dtype"] = c10::typeMetaToScalarType(dtype_);
+  described["device"] = device_.str();
+  described["requires_grad"] = requires_grad_;
+  described["sizes"] = std::vector<int64_t>(extents_.begin(), extents_.begin() + rank_);
+  described["strides"] = std::vector<int64_t>(extents_.begin() + rank_, extents_.end());
+  return described;
+}
+
+// ("tensor" | "tensor_of_any_size", type, guard), sizes being those of the example;
+// ("identity" | "equal", object); ("float", bits); ("complex", bits, bits); ("open", slot,
+// example);
+// ("tuple" | "list", type, nodes); ("dict", type, keys, nodes).
+py::tuple ArgumentNode::describe() const {
+  const py::object type = object_of(type_);
+  const auto children = [this] { return describe_all(children_); };
+  switch (kind_) {
+    case Kind::kTensor: return py::make_tuple("tensor", type, guard_->describe());
+    case Kind::kTensorOfAnySize:
+      return py::make_tuple("tensor_of_any_size", type, guard_->describe());
+    case Kind::kIdentity: return py::make_tuple("identity", object_of(expected_));
+    case Kind::kEqual: return py::make_tuple("equal", object_of(expected_));
+    case Kind::kOpenNumber: return py::make_tuple("open", open_->slot, object_of(expected_));
+    case Kind::kFloat: return py::make_tuple("float", bits_);
+    case Kind::kComplex: return py::make_tuple("complex", bits_, imaginary_bits_);
+    case Kind::kTuple: return py::make_tuple("tuple", type, children());
+    case Kind::kList: return py::make_tuple("list", type, children());
+    case Kind::kDict: return py::make_tuple("dict", type, object_of(expected_), children());
+  }
+  return py::make_tuple("identity", object_of(expected_));
+}
+
+// Positional nodes, and (name, node) of the others.
+py::tuple ArgumentSpec::describe() const {
+  py::list positional;
+  py::list named;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto count = static_cast<size_t>(num_positional_);
+    if (i < count) {
+      positional.append(nodes_[i].describe());
+    } else {
+      named.append(py::make_tuple(object_of(names_[i - count]), nodes_[i].describe()));
+    }
+  }
+  return py::make_tuple(positional, named);
+}
+
+py::object InputBinding::describe() const {
+  switch (kind_) {
+    case Kind::kLeaf: return py::int_(leaf_);
+    case Kind::kTensor:
+    case Kind::kTensorOfAnySize: return object_of(object_);
+    case Kind::kGradient: return py::make_tuple("gradient", object_of(object_));
+    case Kind::kNumber:
+      return py::make_tuple("number", object_of(object_), object_of(key_),
+                            position_ < 0 ? py::none() : py::object(py::int_(position_)));
+    case Kind::kScalar: return py::make_tuple("open", slot_);
+  }
+  return py::none();
+}
+
+py::object InputBinding::describe_guard() const {
+  return guard_ ? py::object(guard_->describe()) : py::none();
+}
+
+py::tuple OutputSpec::describe() const {
+  switch (kind_) {
+    case Kind::kOutput: return py::make_tuple("output", index_);
+    case Kind::kArgument: return py::make_tuple("argument", index_);
+    case Kind::kObject: return py::make_tuple("object", object_of(object_));
+    case Kind::kTuple: return py::make_tuple("tuple", describe_all(children_));
+    case Kind::kList: return py::make_tuple("list", describe_all(children_));
+    case Kind::kDict: return py::make_tuple("dict", object_of(object_), describe_all(children_));
+    case Kind::kCall: return py::make_tuple("call", object_of(object_), describe_all(children_));
+  }
+  return py::make_tuple("object", py::none());
+}
+
+// (is float, least, most) of each, and how many are items of dicts.
+py::tuple OpenNumbers::describe() const {
+  py::list numbers;
+  for (const OpenNumber& number : numbers_) {
+    if (number.is_float) {
+      numbers.append(py::make_tuple(true, number.least_float, number.most_float));
+    } else {
+      numbers.append(py::make_tuple(false, number.least, number.most));
+    }
+  }
+  return py::make_tuple(numbers, items_.size());
+}
+
+// same_as: for each tensor leaf the first that is the same object. all_count: other leaves have to
+// be different objects. anchors: (leaf, id of the tensor outside that it is).
+py::dict TensorIdentities::describe() const {
+  py::list anchors;
+  for (const Anchor& anchor : anchors_) {
+    if (anchor.tensor == nullptr) continue;
+    anchors.append(py::make_tuple(anchor.leaf, std::bit_cast<uintptr_t>(anchor.tensor)));
+  }
+  py::dict described;
+  described["same_as"] = same_as_;
+  described["all_count"] = !firsts_.empty();
+  described["anchors"] = anchors;
+  return described;
+}
+
+py::dict BackwardPlan::describe(size_t num_inputs) const {
+  py::list saved_now;
+  py::list sources;
+  for (const Source& source : saved) saved_now.append(describe_source(*this, source));
+  for (const Source& source : inputs) sources.append(describe_source(*this, source));
+  std::vector<int64_t> results;  // by tangent
+  for (int64_t i = 0; i < num_results; ++i) {
+    if (differentiable[i]) results.push_back(i);
+  }
+  std::vector<std::optional<int64_t>> gradient_of(num_inputs);
+  std::vector<std::vector<int64_t>> reached_by(num_inputs);
+  for (size_t i = 0; i < edges.size(); ++i) {
+    gradient_of[edges[i]] = gradients[i];
+    for (const int64_t tangent : reached[i]) reached_by[edges[i]].push_back(results[tangent]);
+  }
+  py::dict described;
+  described["num_results"] = num_results;
+  described["differentiable"] = differentiable;
+  described["saved"] = saved_now;
+  described["inputs"] = sources;
+  described["gradients"] = gradient_of;
+  described["reached"] = reached_by;
+  described["runtime"] = name_of(runtime);
+  return described;
+}
+
+py::dict Specialization::describe() const {
+  py::list guards;
+  for (const InputBinding& binding : bindings_) guards.append(binding.describe_guard());
+  py::dict described;
+  described["modes"] = describe_modes(state_);
+  described["arguments"] = arguments_.describe();
+  described["numbers"] = numbers_.describe();
+  described["bindings"] = describe_all(bindings_);
+  described["guards"] = guards;
+  described["output"] = output_.describe();
+  described["always_revalidate"] = always_revalidate_;
+  described["mutated"] = mutated_;
+  described["identities"] = identities_.describe();
+  described["route"] = object_of(route_);
+  described["reason"] = reason_;
+  described["runtime"] = name_of(runtime_);
+  described["reuse_outputs"] = reused_ != nullptr;
+  described["row_guard"] = object_of(row_guard_);
+  described["guarded"] = guarded_;
+  described["backward"] =
+      backward_ ? py::object(backward_->describe(bindings_.size())) : py::none();
+  return described;
+}
+
+}  // namespace hostjit

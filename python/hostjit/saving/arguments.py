@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What arguments have to look like, as JSON; made again from an example call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.saving.values import Values, float_from_bits
+
+__all__ = ["ExampleCall", "arguments_to_json", "arguments_to_text", "number_positions"]
+
+
+def arguments_to_json(described: Any, values: Values) -> dict[str, Any]:
+    """Write what `_C.Specialization.describe` says of arguments.
+
+    Raises hostjit.Error for an argument that is compared with an object of this process.
+    """
+    positional, named = described
+    return {
+        "positional": [
+            _node_to_json(node, values, f"argument {index}")
+            for index, node in enumerate(positional)
+        ],
+        "named": [
+            [name, _node_to_json(node, values, f"argument '{name}'")] for name, node in named
+        ],
+    }
+
+
+def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
+    def children(nodes: Sequence[Any]) -> list[Any]:
+        return [
+            _node_to_json(child, values, f"{where}[{index}]") for index, child in enumerate(nodes)
+        ]
+
+    def class_of(kind: type, plain: type) -> str | None:
+        return None if kind is plain else values.class_to_json(kind)
+
+    match node:
+        case ("tensor" | "tensor_of_any_size" as kind, cls, guard):
+            return [kind, _tensor_to_json(cls, guard)]
+        case ("float", bits):
+            return ["value", {"float": f"{bits:016x}"}]
+        case ("complex", real, imaginary):
+            return ["value", {"complex": [f"{real:016x}", f"{imaginary:016x}"]}]
+        case ("open", slot, example):
+            return ["open", slot, values.to_json(example)]
+        case ("tuple", cls, nodes):
+            return ["tuple", class_of(cls, tuple), children(nodes)]
+        case ("list", _, nodes):
+            return ["list", children(nodes)]
+        case ("dict", cls, keys, nodes):
+            written = [values.to_json(key) for key in keys]
+            return ["dict", class_of(cls, dict), written, children(nodes)]
+    try:
+        return ["value", values.to_json(node[1])]
+    except _C.Error as error:
+        raise _C.Error(f"{where} is compared with an object: {error}") from None
+
+
+def _tensor_to_json(cls: type, guard: dict[str, Any]) -> dict[str, Any]:
+    described = {
+        "dtype": str(guard["dtype"]).removeprefix("torch."),
+        "device": guard["device"],
+        "sizes": guard["sizes"],
+        "strides": guard["strides"],
+        "requires_grad": guard["requires_grad"],
+        "parameter": cls is torch.nn.Parameter,
+    }
+    # A tensor of inference mode has other dispatch keys.
+    for inference in (False, True):
+        found = {**described, "inference": inference}
+        if _keys_of(found) == guard["keys"]:
+            return found
+    raise _C.Error(f"a tensor of dispatch keys {guard['keys']:#x} can't be described")
+
+
+def _keys_of(described: dict[str, Any]) -> int:
+    example = _example_tensor({**described, "sizes": [0], "strides": [1]})
+    probe = _C.Specialization(
+        args=(example,), kwargs={}, program=None, bindings=(), output=("object", None)
+    )
+    keys: int = probe.describe()["arguments"][0][0][2]["keys"]
+    return keys
+
+
+def _example_tensor(described: dict[str, Any]) -> torch.Tensor:
+    dtype = getattr(torch, described["dtype"])
+    with torch.inference_mode(bool(described["inference"])), torch.no_grad():
+        tensor = torch.empty_strided(
+            described["sizes"], described["strides"], dtype=dtype, device=described["device"]
+        )
+        if described["parameter"]:
+            return torch.nn.Parameter(tensor, requires_grad=described["requires_grad"])
+        return tensor.requires_grad_() if described["requires_grad"] else tensor
+
+
+class ExampleCall:
+    """Arguments of a call that fits.
+
+    Args:
+        described: what `arguments_to_json` returned.
+        values: reads values.
+        same_as: for each tensor the first one that is the same object.
+        given: tensors by position that are no new ones.
+
+    Attributes:
+        args: positional arguments.
+        kwargs: the others.
+    """
+
+    def __init__(
+        self,
+        described: dict[str, Any],
+        values: Values,
+        same_as: Sequence[int],
+        given: dict[int, torch.Tensor],
+    ) -> None:
+        self._values = values
+        self._same_as = same_as
+        self._given = given
+        self._tensors: list[torch.Tensor] = []
+        self.args = tuple(self._make(node) for node in described["positional"])
+        self.kwargs = {name: self._make(node) for name, node in described["named"]}
+
+    def _make(self, node: list[Any]) -> Any:
+        match node:
+            case ["tensor" | "tensor_of_any_size", content]:
+                return self._tensor(content)
+            case ["value", content]:
+                return self._values.from_json(content)
+            case ["open", _, content]:
+                return self._values.from_json(content)
+            case ["tuple", name, nodes]:
+                items = tuple(self._make(child) for child in nodes)
+                if name is None:
+                    return items
+                return tuple.__new__(self._tuple_class(name), items)
+            case ["list", nodes]:
+                return [self._make(child) for child in nodes]
+            case ["dict", name, keys, nodes]:
+                kind = dict if name is None else self._values.classes.find(name)
+                if not issubclass(kind, dict):
+                    raise ValueError(f"{name} is no dict")
+                filled = kind()
+                for key, child in zip(keys, nodes, strict=True):
+                    filled[self._values.from_json(key)] = self._make(child)
+                return filled
+        raise ValueError(f"unknown kind of argument {node[0]!r}")
+
+    def _tuple_class(self, name: str) -> type:
+        kind = self._values.classes.find(name)
+        if not issubclass(kind, tuple):
+            raise ValueError(f"{name} is no tuple")
+        return kind
+
+    def _tensor(self, content: dict[str, Any]) -> torch.Tensor:
+        number = len(self._tensors)
+        first = self._same_as[number]
+        if not 0 <= first <= number:
+            raise ValueError(f"tensor {number} is tensor {first}")
+        if first < number:
+            tensor = self._tensors[first]
+        elif number in self._given:
+            tensor = self._given[number]
+        else:
+            tensor = _example_tensor(content)
+        self._tensors.append(tensor)
+        return tensor
+
+
+def number_positions(described: dict[str, Any]) -> dict[int, int]:
+    """Return where open numbers are, by slot: among the ints and floats of the arguments."""
+    numbers = list(_numbers(described))
+    return {slot: index for index, slot in enumerate(numbers) if slot is not None}
+
+
+def _numbers(described: dict[str, Any]) -> Iterator[int | None]:
+    def visit(node: list[Any]) -> Iterator[int | None]:
+        if node[0] == "open":
+            yield node[1]
+        elif node[0] == "value":
+            value = node[1]
+            is_float = isinstance(value, dict) and "float" in value
+            if is_float or (isinstance(value, int) and not isinstance(value, bool)):
+                yield None
+        elif node[0] in ("tuple", "list", "dict"):
+            for child in node[-1]:
+                yield from visit(child)
+
+    for node in (*described["positional"], *(node for _, node in described["named"])):
+        yield from visit(node)
+
+
+def arguments_to_text(described: dict[str, Any]) -> str:
+    """Return arguments in words: (float32[1, 32], flag=True)."""
+    parts = [_node_to_text(node) for node in described["positional"]]
+    parts += [f"{name}={_node_to_text(node)}" for name, node in described["named"]]
+    return f"({', '.join(parts)})"
+
+
+def _node_to_text(node: list[Any]) -> str:
+    match node:
+        case ["tensor" | "tensor_of_any_size" as kind, content]:
+            sizes = content["sizes"]
+            shape = ", ".join("any" if kind != "tensor" else str(size) for size in sizes)
+            strides, expected = content["strides"], 1
+            is_contiguous = True
+            for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+                is_contiguous &= size == 1 or stride == expected
+                expected *= size
+            text = f"{content['dtype']}[{shape}]"
+            if kind == "tensor" and not is_contiguous and 0 not in sizes:
+                text += f" strides {strides}"
+            if content["device"] != "cpu":
+                text += f" on {content['device']}"
+            return text + (" requiring a gradient" if content["requires_grad"] else "")
+        case ["open", _, content]:
+            return "any float" if isinstance(content, dict) else "any int"
+        case ["value", {"float": bits}]:
+            return repr(float_from_bits(bits))
+        case ["value", {**other}]:
+            return " ".join(str(part) for item in other.items() for part in item)
+        case ["value", content]:
+            return repr(content)
+        case ["list", nodes]:
+            return f"[{', '.join(map(_node_to_text, nodes))}]"
+        case ["tuple", name, nodes]:
+            inside = ", ".join(map(_node_to_text, nodes)) + ("," if len(nodes) == 1 else "")
+            return f"{(name or '').partition(':')[2]}({inside})"
+        case ["dict", _, keys, nodes]:
+            items = (
+                f"{key!r}: {_node_to_text(child)}" for key, child in zip(keys, nodes, strict=True)
+            )
+            return f"{{{', '.join(items)}}}"
+    return str(node)

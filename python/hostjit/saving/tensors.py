@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors that programs hold: parameters, buffers and constants, as bytes of their memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.saving.container import SavedFile
+
+__all__ = ["TensorReader", "TensorWriter"]
+
+
+class TensorWriter:
+    """Numbers tensors, and collects their memory: each storage once, so that views stay views.
+
+    Args:
+        names: of tensors that have some.
+        with_named: write the memory of those, too.
+    """
+
+    def __init__(self, names: Mapping[str, torch.Tensor], with_named: bool) -> None:
+        self._names: dict[int, list[str]] = {}
+        for name, tensor in names.items():
+            self._names.setdefault(id(tensor), []).append(name)
+        self._with_named = with_named
+        self._numbers: dict[int, int] = {}
+        self._storages: dict[int, int] = {}
+        self.tensors: list[torch.Tensor] = []
+        self.described: list[dict[str, Any]] = []
+        self.members: dict[str, Any] = {}
+
+    def add(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor."""
+        if id(tensor) not in self._numbers:
+            self._numbers[id(tensor)] = len(self.tensors)
+            self.tensors.append(tensor)
+            self.described.append(self._describe(tensor))
+        return self._numbers[id(tensor)]
+
+    def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
+        names = self._names.get(id(tensor), [])
+        what = f"tensor '{names[0]}'" if names else "a constant"
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            raise _C.Error(f"{what} is a {type(tensor).__qualname__}, expected a plain tensor")
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            raise _C.Error(f"{what} is not dense")
+        if tensor.is_conj() or tensor.is_neg():
+            raise _C.Error(f"{what} is conjugated or negated lazily")
+        return {
+            "names": names,
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "device": str(tensor.device),
+            "sizes": list(tensor.shape),
+            "strides": list(tensor.stride()),
+            "offset": tensor.storage_offset(),
+            "requires_grad": tensor.requires_grad,
+            "parameter": type(tensor) is torch.nn.Parameter,
+            "inference": tensor.is_inference(),
+            "storage": None if names and not self._with_named else self._add_storage(tensor),
+        }
+
+    def _add_storage(self, tensor: torch.Tensor) -> str:
+        storage = tensor.untyped_storage()
+        number = self._storages.setdefault(storage._cdata, len(self._storages))
+        name = f"memory/{number}"
+        if name not in self.members:
+            with torch.inference_mode(False), torch.no_grad():
+                whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+                self.members[name] = _memory(whole.cpu())
+        return name
+
+
+class TensorReader:
+    """Makes the tensors of a file.
+
+    Args:
+        file: which is read at once.
+        described: its tensors.
+        given: tensors by name that take the place of those.
+
+    Attributes:
+        tensors: in their order.
+        named: by name.
+    """
+
+    def __init__(
+        self,
+        file: SavedFile,
+        described: Sequence[dict[str, Any]],
+        given: Mapping[str, torch.Tensor],
+    ) -> None:
+        self._file = file
+        self._storages: dict[str, torch.UntypedStorage] = {}
+        self.tensors: list[torch.Tensor] = []
+        self.named: dict[str, torch.Tensor] = {}
+        missing = [
+            entry["names"][0]
+            for entry in described
+            if entry["storage"] is None and not any(name in given for name in entry["names"])
+        ]
+        if missing:
+            raise _C.Error(
+                f"it was saved without its parameters: give {_listed(missing)} as "
+                "hostjit.load(..., parameters=...), a dict or a module that has them"
+            )
+        for entry in described:
+            name = next((name for name in entry["names"] if name in given), None)
+            tensor = self._make(entry) if name is None else _fitting(given[name], entry, name)
+            self.tensors.append(tensor)
+            self.named.update(dict.fromkeys(entry["names"], tensor))
+
+    def _make(self, entry: dict[str, Any]) -> torch.Tensor:
+        dtype, device = _dtype(entry["dtype"]), torch.device(entry["device"])
+        sizes, strides, offset = entry["sizes"], entry["strides"], entry["offset"]
+        with torch.inference_mode(bool(entry["inference"])), torch.no_grad():
+            storage = self._storage(entry["storage"], device)
+            steps = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+            last = 0 if 0 in sizes else offset + steps + 1
+            if min([*sizes, *strides, offset, 0]) < 0 or last * dtype.itemsize > storage.nbytes():
+                raise ValueError("a tensor is larger than its memory")
+            tensor = torch.empty(0, dtype=dtype, device=device).set_(
+                storage, offset, sizes, strides
+            )
+        if entry["parameter"]:
+            return torch.nn.Parameter(tensor, requires_grad=entry["requires_grad"])
+        return tensor.requires_grad_() if entry["requires_grad"] else tensor
+
+    def _storage(self, name: str, device: torch.device) -> torch.UntypedStorage:
+        if name not in self._storages:
+            memory = torch.empty(self._file.size(name), dtype=torch.uint8, device="cpu")
+            self._file.read_into(name, _memory(memory))
+            self._storages[name] = memory.to(device).untyped_storage()
+        return self._storages[name]
+
+
+def _fitting(tensor: torch.Tensor, entry: dict[str, Any], name: str) -> torch.Tensor:
+    """Return the tensor, or one that shares its memory and needs a gradient as the saved one."""
+    expected = {
+        "dtype": _dtype(entry["dtype"]),
+        "device": torch.device(entry["device"]),
+        "sizes": tuple(entry["sizes"]),
+        "strides": tuple(entry["strides"]),
+    }
+    found = {
+        "dtype": tensor.dtype,
+        "device": tensor.device,
+        "sizes": tuple(tensor.shape),
+        "strides": tensor.stride(),
+    }
+    for what, value in expected.items():
+        if found[what] != value:
+            raise _C.Error(
+                f"parameter '{name}' has {what} {found[what]}, the saved program takes {value}"
+            )
+    if tensor.requires_grad == entry["requires_grad"]:
+        return tensor
+    shared = tensor.detach()
+    if entry["parameter"]:
+        return torch.nn.Parameter(shared, requires_grad=entry["requires_grad"])
+    return shared.requires_grad_(entry["requires_grad"])
+
+
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"torch.{name} is no dtype")
+    return found
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    """The memory of a contiguous tensor of bytes on the CPU, as a buffer that keeps the tensor."""
+    if tensor.numel() == 0:
+        return bytearray()
+    memory = (ctypes.c_uint8 * tensor.numel()).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # type: ignore[attr-defined]
+    return memory
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = [f"'{name}'" for name in names]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
