@@ -111,6 +111,7 @@ class ExampleCall:
     Attributes:
         args: positional arguments.
         kwargs: the others.
+        tensors: those among them, in order.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class ExampleCall:
         self._values = values
         self._same_as = same_as
         self._given = given
-        self._tensors: list[torch.Tensor] = []
+        self.tensors: list[torch.Tensor] = []
         self.args = tuple(self._make(node) for node in described["positional"])
         self.kwargs = {name: self._make(node) for name, node in described["named"]}
 
@@ -159,17 +160,17 @@ class ExampleCall:
         return kind
 
     def _tensor(self, content: dict[str, Any]) -> torch.Tensor:
-        number = len(self._tensors)
+        number = len(self.tensors)
         first = self._same_as[number]
         if not 0 <= first <= number:
             raise ValueError(f"tensor {number} is tensor {first}")
         if first < number:
-            tensor = self._tensors[first]
+            tensor = self.tensors[first]
         elif number in self._given:
             tensor = self._given[number]
         else:
             tensor = _example_tensor(content)
-        self._tensors.append(tensor)
+        self.tensors.append(tensor)
         return tensor
 
 

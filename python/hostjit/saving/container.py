@@ -18,8 +18,8 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -57,7 +57,8 @@ def write(
     last = max((entry["offset"] + entry["bytes"] for entry in table.values()), default=0)
     numbers = _NUMBERS.pack(_MAGIC, FORMAT, 0, len(text), start + last)
     folder, name = os.path.split(os.path.abspath(os.fspath(path)))
-    descriptor, unfinished = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(numbers + hashlib.sha256(numbers + text).digest() + text)
@@ -65,7 +66,6 @@ def write(
                 file.write(bytes(start + table[member]["offset"] - file.tell()))
                 file.write(memoryview(content).cast("B"))
             file.write(bytes(start + last - file.tell()))
-        os.chmod(unfinished, 0o666 & ~_umask())
         os.replace(unfinished, path)
     except BaseException:
         os.unlink(unfinished)
@@ -105,11 +105,13 @@ class SavedFile:
         digest = hashlib.sha256(header[: _NUMBERS.size] + text).digest()
         if zero or len(text) != text_bytes or digest != header[_NUMBERS.size :]:
             raise _C.Error(f"'{path}' is damaged: its manifest is not what was written")
-        self.manifest: dict[str, Any] = json.loads(text)
-        self._path = path
         self._start = _aligned(_HEADER_BYTES + text_bytes)
-        self._members: dict[str, dict[str, Any]] = self.manifest["members"]
-        self._check_gaps(_HEADER_BYTES + text_bytes, size)
+        try:
+            self.manifest: dict[str, Any] = json.loads(text)
+            self._members: dict[str, dict[str, Any]] = self.manifest["members"]
+            self._check_gaps(_HEADER_BYTES + text_bytes, size)
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise _C.Error(f"'{path}' is damaged: {error!r}") from error
 
     def read(self, name: str) -> bytes:
         """Return a member; raises hostjit.Error when it is damaged."""
@@ -127,7 +129,7 @@ class SavedFile:
         entry = self._members[name]
         self._file.seek(self._start + entry["offset"])
         if self._file.readinto(view) != entry["bytes"] or _digest(view) != entry["sha256"]:  # type: ignore[attr-defined]
-            raise _C.Error(f"'{self._path}' is damaged: '{name}' is not what was written")
+            raise _C.Error(f"it is damaged: '{name}' is not what was written")
 
     def _check_gaps(self, end: int, size: int) -> None:
         """Raise unless members follow one another with nothing but zeros between them."""
@@ -136,10 +138,10 @@ class SavedFile:
             self._file.seek(end)
             gap = offset - end
             if not 0 <= gap < _ALIGNMENT or any(self._file.read(gap)):
-                raise _C.Error(f"'{self._path}' is damaged between its members")
+                raise ValueError("there is something between its members")
             end = offset + entry["bytes"]
         if self._members and end != size:
-            raise _C.Error(f"'{self._path}' is damaged at its end")
+            raise ValueError("its members don't end where it ends")
 
 
 @contextlib.contextmanager
@@ -155,10 +157,3 @@ def _digest(view: memoryview) -> str:
 
 def _aligned(position: int) -> int:
     return -(-position // _ALIGNMENT) * _ALIGNMENT
-
-
-def _umask() -> int:
-    """The mask of this process, which can be read by setting it only."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

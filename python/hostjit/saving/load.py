@@ -83,8 +83,6 @@ def load(
         try:
             return _load(file, given, _compiled(target), Classes(classes), recompile)
         except _C.Error as error:
-            if "damaged" in str(error):
-                raise
             raise _C.Error(f"'{os.fspath(path)}' can't be loaded: {error}") from None
         except _MALFORMED as error:
             raise _C.Error(f"'{os.fspath(path)}' can't be loaded: {error!r}") from error
@@ -122,7 +120,9 @@ def _load(
         foreign,
         target,
     )
-    function = _C.CompiledFunction(owner.run, owner)
+    # Dynamo stops in front of it: there is no code to follow.
+    run = torch._dynamo.disable(owner.run, reason="it was loaded from a file")
+    function = _C.CompiledFunction(run, owner)
     for described in reversed(specializations):  # each goes to the front
         function.add(
             specialization_from_json(described, programs.programs, tensors.tensors, classes)

@@ -166,6 +166,7 @@ def specialization_from_json(
     output = result_from_json(described["result"], tensors, values)
     program = programs[described["program"]]
     condition = described["condition"]
+    program.check(_inputs(bindings, call, described))
     with in_modes(described["modes"]):
         return _C.Specialization(
             args=call.args,
@@ -192,6 +193,19 @@ def _binding_from_json(binding: Any, tensors: Sequence[torch.Tensor]) -> Any:
         case ["open", slot]:
             return ("open", slot)
     return binding
+
+
+def _inputs(bindings: Sequence[Any], call: ExampleCall, described: dict[str, Any]) -> list[Any]:
+    """What the inputs of the program are at the example call."""
+    found: list[Any] = []
+    for binding in bindings:
+        if isinstance(binding, int):
+            found.append(call.tensors[binding])
+        elif isinstance(binding, torch.Tensor):
+            found.append(binding)
+        else:
+            found.append(0.0 if described["numbers"][binding[1]][0] else 0)
+    return found
 
 
 def _numbers_from_json(described: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -126,9 +126,9 @@ class TensorReader:
             tensor = torch.empty(0, dtype=dtype, device=device).set_(
                 storage, offset, sizes, strides
             )
-        if entry["parameter"]:
-            return torch.nn.Parameter(tensor, requires_grad=entry["requires_grad"])
-        return tensor.requires_grad_() if entry["requires_grad"] else tensor
+            if entry["parameter"]:
+                return torch.nn.Parameter(tensor, requires_grad=entry["requires_grad"])
+            return tensor.requires_grad_() if entry["requires_grad"] else tensor
 
     def _storage(self, name: str, device: torch.device) -> torch.UntypedStorage:
         if name not in self._storages:
