@@ -326,7 +326,7 @@ def test_kernels_that_are_elsewhere(language: str, path: Path) -> None:
         program.add_kernel("k", "0x7f00", language, "k", ["ptr"])
     from hostjit.saving.programs import _check_kernels
 
-    with pytest.raises(hostjit.Error, match="kernel 'k' of program 'elsewhere' is .* not part of"):
+    with pytest.raises(hostjit.Error, match=r"kernel 'k' of program 'elsewhere' is .* not part of"):
         _check_kernels(program)
 
 
