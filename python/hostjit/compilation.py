@@ -346,6 +346,7 @@ class Compilation(Inspection):
                 bindings=(),
                 output=("object", None),
                 route=self.target,
+                reason=reason,
             )
         except (RuntimeError, TypeError):
             return None  # arguments that no guard can describe

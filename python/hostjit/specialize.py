@@ -40,6 +40,8 @@ __all__ = [
     "row_guard",
 ]
 
+_COMPOSED = "its gradients need Python between the graphs of its call"
+
 
 def make_specialization(
     captured: CapturedProgram,
@@ -137,7 +139,7 @@ def make_specialization(
         backward=backward,
         outside=outside(),
         replaceable=replaceable(),
-        reason=captured.bytecode_reason if captured.needs_bytecode else "",
+        reason=captured.bytecode_reason or _COMPOSED * captured.composed,
         **{**symbolic, "numbers": numbers()},
     )
 

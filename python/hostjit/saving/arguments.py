@@ -140,7 +140,8 @@ class ExampleCall:
                 items = tuple(self._make(child) for child in nodes)
                 if name is None:
                     return items
-                return tuple.__new__(self._tuple_class(name), items)
+                kind = self._tuple_class(name)
+                return kind(items) if kind is torch.Size else tuple.__new__(kind, items)
             case ["list", nodes]:
                 return [self._make(child) for child in nodes]
             case ["dict", name, keys, nodes]:

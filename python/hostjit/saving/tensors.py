@@ -61,14 +61,15 @@ class TensorWriter:
             "requires_grad": tensor.requires_grad,
             "parameter": type(tensor) is torch.nn.Parameter,
             "inference": tensor.is_inference(),
-            "storage": None if names and not self._with_named else self._add_storage(tensor),
+            "storage": self._add_storage(tensor, written=self._with_named or not names),
+            "written": self._with_named or not names,
         }
 
-    def _add_storage(self, tensor: torch.Tensor) -> str:
+    def _add_storage(self, tensor: torch.Tensor, written: bool) -> str:
         storage = tensor.untyped_storage()
         number = self._storages.setdefault(storage._cdata, len(self._storages))
         name = f"memory/{number}"
-        if name not in self.members:
+        if written and name not in self.members:
             with torch.inference_mode(False), torch.no_grad():
                 whole = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
                 self.members[name] = _memory(whole.cpu())
@@ -98,16 +99,23 @@ class TensorReader:
         self._storages: dict[str, torch.UntypedStorage] = {}
         self.tensors: list[torch.Tensor] = []
         self.named: dict[str, torch.Tensor] = {}
-        missing = [
-            entry["names"][0]
-            for entry in described
-            if entry["storage"] is None and not any(name in given for name in entry["names"])
-        ]
+        left = [entry for entry in described if not any(name in given for name in entry["names"])]
+        missing = [entry["names"][0] for entry in left if not entry["written"]]
         if missing:
             raise _C.Error(
                 f"it was saved without its parameters: give {_listed(missing)} as "
                 "hostjit.load(..., parameters=...), a dict or a module that has them"
             )
+        split = {entry["storage"] for entry in left} & {
+            entry["storage"] for entry in described if entry not in left
+        }
+        if split:
+            shared = [
+                entry["names"][0]
+                for entry in described
+                if entry["storage"] in split and entry["names"]
+            ]
+            raise _C.Error(f"{_listed(shared)} share memory with what is not given: give all of it")
         for entry in described:
             name = next((name for name in entry["names"] if name in given), None)
             tensor = self._make(entry) if name is None else _fitting(given[name], entry, name)

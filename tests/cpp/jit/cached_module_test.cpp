@@ -121,6 +121,24 @@ TEST_F(CachedModuleTest, AProgramThatDoesNotCompileLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(directory_));
 }
 
+TEST_F(CachedModuleTest, CodeOfAnotherProcessIsLinkedWhereItFits) {
+  const ScopedKnobs off({.disable = "object_cache"});
+  const auto compiled = CompiledModule::compile(parse_program(program_text("model.py:1")));
+  const PortableCode code = compiled->portable_code();
+  EXPECT_EQ(code.key.size(), 32u);
+  const auto linked = CompiledModule::link(parse_program(program_text("model.py:2")), code);
+  ASSERT_NE(linked, nullptr);
+  EXPECT_NE(linked->main(), nullptr);
+  EXPECT_EQ(linked->timings().emit + linked->timings().optimize + linked->timings().generate, 0);
+  EXPECT_EQ(linked->portable_code().objects, code.objects);
+
+  std::string other = program_text("");
+  other.replace(other.find("fadd"), 4, "fmul");
+  EXPECT_EQ(CompiledModule::link(parse_program(other), code), nullptr);
+  EXPECT_EQ(CompiledModule::link(parse_program(program_text("")), {"", code.objects}), nullptr);
+  EXPECT_THROW(CompiledModule::link(parse_program(program_text("")), {code.key, "no code"}), Error);
+}
+
 TEST_F(CachedModuleTest, NothingIsKeptWhileItIsOff) {
   const ScopedKnobs off({.disable = "object_cache"});
   for (int i = 0; i < 2; ++i) {

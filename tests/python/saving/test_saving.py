@@ -113,6 +113,9 @@ def test_one_memory_stays_one(path: Path) -> None:
     assert loaded.parameters["first"].untyped_storage()._cdata == (
         loaded.parameters["base"].untyped_storage()._cdata
     )
+    with pytest.raises(hostjit.Error, match=r"'base', 'first', 'second' share memory with what"):
+        hostjit.load(path, parameters={"base": base})
+    hostjit.load(path, parameters={"base": base, "first": first, "second": second})
 
 
 def test_a_call_without_a_program(path: Path) -> None:
@@ -282,6 +285,8 @@ class Custom:
     ("target", "args", "text"),
     [
         (Holder(), (X,), "run Python code, which no file can hold: .*"),
+        (torch.inference_mode()(lambda x: x + 1), (X,), "hold: computes in inference mode"),
+        (lambda x: x.to_sparse(), (X,), "which no file can hold"),
         (
             lambda x, o: x + 1,
             (X, Custom()),
@@ -297,6 +302,35 @@ def test_what_can_not_be_saved(target: Any, args: Any, text: str, path: Path) ->
     with pytest.raises(hostjit.Error, match=text):
         hostjit.save(compiled, path)
     assert list(path.parent.iterdir()) == []
+
+
+def test_gradients_that_are_switched_off_inside(path: Path) -> None:
+    module = model()
+    with torch.enable_grad():
+        expected = saved(torch.no_grad()(lambda x: module(x)), path, X)
+        result = hostjit.load(path)(X)
+        torch.testing.assert_close(result, expected)
+        assert not result.requires_grad
+
+        def in_part(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                y = module(x)
+            return module(x) + y
+
+        expected = saved(in_part, path, X)
+        loaded = hostjit.load(path)
+        torch.testing.assert_close(loaded(X), expected)
+        expected.sum().backward()
+        loaded(X).sum().backward()
+        for name, parameter in module.named_parameters(prefix="module"):
+            torch.testing.assert_close(loaded.parameters[name].grad, parameter.grad)
+
+
+def test_sizes_as_arguments(path: Path) -> None:
+    expected = saved(lambda x, size: x.expand(size) + 1, path, X, torch.Size((4, 3)))
+    torch.testing.assert_close(hostjit.load(path)(X, torch.Size((4, 3))), expected)
+    with pytest.raises(hostjit.Error, match=r"Size\(4, 3\)\), gradients"):
+        hostjit.load(path)(X, (4, 3))
 
 
 def test_steps_of_optimizers(path: Path) -> None:
