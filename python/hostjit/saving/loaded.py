@@ -38,15 +38,11 @@ class LoadedFunction(Inspection):
     ) -> None:
         super().__init__()
         self._latest = programs[0] if programs else None
-        self.saved_name = self.__name__ = name
+        self.__name__ = name
         self.parameters = dict(parameters)
         self.signatures = list(signatures)
         self.recompiled = recompiled
         self._target = target
-
-    def saved_tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that have a name, for another file."""
-        return self.parameters
 
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -63,14 +59,14 @@ class LoadedFunction(Inspection):
             return self._target.__wrapped__(*args, **kwargs)
         known = "\n  ".join(self.signatures)
         raise _C.Error(
-            f"'{self.saved_name}' was loaded without its Python code, and has no program for this "
+            f"'{self.__name__}' was loaded without its Python code, and has no program for this "
             f"call:\n  {_call_to_text(args, kwargs)}\nIt has one for\n  {known}"
         )
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Raise hostjit.Error: there is nothing to compile anew."""
         raise _C.Error(
-            f"'{self.saved_name}' was loaded from a file: it can't be compiled, copied or pickled; "
+            f"'{self.__name__}' was loaded from a file: it can't be compiled, copied or pickled; "
             "hostjit.save writes it to another file"
         )
 

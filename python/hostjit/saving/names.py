@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.saving.loaded import LoadedFunction
 
 __all__ = ["named_tensors"]
 
@@ -31,8 +32,10 @@ def named_tensors(target: Any) -> dict[str, torch.Tensor]:
 
 def _of_callable(target: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(target, _C.CompiledFunction) and type(target) is _C.CompiledFunction:
-        own = getattr(target.owner, "saved_tensors", None)
-        yield from own().items() if own is not None else _of_callable(target.__wrapped__)
+        if isinstance(target.owner, LoadedFunction):
+            yield from target.owner.parameters.items()
+        else:
+            yield from _of_callable(target.__wrapped__)
     elif isinstance(target, torch.nn.Module):
         yield from _of_module(target, "")
     elif isinstance(target, types.MethodType):

@@ -12,6 +12,7 @@ from hostjit import _C
 from hostjit.program_compilation import ProgramCompilation
 from hostjit.saving.arguments import ExampleCall, arguments_to_json
 from hostjit.saving.container import write
+from hostjit.saving.loaded import LoadedFunction
 from hostjit.saving.modes import in_modes, modes_to_json
 from hostjit.saving.names import named_tensors
 from hostjit.saving.programs import ProgramWriter
@@ -130,9 +131,10 @@ def _answer(
 
 
 def _name(compiled: _C.CompiledFunction) -> str:
+    if isinstance(compiled.owner, LoadedFunction):
+        return compiled.owner.__name__
     target = compiled.__wrapped__
-    saved = getattr(compiled.owner, "saved_name", None)
-    return str(saved or getattr(target, "__qualname__", type(target).__qualname__))
+    return str(getattr(target, "__qualname__", type(target).__qualname__))
 
 
 def _version() -> str:

@@ -99,25 +99,19 @@ class TensorReader:
         self._storages: dict[str, torch.UntypedStorage] = {}
         self.tensors: list[torch.Tensor] = []
         self.named: dict[str, torch.Tensor] = {}
-        left = [entry for entry in described if not any(name in given for name in entry["names"])]
-        missing = [entry["names"][0] for entry in left if not entry["written"]]
+        chosen = [next((name for name in e["names"] if name in given), None) for e in described]
+        missing = [
+            entry["names"][0]
+            for entry, name in zip(described, chosen, strict=True)
+            if name is None and not entry["written"]
+        ]
         if missing:
             raise _C.Error(
                 f"it was saved without its parameters: give {_listed(missing)} as "
                 "hostjit.load(..., parameters=...), a dict or a module that has them"
             )
-        split = {entry["storage"] for entry in left} & {
-            entry["storage"] for entry in described if entry not in left
-        }
-        if split:
-            shared = [
-                entry["names"][0]
-                for entry in described
-                if entry["storage"] in split and entry["names"]
-            ]
-            raise _C.Error(f"{_listed(shared)} share memory with what is not given: give all of it")
-        for entry in described:
-            name = next((name for name in entry["names"] if name in given), None)
+        _check_shared(described, chosen)
+        for entry, name in zip(described, chosen, strict=True):
             tensor = self._make(entry) if name is None else _fitting(given[name], entry, name)
             self.tensors.append(tensor)
             self.named.update(dict.fromkeys(entry["names"], tensor))
@@ -144,6 +138,16 @@ class TensorReader:
             self._file.read_into(name, _memory(memory))
             self._storages[name] = memory.to(device).untyped_storage()
         return self._storages[name]
+
+
+def _check_shared(described: Sequence[dict[str, Any]], chosen: Sequence[str | None]) -> None:
+    """Raise unless of tensors that share memory all are given or none is."""
+    pairs = list(zip(described, chosen, strict=True))
+    given = {entry["storage"] for entry, name in pairs if name is not None}
+    split = {entry["storage"] for entry, name in pairs if name is None} & given
+    if split:
+        shared = [e["names"][0] for e in described if e["storage"] in split and e["names"]]
+        raise _C.Error(f"{_listed(shared)} share memory with what is not given: give all of it")
 
 
 def _fitting(tensor: torch.Tensor, entry: dict[str, Any], name: str) -> torch.Tensor:
