@@ -92,3 +92,14 @@ def test_kernels_reports_every_case_beside_the_roofline() -> None:
     assert lines[0].split()[-3:] == ["%", "of", "roofline"]
     assert sum(line.startswith(("reductions", "products")) for line in lines) == 8 + 7
     assert lines[-1].startswith("peak ")
+
+
+def test_saved_files_agree_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "saved.json"
+    command = [sys.executable, str(BENCH / "saved.py"), "--models", "policy_b1", "--processes", "1"]
+    done = subprocess.run(
+        [*command, "--json", str(report)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    times = json.loads(report.read_text())["times"]["policy_b1"]
+    assert [len(times[way]) for way in ("load", "compile")] == [1, 1]

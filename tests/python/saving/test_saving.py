@@ -373,3 +373,30 @@ def test_a_file_is_replaced_as_a_whole(path: Path) -> None:
     assert os.listdir(path.parent) == [path.name]
     with pytest.raises(FileNotFoundError):
         hostjit.load(path.with_name("missing"))
+
+
+def test_what_a_later_program_answers_is_left_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = hostjit.compile(lambda x: x * SCALE)
+    compiled(torch.ones(4))
+    monkeypatch.setitem(globals(), "SCALE", 7.0)
+    for size in (5, 6, 9):
+        compiled(torch.ones(size))
+    # The program of four elements and the old number is not what a call of four would run.
+    hostjit.save(compiled, path)
+    loaded = hostjit.load(path)
+    for size in (4, 5, 6, 17):
+        torch.testing.assert_close(loaded(torch.ones(size)), torch.full((size,), 7.0))
+
+
+def test_operators_of_others(path: Path) -> None:
+    library = torch.library.Library("hostjit_saving_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    library.impl("twice", torch.empty_like, "Meta")
+    saved(lambda x: torch.ops.hostjit_saving_test.twice(x) + 1, path, X)
+    torch.testing.assert_close(hostjit.load(path)(X), X * 2 + 1)
+    library._destroy()
+    with pytest.raises((hostjit.Error, RuntimeError), match=r"hostjit_saving_test::twice"):
+        hostjit.load(path)(X)
