@@ -108,7 +108,6 @@ def main() -> None:
             path = Path(folder) / "saved.hostjit"
             environment = {**os.environ, "HOSTJIT_CACHE_DIR": folder}
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
-            environment["PYTHONPYCACHEPREFIX"] = f"{folder}/modules"
             for way in ("save", "load"):  # fill the caches
                 run(name, way, path, environment)
             sizes[name] = path.stat().st_size
