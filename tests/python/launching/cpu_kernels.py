@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for the CPU that tests launch: y[i] = a * x[i], made in every way there is."""
+"""Kernels for the CPU that tests launch, y[i] = a * x[i], and how their launches are compared."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from llvmlite import ir  # type: ignore[import-untyped]
 
 import hostjit
@@ -82,3 +84,21 @@ def c_scale(*, plus: float = 0.0) -> Any:
             y[i] = a * x[i] + plus
 
     return SCALE_TYPE(scale)
+
+
+def agree(f: Callable[..., Any], make: Callable[[], tuple[torch.Tensor, ...]], **how: Any) -> Any:
+    """Compare eager mode with both runtimes, and return what the JIT has."""
+    expected_inputs = make()
+    expected = f(*expected_inputs)
+    for runtime in ("evaluator", "jit"):
+        fast = hostjit.compile(f, runtime=runtime, fallback=False, **how)
+        for _ in range(2):
+            inputs = make()
+            torch.testing.assert_close(fast(*inputs), expected, rtol=0, atol=0)
+            torch.testing.assert_close(inputs, expected_inputs, rtol=0, atol=0)
+    return fast
+
+
+def randn(*sizes: int) -> torch.Tensor:
+    """The same random numbers at every call."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(1))
