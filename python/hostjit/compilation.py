@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,7 @@ class Compilation(Inspection):
         if makes_generators(self.target):
             self._say("generator", "runs eagerly: it makes generators, which compute when asked")
             return route_any_call(self.target)
-        if self._overlapping and _memory_pattern(args, kwargs) in self._overlapping:
+        if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
         is_full = limit is not None and self._count >= limit
@@ -141,7 +141,7 @@ class Compilation(Inspection):
             return self._attempt_eagerly(error, args, kwargs)
         if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
             self._say("overlap", f"runs eagerly: {error}")
-            self._overlapping.add(_memory_pattern(args, kwargs))
+            self._overlapping.add(memory_pattern(args, kwargs))
             return None
         if error.failure is CaptureFailure.LAZY_MODULE:
             return None  # the next call finds its parameters
@@ -403,7 +403,7 @@ def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
     )
 
 
-def _memory_pattern(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which tensors of a call share memory, and what they look like."""
     from hostjit.capturing.arguments import tensor_leaves
 

@@ -181,7 +181,11 @@ class Recorder(TorchDispatchMode):
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
             return self._constant(func, args[0])
+        if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
+            self.refuse(f"{func} has a workspace where gradients are recorded")
         operands = self._operands(func, args, kwargs)
+        if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
+            operands = self._in_order_of_memory(func, args[0], *operands)
         result = func(*args, **kwargs)
         if operands is not None:
             self._record(func, *operands, result)
@@ -208,6 +212,22 @@ class Recorder(TorchDispatchMode):
         arguments = pytree.tree_unflatten(converted, spec)
         return arguments[0], arguments[1]
 
+    def _in_order_of_memory(
+        self, func: Any, tensor: torch.Tensor, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
+        """Have a tensor filled with random numbers in the order in which eager fills it.
+
+        What functionalisation makes of `bernoulli_` fills contiguous memory.
+        """
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+        is_dense = tensor.permute(order).is_contiguous()
+        if not is_dense or func is aten.bernoulli_.Tensor:
+            self.refuse(f"{func} fills a tensor with gaps, or with other strides, at random")
+            return None
+        if func is aten.bernoulli_.float:
+            args = (self._call(aten.permute.default, (args[0], order), {}), *args[1:])
+        return args, kwargs
+
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         node = self._call(func, args, kwargs)
         if isinstance(result, torch.Tensor):
@@ -224,7 +244,7 @@ class Recorder(TorchDispatchMode):
                     self.note(item, self._call(operator.getitem, (node, index), {}))
             elif isinstance(item, (tuple, list)):
                 self._note_items(self._call(operator.getitem, (node, index), {}), item)
-            elif item is not None:
+            elif item is not None or "backward" not in str(node.target):
                 self.refuse(f"{node.target} returns a {type(item).__qualname__}, which may differ")
 
     def _call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
@@ -298,6 +318,10 @@ class FunctionWatcher(TorchFunctionMode):
             elif attribute in _MEMORY_ATTRIBUTES:
                 self._recorder.reads_memory(f"'{attribute}'")
         return func(*args, **(kwargs or {}))
+
+
+def _fills_at_random(func: Any) -> bool:
+    return func._schema.is_mutable and torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _storage(tensor: torch.Tensor) -> int:

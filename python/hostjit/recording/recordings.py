@@ -14,7 +14,12 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.capturing.arguments import ObjectArgument, describe_arguments, walk_arguments
+from hostjit.capturing.arguments import (
+    ObjectArgument,
+    describe_arguments,
+    tensor_leaves,
+    walk_arguments,
+)
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
@@ -24,6 +29,7 @@ from hostjit.compilation import (
     arguments_fit,
     in_foreign_transform,
     makes_generators,
+    memory_pattern,
     route_any_call,
 )
 from hostjit.recording.errors import MismatchError
@@ -117,6 +123,8 @@ class Recordings(Compilation):
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self.options.warmup:
             return None, self.target(*args, **kwargs)
+        if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
+            return None
         known = self._recorded.setdefault(key, [])
         if known and self.options.on_mismatch == "raise":
             self._raise_mismatch(known, args, kwargs)
@@ -168,6 +176,8 @@ class Recordings(Compilation):
         problem = recorder.problem or seen.problem or state.obstacle
         if not problem and list(map(_placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
+        if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
+            problem = problem or "an argument is the gradient of a tensor that it can reach"
         if problem:
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
@@ -239,6 +249,10 @@ class Recordings(Compilation):
         """Run calls like this one eagerly from now on, and say so once."""
         if not self.fallback and error.failure is not CaptureFailure.NEEDS_AUTOGRAD:
             raise error
+        if error.failure is CaptureFailure.OVERLAPPING_INPUTS and _memory_is_shared(args, kwargs):
+            self._say("overlap", f"runs eagerly: {error.what}")
+            self._overlapping.add(memory_pattern(args, kwargs))
+            return None
         what = error.what if error.where is None else f"{error.what} ({error.where})"
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
@@ -280,6 +294,12 @@ def _objects(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
     walk_arguments(tuple(args), visit)
     walk_arguments(dict(kwargs), visit)
     return tuple(found)
+
+
+def _memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether two arguments lie in one memory."""
+    storages = [leaf.untyped_storage()._cdata for leaf in tensor_leaves(args, kwargs)]
+    return len(set(storages)) < len(storages)
 
 
 def _is_released(result: torch.Tensor) -> bool:

@@ -109,7 +109,7 @@ class Replay:
         gradients = {id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)}
         self._met = [(x, TensorFacts.of(x)) for x in others if id(x) not in gradients]
         bound = [s.tensor for s in recorder.sources if isinstance(s, Bound)]
-        self._outside = list({id(x): x for x in (*bound, *others)}.values())
+        self._outside = list({id(x): x for x in (*bound, *others, *state.shared)}.values())
         self._inputs = list(map(describe, program.inputs))
         self._gradients = self._touched_gradients(recorder)
         self._leaf_gradients = self._leaf_checks(args, kwargs, recorder)

@@ -126,6 +126,8 @@ class Results:
                 return BoundOutput(source.tensor)
         elif type(tensor) is not torch.Tensor:
             raise _cannot_make(f"a new {type(tensor).__qualname__}")
+        elif tensor.is_inference() != torch.is_inference_mode_enabled():
+            raise _cannot_make("a tensor of another inference mode")
         elif tensor.requires_grad and tensor.is_leaf:
             raise _cannot_make("a new tensor that gradients are to be collected in")
         if tensor.is_conj() or tensor.is_neg():

@@ -72,13 +72,15 @@ class State:
 
     Attributes:
         tensors: by id, with where they were found.
-        leaves: tensors and containers of the arguments are no state; ids of the tensors.
+        leaves: ids of the tensors among the arguments, which are no state.
+        shared: those of them that are reached in another way, too.
         obstacle: what is reached and cannot be watched, in words; "" if nothing.
     """
 
     def __init__(self) -> None:
         self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
         self.leaves: set[int] = set()
+        self.shared: list[torch.Tensor] = []
         self.objects: dict[int, Any] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
@@ -257,7 +259,9 @@ class State:
     def _visit(self, value: Any, path: str) -> None:
         kind = type(value)
         if isinstance(value, torch.Tensor):
-            if id(value) not in self.leaves:
+            if id(value) in self.leaves:
+                self.shared.append(value)
+            else:
                 self.tensors[id(value)] = value, path
                 self._note_tensor(value)
             if vars(value):

@@ -258,6 +258,51 @@ def test_what_no_replay_repeats(name: str) -> None:
     assert sum("runs eagerly" in str(warning.message) for warning in said) == 1
 
 
+def test_an_argument_that_is_reached_in_another_way_too() -> None:
+    state = torch.ones(3)
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        return x + state * 2
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        return state.mul_(0.5).sum() + x.sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for first in (0, 1):
+            for function in (add, write):
+                fast = hostjit.capture(function)
+                for number in range(8):
+                    state.fill_(number)
+                    x = (state, randn(3), state[:2], randn(2))[(number + first) % 2 :: 2][0]
+                    expected, after = function(x), state.clone()
+                    state.fill_(number)
+                    assert_close(fast(x), expected)
+                    assert_close(state, after)
+
+
+def test_a_gradient_among_the_arguments() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    fast = hostjit.capture(lambda x: x * 2 + weight.grad)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(8):
+            x = weight.grad if number % 2 else randn(3)
+            assert_close(fast(x), x * 2 + weight.grad)
+
+
+def test_results_of_another_inference_mode() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return x * 2
+
+    fast = hostjit.capture(call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all(fast(randn(3)).is_inference() for _ in range(4))
+
+
 def test_tensors_made_past_the_dispatcher() -> None:
     array = numpy.ones(3, dtype=numpy.float32)
     fast = hostjit.capture(lambda x: x + torch.from_numpy(array * 2))

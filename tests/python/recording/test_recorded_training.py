@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from beside_eager import check
 from torch import nn
 from torch.testing import assert_close
 
@@ -236,6 +237,33 @@ def test_writes_that_gradients_flow_through_run_eagerly() -> None:
             fast(x).sum().backward()
             assert x.requires_grad
             assert_close(x.detach(), expected)
+
+
+def test_dropout_of_other_strides_draws_the_same_numbers() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        noise = torch.empty(6, 4).t().normal_() + torch.empty(3, 4).t().uniform_().sum()
+        return F.dropout(x.transpose(0, 1), 0.5), layer(x), noise
+
+    with torch.no_grad():
+        check(call, [(randn(2, 5, 8),) for _ in range(4)])
+
+
+def test_recurrent_networks() -> None:
+    layers: list[nn.Module] = [nn.LSTM(4, 6, 2, dropout=0.1), nn.GRU(4, 6)]
+    for layer in layers:
+        fast = hostjit.capture(layer)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for number in range(8):
+                with torch.set_grad_enabled(number >= 4):
+                    x = randn(5, 2, 4)
+                    torch.manual_seed(number)
+                    expected = layer(x)[0]
+                    torch.manual_seed(number)
+                    assert_close(fast(x)[0], expected)
+        assert fast.captured is not None
 
 
 def test_random_numbers_and_reads() -> None:
