@@ -5,13 +5,16 @@ python docs/generate.py            # writes them
 python docs/generate.py --check    # fails when one is not current
 """
 
+import ast
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hostjit import _C
 
 REFERENCE = Path(__file__).parent / "reference"
+RECORDING_TESTS = "tests/python/recording"
 
 EXAMPLE = """\
 program @policy(%x: tensor<f32, [1, 32], cpu>, %w: tensor<f32, [64, 32], cpu>) {
@@ -70,9 +73,41 @@ def host_ir() -> str:
     return INTRODUCTION.format(example=example, dtypes=dtypes) + _C.op_reference_page()
 
 
+TINYJIT = """\
+# Where hostjit.capture differs from TinyJit
+
+What tinygrad's TinyJit documents, what its tests call footguns, and holes in its checks (tinygrad
+of August 2026), beside what [`hostjit.capture`](../how-to/record_and_replay.md) does. Each row is a
+test in [`{folder}`](../../{folder}), whose name it has.
+
+| test | TinyJit | hostjit.capture |
+| --- | --- | --- |
+"""
+
+
+def tinyjit() -> str:
+    """Return the page of behaviours, made of the docstrings of the tests that show them."""
+    rows = "".join(f"| `{name}` | {theirs} | {ours} |\n" for name, theirs, ours in behaviours())
+    return TINYJIT.format(folder=RECORDING_TESTS) + rows
+
+
+def behaviours() -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each test that compares, and what either does."""
+    for path in sorted((Path(__file__).parents[1] / RECORDING_TESTS).glob("test_tinyjit_*.py")):
+        for test in ast.parse(path.read_text()).body:
+            if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
+                continue
+            text = " ".join((ast.get_docstring(test) or "").split())
+            found = re.fullmatch(r"tinygrad: (.*); hostjit: (.*)", text)
+            if found is None:
+                raise ValueError(f"{path}: {test.name} does not say what tinygrad and hostjit do")
+            yield test.name.removeprefix("test_"), found[1], found[2]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "host_ir.md": host_ir,
     "knobs.md": _C.knob_reference_page,
+    "tinyjit.md": tinyjit,
 }
 
 
