@@ -221,6 +221,8 @@ py::dict Specialization::describe() const {
   described["runtime"] = name_of(runtime_);
   described["reuse_outputs"] = reused_ != nullptr;
   described["row_guard"] = object_of(row_guard_);
+  described["condition"] = object_of(condition_);
+  described["static_leaves"] = static_leaves_;
   described["guarded"] = guarded_;
   described["backward"] =
       backward_ ? py::object(backward_->describe(bindings_.size())) : py::none();

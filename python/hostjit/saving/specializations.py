@@ -81,6 +81,10 @@ def _to_json(
     numbers, num_items = facts["numbers"]
     if num_items:
         raise _C.Error("it reads numbers that objects of this process keep")
+    if facts["condition"] is not None:
+        raise _C.Error("what it read of tensors, or their gradients, is compared by Python code")
+    if facts["static_leaves"]:
+        raise _C.Error("some of its inputs are static: in memory of this process")
     if facts["row_guard"] is not None and not isinstance(facts["row_guard"], SizeCondition):
         raise _C.Error("what it assumes of sizes is a Python function")
     # Anchors are ids of tensors that the bindings or the result keep alive; others are gone or

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import hostjit
 from hostjit import _C
 
-SCALE = 2.0
+SCALE = (2.0,)  # in a tuple: compiled for its value
 
 
 @pytest.fixture
@@ -185,15 +185,15 @@ def test_classes_are_named_by_the_caller(path: Path) -> None:
 def test_what_was_read_is_a_constant_of_the_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = saved(lambda x: x * SCALE, path, X)
-    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    expected = saved(lambda x: x * SCALE[0], path, X)
+    monkeypatch.setitem(globals(), "SCALE", (3.0,))
     torch.testing.assert_close(hostjit.load(path)(X), expected)
 
 
 def test_what_changed_is_not_saved(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = hostjit.compile(lambda x: x * SCALE)
+    compiled = hostjit.compile(lambda x: x * SCALE[0])
     compiled(X)
-    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    monkeypatch.setitem(globals(), "SCALE", (5.0,))
     with pytest.raises(
         hostjit.Error, match=r"\(float32\[1, 3\]\), gradients disabled: something that"
     ):
@@ -378,9 +378,9 @@ def test_a_file_is_replaced_as_a_whole(path: Path) -> None:
 def test_what_a_later_program_answers_is_left_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = hostjit.compile(lambda x: x * SCALE)
+    compiled = hostjit.compile(lambda x: x * SCALE[0])
     compiled(torch.ones(4))
-    monkeypatch.setitem(globals(), "SCALE", 7.0)
+    monkeypatch.setitem(globals(), "SCALE", (7.0,))
     for size in (5, 6, 9):
         compiled(torch.ones(size))
     # The program of four elements and the old number is not what a call of four would run.
