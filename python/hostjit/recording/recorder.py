@@ -186,7 +186,12 @@ class Recorder(TorchDispatchMode):
         operands = self._operands(func, args, kwargs)
         if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
             operands = self._in_order_of_memory(func, args[0], *operands)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            # If the code handles it, what it does then depends on the data.
+            self.refuse(f"{func} raises")
+            raise
         if operands is not None:
             self._record(func, *operands, result)
         return result

@@ -72,6 +72,7 @@ class Recordings(Compilation):
     def _forget(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[Any, int] = {}
+        self._tries: dict[Any, int] = {}
         self._changes: dict[Any, int] = {}
         self._recorded: dict[Any, list[Replay]] = {}
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
@@ -129,11 +130,12 @@ class Recordings(Compilation):
         if known and self.options.on_mismatch == "raise":
             self._raise_mismatch(known, args, kwargs)
         limit = _C.recompile_limit()
-        if limit is not None and len(known) >= limit:
+        self._tries[key] = self._tries.get(key, 0) + 1
+        if limit is not None and (len(known) >= limit or self._tries[key] > 2 * limit):
             self._say(
                 "limit",
-                f"has {limit} recordings and keeps meeting new calls: it runs those eagerly from "
-                f"now on. Raise the limit with HOSTJIT_ENABLE=recompile_limit({4 * limit})",
+                f"has {len(known)} recordings and keeps meeting new calls: it runs those eagerly "
+                f"from now on. Raise the limit with HOSTJIT_ENABLE=recompile_limit({4 * limit})",
             )
             return None
         return self._record(key, args, kwargs)

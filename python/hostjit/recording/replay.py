@@ -11,7 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import tensor_leaves
-from hostjit.capturing.program import BoundTensor
+from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import Signature
@@ -118,7 +118,10 @@ class Replay:
         if assigned:
             result = ("call", _assign, [result, *assigned])
         self._find_static(args, kwargs)
+        written = [program.inputs[index] for index in program.mutated]
+        self._written = [b.index for b in written if isinstance(b, ArgumentLeaf)]
         conditions = self._guard is not None or bool(self._leaf_gradients)
+        conditions = conditions or (self._pruned is not None and bool(self._written))
         self.specialization = _C.Specialization(
             args=args,
             kwargs=kwargs,
@@ -212,6 +215,10 @@ class Replay:
         leaves = tensor_leaves(args, kwargs)
         for index, has in self._leaf_gradients:
             if (leaves[index].grad is not None) != has:
+                return False
+        if self._pruned is not None:
+            memory = {x.untyped_storage()._cdata for x in self._pruned.sources}
+            if any(leaves[i].untyped_storage()._cdata in memory for i in self._written):
                 return False
         return self._guard is None or self._guard.holds(leaves)
 

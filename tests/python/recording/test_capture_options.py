@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import warnings
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -143,6 +144,18 @@ def test_prune_keeps_random_numbers_and_arguments() -> None:
     check(call, [(randn(3),) for _ in range(4)], prune=True)
 
 
+def test_prune_sees_writes_through_arguments() -> None:
+    weight = torch.ones(3)
+    fast = hostjit.capture(lambda x: x.mul_(2).sum() + weight.exp().sum(), prune=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(8):
+            weight.fill_(1)
+            x = weight.data if number % 3 == 2 else randn(3)
+            expected = (x * 2).sum() + (weight * (2 if number % 3 == 2 else 1)).exp().sum()
+            assert_close(fast(x), expected)
+
+
 def test_prune_sees_replaced_memory() -> None:
     layer = nn.Linear(3, 3)
     fast = hostjit.capture(lambda x: x * layer.weight.exp().sum(0), prune=True)
@@ -222,6 +235,30 @@ def test_profile_and_limit() -> None:
 
     with pytest.warns(UserWarning, match="keeps meeting new calls"):
         meet_sizes()
+
+
+def test_calls_that_are_never_replayed_are_not_recorded_for_ever() -> None:
+    fast = hostjit.capture(lambda x, k: x[x > k])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(60):
+            x = randn(3)
+            assert_close(fast(x, number / 60), x[x > number / 60])
+    assert len(fast.specializations) < 20
+
+
+def test_errors_that_the_code_handles() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.linalg.cholesky(x)
+        except RuntimeError:
+            return x * 2
+
+    fast = hostjit.capture(call)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for x in (-torch.eye(3), -torch.eye(3), torch.eye(3) * 4, -torch.eye(3)):
+            assert_close(fast(x), call(x))
 
 
 def test_fallback_false() -> None:
