@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,7 +21,7 @@ from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, So
 from hostjit.recording.seen_code import user_line
 from hostjit.recording.state import State
 
-__all__ = ["FunctionWatcher", "Read", "Recorder"]
+__all__ = ["Read", "Recorder"]
 
 aten = torch.ops.aten
 
@@ -31,18 +30,6 @@ _PASSED = (
     *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout),
     torch.memory_format,
 )
-# Methods that give the values of a tensor to Python: these may be guards.
-_VALUES = frozenset({"tolist", "__repr__", "__str__", "__format__"})
-# Those that give its memory or what no program knows of it.
-_MEMORY = frozenset(
-    {
-        *("numpy", "__array__", "data_ptr", "storage_offset", "untyped_storage", "storage"),
-        *("_typed_storage", "__dlpack__", "share_memory_", "register_hook", "__reduce_ex__"),
-        *("register_post_accumulate_grad_hook", "resize_", "set_", "__cuda_array_interface__"),
-        *("map_", "map2_", "apply_", "__deepcopy__"),
-    }
-)
-_MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata", "grad_fn", "output_nr"})
 _MOST_VALUES = 4096
 
 
@@ -298,31 +285,6 @@ class Recorder(TorchDispatchMode):
     def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
         """Make a tensor an input that is read from a dict at each call."""
         self.add_input(tensor, Number(tensor, description))
-
-
-class FunctionWatcher(TorchFunctionMode):
-    """Tells a recorder of what Python code asks tensors past the dispatcher."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        if name in _VALUES:
-            self._recorder.read(args[0], f"{name.strip('_')}()")
-        elif name in _MEMORY:
-            self._recorder.reads_memory(f"{name}()")
-        elif name == "requires_grad_" and self._recorder.is_outside(args[0]):
-            self._recorder.refuse("it calls requires_grad_() of a tensor that others have")
-        elif name in ("__get__", "__set__"):
-            attribute = getattr(getattr(func, "__self__", None), "__name__", "")
-            if name == "__set__" and attribute in ("data", "requires_grad", "names"):
-                self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
-            elif name == "__get__" and attribute in ("grad", "_grad"):
-                self._recorder.asked.add(id(args[0]))
-            elif attribute in _MEMORY_ATTRIBUTES:
-                self._recorder.reads_memory(f"'{attribute}'")
-        return func(*args, **(kwargs or {}))
 
 
 def _fills_at_random(func: Any) -> bool:

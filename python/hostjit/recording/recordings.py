@@ -15,13 +15,10 @@ import torch._dynamo
 
 from hostjit import _C
 from hostjit.capturing.arguments import (
-    ObjectArgument,
     describe_arguments,
-    tensor_leaves,
     walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import (
@@ -33,10 +30,18 @@ from hostjit.compilation import (
     route_any_call,
 )
 from hostjit.recording.errors import MismatchError
+from hostjit.recording.function_watcher import FunctionWatcher
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
-from hostjit.recording.recorder import FunctionWatcher, Recorder
+from hostjit.recording.recorded_call import (
+    is_released,
+    memory_is_shared,
+    objects_of,
+    placed_facts,
+    refusal_of,
+)
+from hostjit.recording.recorder import Recorder
 from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
@@ -120,7 +125,7 @@ class Recordings(Compilation):
             self._lock.release()
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        key = _objects(args, kwargs)
+        key = objects_of(args, kwargs)
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self.options.warmup:
             return None, self.target(*args, **kwargs)
@@ -158,7 +163,7 @@ class Recordings(Compilation):
         except CaptureError as error:
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
         before = ThreadState.current()
-        facts = list(map(_placed_facts, leaves))
+        facts = list(map(placed_facts, leaves))
         state = State()
         state.add_arguments(args, kwargs)
         state.add_target(self.target)
@@ -173,10 +178,10 @@ class Recordings(Compilation):
         if changed:
             return self._changed_state(key, changed, args, kwargs), result
         if ThreadState.current() != before:
-            refusal = _refusal("it changes settings of PyTorch, which a replay does not repeat")
+            refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
         problem = recorder.problem or seen.problem or state.obstacle
-        if not problem and list(map(_placed_facts, leaves)) != facts:
+        if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
             problem = problem or "an argument is the gradient of a tensor that it can reach"
@@ -216,7 +221,7 @@ class Recordings(Compilation):
             walk_arguments(value, note)
         results = Results(result, recorder, state, containers)
         wanted = [x for x in results.tensors[: results.user_count] if x.requires_grad]
-        wanted = [x for x in wanted if not _is_released(x)]
+        wanted = [x for x in wanted if not is_released(x)]
         if wanted and recorder.ran_backward:
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
@@ -251,7 +256,7 @@ class Recordings(Compilation):
         """Run calls like this one eagerly from now on, and say so once."""
         if not self.fallback and error.failure is not CaptureFailure.NEEDS_AUTOGRAD:
             raise error
-        if error.failure is CaptureFailure.OVERLAPPING_INPUTS and _memory_is_shared(args, kwargs):
+        if error.failure is CaptureFailure.OVERLAPPING_INPUTS and memory_is_shared(args, kwargs):
             self._say("overlap", f"runs eagerly: {error.what}")
             self._overlapping.add(memory_pattern(args, kwargs))
             return None
@@ -270,53 +275,3 @@ class Recordings(Compilation):
         self._gave_up = True
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
-
-
-def _placed_facts(tensor: torch.Tensor) -> Any:
-    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
-
-
-def _refusal(what: str) -> CaptureError:
-    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
-
-
-def _objects(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the identities of arguments that are objects: recordings are kept for each of them."""
-    found: list[int] = []
-
-    def visit(value: Any) -> None:
-        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
-            try:
-                described, _ = describe_arguments((value,), {})
-            except CaptureError:
-                return
-            if isinstance(described.args.items[0], ObjectArgument):
-                found.append(id(value))
-
-    walk_arguments(tuple(args), visit)
-    walk_arguments(dict(kwargs), visit)
-    return tuple(found)
-
-
-def _memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether two arguments lie in one memory."""
-    storages = [leaf.untyped_storage()._cdata for leaf in tensor_leaves(args, kwargs)]
-    return len(set(storages)) < len(storages)
-
-
-def _is_released(result: torch.Tensor) -> bool:
-    """Tell whether the graph of a result was used up by a backward pass."""
-    pending, seen = [result.grad_fn], set()
-    while pending:
-        node = pending.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        for name in dir(node):
-            if name.startswith("_saved_"):
-                try:
-                    getattr(node, name)
-                except RuntimeError:
-                    return True
-        pending.extend(follower for follower, _ in node.next_functions)
-    return False

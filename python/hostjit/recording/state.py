@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import collections
 import collections.abc
-import functools
 import sys
 import types
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
 import torch
 
-from hostjit import _C
-from hostjit.capturing.arguments import EQUALITY_TYPES, is_namedtuple_type
-from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.optimizers.rules import RULES
 from hostjit.recording.entries import (
     Cell,
@@ -34,6 +30,15 @@ from hostjit.recording.entries import (
     ListEntry,
     SetEntry,
     Slots,
+)
+from hostjit.recording.objects import (
+    ITERATORS,
+    SKIPPED,
+    TRUSTED,
+    is_data,
+    is_library_module,
+    is_users_alone,
+    parts_of,
 )
 from hostjit.recording.seen_code import (
     RANDOM_SOURCES,
@@ -48,23 +53,6 @@ __all__ = ["State"]
 _MOST_OBJECTS = 200_000
 # Code that has one of these may reach any attribute.
 _DYNAMIC = frozenset({"getattr", "setattr", "delattr", "vars", "globals", "locals", "__dict__"})
-_SKIPPED: tuple[type, ...] = (
-    *IMMUTABLE_TYPES,
-    *EQUALITY_TYPES,
-    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
-    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
-    *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
-    *(numpy.dtype, numpy.generic, numpy.ufunc),
-)
-# Of these packages, objects that Python code cannot look into are taken to stay as they are.
-_TRUSTED = frozenset(
-    {
-        *("builtins", "torch", "hostjit", "re", "functools", "operator", "weakref", "_weakref"),
-        *("abc", "_abc", "enum", "types", "typing", "contextlib", "_thread", "threading"),
-        *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
-    }
-)
-_ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
 class State:
@@ -204,11 +192,11 @@ class State:
                 for value in entry.values(name):
                     if isinstance(getattr(value, "__self__", None), RANDOM_SOURCES):
                         self._hinder(f"{entry.path}.{name}")
-                    if not entry.of_library or _is_data(value):
+                    if not entry.of_library or is_data(value):
                         self._push(value, f"{entry.path}.{name}")
 
     def _push(self, value: Any, path: str) -> None:
-        if not isinstance(value, _SKIPPED) or isinstance(value, type):
+        if not isinstance(value, SKIPPED) or isinstance(value, type):
             self._pending.append((value, path))
 
     def _walk(self) -> None:
@@ -292,7 +280,7 @@ class State:
             self._visit_object(value, path)
 
     def _visit_module(self, module: types.ModuleType) -> None:
-        of_library = _is_library_module(module)
+        of_library = is_library_module(module)
         entry = Items(vars(module), None, module.__name__, by_name=True, by_attribute=True)
         entry.of_library, entry.of_user = of_library, not of_library
         self._add("items", vars(module), entry)
@@ -325,7 +313,7 @@ class State:
         module = sys.modules.get(kind.__module__)
         is_users = not is_library(getattr(module, "__file__", None) or "")
         entry = Class(kind, path, by_attribute=is_users)
-        entry.of_user = _is_users_alone(kind)
+        entry.of_user = is_users_alone(kind)
         self._add("class", kind, entry)
         if not is_users:
             return
@@ -334,14 +322,14 @@ class State:
     def _visit_attributes(self, value: Any, path: str) -> None:
         attributes = vars(value)
         entry = Items(attributes, value, path, by_name=True, by_attribute=True)
-        entry.of_user = _is_users_alone(type(value))
+        entry.of_user = is_users_alone(type(value))
         self._add("items", attributes, entry)
         self.objects[id(attributes)] = attributes
         self._extend(self._entries["items", id(attributes)], self._names)
 
     def _visit_object(self, value: Any, path: str) -> None:
         kind = type(value)
-        inner = _parts(value)
+        inner = parts_of(value)
         if inner is not None:
             for part in inner:
                 self._push(part, path)
@@ -349,7 +337,7 @@ class State:
         if isinstance(value, (numpy.ndarray, bytearray, collections.deque)):
             self._add("contents", value, Contents(value, path))
             return
-        if isinstance(value, (*_ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
+        if isinstance(value, (*ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
             self._hinder(f"{path}, a {kind.__qualname__}")
             return
         if type(value) in RULES:
@@ -363,7 +351,7 @@ class State:
                 self._push(found, path)
         if isinstance(getattr(value, "__dict__", None), dict):
             self._visit_attributes(value, path)
-        elif not slots and kind.__module__.partition(".")[0] not in _TRUSTED:
+        elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
@@ -384,42 +372,3 @@ class State:
         self.optimizers.append(optimizer)
         if self.on_optimizer is not None:
             self.on_optimizer(optimizer)
-
-
-def _is_users_alone(kind: type) -> bool:
-    """Tell whether no library's code knows attributes of a class."""
-    modules = [sys.modules.get(base.__module__) for base in kind.__mro__[:-1]]
-    return all(module is not None and not _is_library_module(module) for module in modules)
-
-
-def _is_library_module(module: types.ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is None or is_library(file)
-
-
-def _is_data(value: Any) -> bool:
-    """Tell whether code that finds this in a module of a library may find something else later."""
-    if isinstance(value, types.ModuleType):
-        return _is_library_module(value)
-    return isinstance(value, (list, dict, set, collections.abc.MutableMapping))
-
-
-def _parts(value: Any) -> Sequence[Any] | None:
-    """What an object of a builtin type without state of its own is made of."""
-    if isinstance(value, types.MethodType):
-        return (value.__self__, value.__func__)
-    if isinstance(value, functools.partial):
-        return (value.func, value.args, value.keywords)
-    if isinstance(value, (staticmethod, classmethod)):
-        return (value.__func__,)
-    if isinstance(value, property):
-        return (value.fget, value.fset)
-    if isinstance(value, functools.cached_property):
-        return (value.func,)
-    if isinstance(value, weakref.ref):
-        return (value(),)
-    if type(value) is _C.CompiledFunction:
-        return (value.__wrapped__,)
-    if isinstance(value, types.MappingProxyType):
-        return tuple(value.values())
-    return None

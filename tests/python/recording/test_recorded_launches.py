@@ -14,7 +14,8 @@ from hostjit import _C
 from hostjit.capturing.functional import trace_functional
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.lower import lower
-from hostjit.recording.recorder import FunctionWatcher, Recorder
+from hostjit.recording.function_watcher import FunctionWatcher
+from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
 
 CUBIN = b"\x7fELF\x02\x01\x01\x00\xffbytes"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which objects have state that a walk looks into, and which are taken to stay as they are."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import functools
+import sys
+import types
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.recording.seen_code import is_library
+
+__all__ = [
+    "ITERATORS",
+    "SKIPPED",
+    "TRUSTED",
+    "is_data",
+    "is_library_module",
+    "is_users_alone",
+    "parts_of",
+]
+
+SKIPPED: tuple[type, ...] = (
+    *IMMUTABLE_TYPES,
+    *EQUALITY_TYPES,
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
+    *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
+    *(numpy.dtype, numpy.generic, numpy.ufunc),
+)
+# Of these packages, objects that Python code cannot look into are taken to stay as they are.
+TRUSTED = frozenset(
+    {
+        *("builtins", "torch", "hostjit", "re", "functools", "operator", "weakref", "_weakref"),
+        *("abc", "_abc", "enum", "types", "typing", "contextlib", "_thread", "threading"),
+        *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
+    }
+)
+ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+
+
+def is_users_alone(kind: type) -> bool:
+    """Tell whether no library's code knows attributes of a class."""
+    modules = [sys.modules.get(base.__module__) for base in kind.__mro__[:-1]]
+    return all(module is not None and not is_library_module(module) for module in modules)
+
+
+def is_library_module(module: types.ModuleType) -> bool:
+    """Tell whether a module is of a library, see `is_library`, or of C code."""
+    file = getattr(module, "__file__", None)
+    return file is None or is_library(file)
+
+
+def is_data(value: Any) -> bool:
+    """Tell whether code that finds this in a module of a library may find something else later."""
+    if isinstance(value, types.ModuleType):
+        return is_library_module(value)
+    return isinstance(value, (list, dict, set, collections.abc.MutableMapping))
+
+
+def parts_of(value: Any) -> Sequence[Any] | None:
+    """Return what an object without state of its own is made of; None for other objects."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__, value.__func__)
+    if isinstance(value, functools.partial):
+        return (value.func, value.args, value.keywords)
+    if isinstance(value, (staticmethod, classmethod)):
+        return (value.__func__,)
+    if isinstance(value, property):
+        return (value.fget, value.fset)
+    if isinstance(value, functools.cached_property):
+        return (value.func,)
+    if isinstance(value, weakref.ref):
+        return (value(),)
+    if type(value) is _C.CompiledFunction:
+        return (value.__wrapped__,)
+    if isinstance(value, types.MappingProxyType):
+        return tuple(value.values())
+    return None

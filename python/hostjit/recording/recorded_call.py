@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about the arguments and the result of a call that is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import (
+    ObjectArgument,
+    describe_arguments,
+    tensor_leaves,
+    walk_arguments,
+)
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.tensors import TensorFacts
+
+__all__ = ["is_released", "memory_is_shared", "objects_of", "placed_facts", "refusal_of"]
+
+
+def placed_facts(tensor: torch.Tensor) -> Any:
+    """Return what a tensor is, and whose memory it has."""
+    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
+
+
+def refusal_of(what: str) -> CaptureError:
+    """Return the error that says why a call is not replayed."""
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+
+
+def objects_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the identities of arguments that are objects: recordings are kept for each of them."""
+    found: list[int] = []
+
+    def visit(value: Any) -> None:
+        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
+            try:
+                described, _ = describe_arguments((value,), {})
+            except CaptureError:
+                return
+            if isinstance(described.args.items[0], ObjectArgument):
+                found.append(id(value))
+
+    walk_arguments(tuple(args), visit)
+    walk_arguments(dict(kwargs), visit)
+    return tuple(found)
+
+
+def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether two arguments lie in one memory."""
+    storages = [leaf.untyped_storage()._cdata for leaf in tensor_leaves(args, kwargs)]
+    return len(set(storages)) < len(storages)
+
+
+def is_released(result: torch.Tensor) -> bool:
+    """Tell whether the graph of a result was used up by a backward pass."""
+    pending, seen = [result.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                try:
+                    getattr(node, name)
+                except RuntimeError:
+                    return True
+        pending.extend(follower for follower, _ in node.next_functions)
+    return False
