@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.recording import numpy_types
 from hostjit.recording.seen_code import is_library
 
 __all__ = [
@@ -36,7 +36,7 @@ SKIPPED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
     *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
-    *(numpy.dtype, numpy.generic, numpy.ufunc),
+    *numpy_types.CONSTANTS,
 )
 # Of these packages, objects that Python code cannot look into are taken to stay as they are.
 TRUSTED = frozenset(

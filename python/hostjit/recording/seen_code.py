@@ -13,8 +13,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import numpy
 import torch
+
+from hostjit.recording import numpy_types
 
 __all__ = [
     "RANDOM_SOURCES",
@@ -29,11 +30,11 @@ __all__ = [
 _HOSTJIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LAUNCHED = tuple(os.path.join(_HOSTJIT, name) for name in ("launching", "optimizers"))
+_LIBRARIES = (_TORCH, _HOSTJIT, *numpy_types.FOLDERS, "<frozen")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(
     {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}
 )
-_NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
 # Modules of C code that gives the same for the same arguments, and does what others do not see.
 _REPEATABLE = frozenset(
     {
@@ -51,12 +52,7 @@ _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
 )
 # Objects that give another number each time, which is not seen otherwise.
-RANDOM_SOURCES: tuple[type, ...] = (
-    random.Random,
-    numpy.random.RandomState,
-    numpy.random.Generator,
-    numpy.random.BitGenerator,
-)
+RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
 _NOW = frozenset({"now", "today", "utcnow"})
 
 
@@ -163,7 +159,7 @@ def is_library(filename: str) -> bool:
 
     What their code reads of their own globals is taken to stay.
     """
-    if filename.startswith((_TORCH, _HOSTJIT, _NUMPY, "<frozen")):
+    if filename.startswith(_LIBRARIES):
         return True
     return filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
 

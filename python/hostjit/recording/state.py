@@ -15,11 +15,11 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.optimizers.rules import RULES
+from hostjit.recording import numpy_types
 from hostjit.recording.entries import (
     Cell,
     Class,
@@ -334,7 +334,7 @@ class State:
             for part in inner:
                 self._push(part, path)
             return
-        if isinstance(value, (numpy.ndarray, bytearray, collections.deque)):
+        if isinstance(value, (*numpy_types.ARRAYS, bytearray, collections.deque)):
             self._add("contents", value, Contents(value, path))
             return
         if isinstance(value, (*ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
