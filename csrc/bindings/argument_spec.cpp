@@ -50,6 +50,8 @@ bool equal(PyObject* a, PyObject* b) {
 
 }  // namespace
 
+PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
+
 ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
     : kind_(Kind::kIdentity),
       expected_(PyRef::share(example)),
@@ -109,7 +111,10 @@ bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const
 
 bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
-  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) return false;
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) [[unlikely]] {
+    const bool is_bound_dim = Py_TYPE(value) == bound_dim_type;
+    if (!is_bound_dim || type_.get() != reinterpret_cast<PyObject*>(&PyLong_Type)) return false;
+  }
   switch (kind_) {
     case Kind::kTensor: leaves.push_back(value); return guard_->matches(THPVariable_Unpack(value));
     case Kind::kTensorOfAnySize:

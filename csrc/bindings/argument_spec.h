@@ -33,9 +33,13 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
 //   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
 //   anything else                 the same object: None, bool, modules, dtypes
+// Where an int is expected, one of the type of bound Dims will do.
 // An int or a float may be made an open number.
 class ArgumentNode {
  public:
+  // A subclass of int, or null. Borrowed: it lives as long as the module that registers it.
+  static PyTypeObject* bound_dim_type;
+
   explicit ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves);
 
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.

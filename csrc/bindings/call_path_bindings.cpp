@@ -385,6 +385,13 @@ void bind_call_path(py::module_& module) {
           "Whether what was assumed besides the arguments is so now. False may also mean that only "
           "a\ncall can tell.")
       .def_property_readonly("backward", &Specialization::backward);
+  module.def(
+      "register_bound_dim",
+      [](const py::type& type) {
+        ArgumentNode::bound_dim_type = reinterpret_cast<PyTypeObject*>(type.ptr());
+        type.inc_ref();  // never forgotten
+      },
+      py::arg("type"), "Lets calls bring values of this subclass of int where they bring ints.");
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
   module.def(

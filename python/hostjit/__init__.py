@@ -21,6 +21,8 @@ with _collection_paused():
     from hostjit import cache, ir
     from hostjit import compiled_objects as _compiled_objects
     from hostjit.compile import compile
+    from hostjit.dims import Dim
+    from hostjit.dims import register as _register_dims
     from hostjit.errors import CaptureError, Error, InternalError
     from hostjit.knobs import knobs, runtime
     from hostjit.launching import Kernel, kernel, launch
@@ -35,10 +37,12 @@ __version__ = _version("hostjit")
 
 _backend.register()
 _compiled_objects.register()
+_register_dims()
 
 __all__ = [
     "CaptureError",
     "DataType",
+    "Dim",
     "Error",
     "FusionDefinition",
     "InternalError",

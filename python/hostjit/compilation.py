@@ -22,6 +22,7 @@ from hostjit import _C
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.code_choices import CodeChoices
+from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.eager_attempt import EagerAttempt
 from hostjit.inspection import Inspection
@@ -100,7 +101,14 @@ class Compilation(Inspection):
         """Return a Specialization for this call, or None to run the target eagerly."""
         with _capture_lock:
             # Another thread may have made it while this one waited.
-            return function.match(*args, **kwargs) or self._specialize(args, kwargs)
+            return function.match(*args, **kwargs) or self._specialize_for_dims(args, kwargs)
+
+    def _specialize_for_dims(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        args, kwargs, dims = without_dims(args, kwargs)
+        self.shapes.ask_for(args, kwargs, dims)
+        return self._specialize(args, kwargs)
 
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -183,6 +191,7 @@ class Compilation(Inspection):
         specialization = self._compile_known_numbers(args, kwargs, dims)
         self.shapes.refuse_numbers(args, kwargs)
         self._note_static(reason)
+        self._say_known(numbers, args, kwargs, reason)
         return specialization
 
     def _compile_known_numbers(
@@ -216,6 +225,8 @@ class Compilation(Inspection):
         parts = self._make_parts()
         captured = capture(self.target, args, kwargs, dims, parts, numbers, outside)
         self.shapes.note_outside(captured.guards.numbers)
+        open_positions = {number.position for number in captured.numbers}
+        self._say_known(numbers - open_positions, args, kwargs, "the code needs to know it")
         if captured.broke is not None:
             self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:
@@ -264,6 +275,13 @@ class Compilation(Inspection):
             plan,
             hooked=hooked,
         )
+
+    def _say_known(
+        self, positions: Set[int], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str
+    ) -> None:
+        """Say of bound Dims among these numbers that there is a program for each value."""
+        for name in self.shapes.dims_known(positions, args, kwargs):
+            self._say(f"Dim {name}", f"is compiled for each value of Dim '{name}': {reason}")
 
     def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         from hostjit.lowering.lower import lower

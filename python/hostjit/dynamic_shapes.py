@@ -14,6 +14,7 @@ import torch
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.open_numbers import NumberPlace, number_leaves
+from hostjit.dims import Dim
 
 __all__ = ["DynamicShapes"]
 
@@ -46,6 +47,7 @@ class DynamicShapes:
         self._outside: dict[str, tuple[NumberPlace, Any]] = {}
         self._varied_outside: set[str] = set()
         self._refused_outside: set[str] = set()
+        self._bound: dict[_Key, dict[int, Dim]] = {}
         self._first_call: tuple[list[torch.Size], dict[str, Any]] | None = None
         self._sizes_differ = False
         self._numbers_that_differ: set[str] = set()
@@ -97,16 +99,35 @@ class DynamicShapes:
         """Return the numbers to leave open in a capture for this call, by number leaf."""
         found = [value for _, value in number_leaves(args, kwargs)]
         key = _key(args, kwargs)
-        if self._dynamic is False or not found:
+        bound = set(self._bound.get(key, ()))
+        if not found or (self._dynamic is False and not bound):
             return frozenset()
         first = self._first_numbers.setdefault(key, found)
         varied = self._varied_numbers.setdefault(key, set())
         varied |= {i for i, value in enumerate(found) if value != first[i]}
         if self.refuses_numbers(args, kwargs):
             return frozenset()
+        if self._dynamic is False:
+            return bound
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
-        return {i for i in wanted | varied if type(found[i]) is int or math.isfinite(found[i])}
+        wanted |= varied | bound
+        return {i for i in wanted if type(found[i]) is int or math.isfinite(found[i])}
+
+    def ask_for(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Mapping[int, Dim]
+    ) -> None:
+        """Leave numbers open from now on that a call has bound to Dims, by number leaf."""
+        if dims:
+            self._bound.setdefault(_key(args, kwargs), {}).update(dims)
+
+    def dims_known(
+        self, positions: Set[int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> list[str]:
+        """Return the names of bound Dims among these numbers, but for 0 and 1."""
+        bound = self._bound.get(_key(args, kwargs), {})
+        leaves = number_leaves(args, kwargs) if bound else []
+        return [bound[i].name for i in positions if i in bound and leaves[i][1] not in (0, 1)]
 
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""
@@ -114,8 +135,9 @@ class DynamicShapes:
 
     def refuses_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether calls like this one are compiled for their own numbers."""
-        is_refused = (_key(args, kwargs), torch.is_grad_enabled()) in self._refused_numbers
-        return is_refused or self._dynamic is False
+        key = _key(args, kwargs)
+        is_refused = (key, torch.is_grad_enabled()) in self._refused_numbers
+        return is_refused or (self._dynamic is False and not self._bound.get(key))
 
     def note_outside(self, found: Mapping[str, NumberPlace]) -> None:
         """Remember the numbers outside of the arguments that a program was made for."""

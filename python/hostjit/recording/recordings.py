@@ -29,6 +29,7 @@ from hostjit.compilation import (
     memory_pattern,
     route_any_call,
 )
+from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
 from hostjit.recording.mismatch import Signature, named_arguments
@@ -79,6 +80,7 @@ class Recordings(Compilation):
         self._calls: dict[Any, int] = {}
         self._tries: dict[Any, int] = {}
         self._changes: dict[Any, int] = {}
+        self._with_dims: list[Signature] = []
         self._recorded: dict[Any, list[Replay]] = {}
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._gave_up = False
@@ -120,9 +122,41 @@ class Recordings(Compilation):
         if not self._lock.acquire(blocking=False):
             return None  # another thread is recording
         try:
-            return function.match(*args, **kwargs) or self._answer(args, kwargs)
+            found = function.match(*args, **kwargs)
+            if found is not None:
+                return found
+            plain_args, plain_kwargs, dims = without_dims(args, kwargs)
+            if dims:
+                return self._answer_for_dims(function, args, kwargs, (plain_args, plain_kwargs))
+            return self._answer(args, kwargs)
         finally:
             self._lock.release()
+
+    def _answer_for_dims(
+        self,
+        function: _C.CompiledFunction,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        plain: tuple[tuple[Any, ...], dict[str, Any]],
+    ) -> Any:
+        """Compile for any value of the Dims that a call binds: a recording knows one of each."""
+        if self.options.static_inputs:
+            raise _C.Error("calls that bind a Dim can't have static inputs")
+        key = objects_of(*plain)
+        self._calls[key] = self._calls.get(key, 0) + 1
+        if self._calls[key] <= self.options.warmup:
+            return None, self.target(*args, **kwargs)
+        arguments = named_arguments(self.target, *with_names(args, kwargs))
+        if self._with_dims and self.options.on_mismatch == "raise":
+            reasons = [known.difference(arguments) for known in reversed(self._with_dims)]
+            if all(reasons):
+                raise MismatchError(
+                    f"'{self._target_name()}' was compiled for other calls: {reasons[0]}"
+                )
+        made: _C.Specialization | None = super().specialize(function, args, kwargs)
+        if made is not None:
+            self._with_dims.append(Signature(arguments))
+        return made
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key = objects_of(args, kwargs)
