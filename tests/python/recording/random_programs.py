@@ -84,14 +84,14 @@ _STATEMENTS = (
 )
 
 
-def make_program(seed: int) -> Callable[..., Any]:
+def make_program(seed: int, rows: int = _ROWS) -> Callable[..., Any]:
     """Return a program of two tensors in a container, a tensor that it may change and a number."""
     generator = random.Random(seed)
     statements = [generator.choice(_STATEMENTS) for _ in range(generator.randint(3, 8))]
     operands = [(generator.randint(0, 9), generator.randint(0, 9)) for _ in statements]
     writes = generator.random() < 0.4
     shape = generator.choice(("tuple", "dict", "one", "with argument"))
-    constant = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(seed))
+    constant = torch.randn(rows, _COLUMNS, generator=torch.Generator().manual_seed(seed))
 
     def program(pair: dict[str, list[torch.Tensor]], state: torch.Tensor, k: float) -> Any:
         values = [*pair["inputs"], state * 1, constant]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -21,6 +22,15 @@ _SEEDS = range(50)
 @torch.no_grad()
 def test_replay_equals_eager(seed: int) -> None:
     check(make_program(seed), [arguments(seed, call) for call in range(5)])
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@torch.no_grad()
+def test_memory_is_that_of_the_lower_bound(seed: int) -> None:
+    fast = hostjit.capture(make_program(seed, rows=64), warmup=0, fallback=False)
+    fast(*arguments(seed, 0, rows=64))  # tensors of whole lines of the cache
+    found = re.search(r"arena (\d+) bytes, lower bound (\d+) bytes", fast.memory_plan())
+    assert found is not None and int(found[1]) <= 1.1 * int(found[2])
 
 
 def _changed(seed: int) -> list[tuple[str, tuple[Any, ...]]]:
