@@ -101,7 +101,7 @@ def behaviours() -> Iterator[tuple[str, str, str]]:
             found = re.fullmatch(r"tinygrad: (.*); hostjit: (.*)", text)
             if found is None:
                 raise ValueError(f"{path}: {test.name} does not say what tinygrad and hostjit do")
-            yield test.name.removeprefix("test_"), found[1], found[2]
+            yield test.name.removeprefix("test_"), found[1], found[2].removesuffix(".")
 
 
 PAGES: dict[str, Callable[[], str]] = {
