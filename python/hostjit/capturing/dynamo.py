@@ -37,6 +37,7 @@ from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.entry import TARGET_NAME, make_entry
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
@@ -212,6 +213,7 @@ def run_dynamo(
         stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(_guarded_duplicates())
+        stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(refusing_lazy_modules())

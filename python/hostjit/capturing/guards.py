@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import struct
 import types
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -63,6 +64,7 @@ class Guards:
         if not left_open <= set(self.numbers):
             raise refusal("a number outside of the arguments has no place to read it from")
         self._identities = self._find_identities(args, kwargs)
+        self._float_bits = self._floats
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
@@ -87,6 +89,8 @@ class Guards:
         walker = self._derive(args, kwargs)
         if self._find_identities(args, kwargs) != self._identities:
             return None
+        if self._floats != self._float_bits:
+            return None
         found: list[Any] = []
         for position, tensor in enumerate(self._traced.inputs):
             source = self._traced.input_source(position)
@@ -107,6 +111,7 @@ class Guards:
         self._kinds: dict[int, set[str]] = {}
         self._read_from: set[int] = set()
         self.numbers: dict[str, NumberPlace] = {}
+        self._floats: dict[str, bytes] = {}  # of which Dynamo takes -0.0 for 0.0
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
@@ -211,6 +216,8 @@ class Guards:
 
     def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
         is_open = source.name in self._left_open
+        if type(value) is float and not is_open:
+            self._floats[source.name] = struct.pack("d", value)
         if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
             place = walker.number_place(source)
             if place is not None and place.read() is value:
