@@ -46,6 +46,7 @@ std::vector<uint64_t> words_of(const Kernel& kernel, const py::sequence& argumen
   HOSTJIT_CHECK(arguments.size() == kernel.parameters.size(), "kernel '", kernel.name, "' takes ",
                 kernel.parameters.size(), " arguments, got ", arguments.size());
   std::vector<uint64_t> words;
+  words.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     words.push_back(word_of(kernel, i, py::object(arguments[i]), device));
   }

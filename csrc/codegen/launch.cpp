@@ -13,7 +13,7 @@ namespace hostjit {
 namespace {
 
 // No memory has so many items.
-constexpr int64_t kMoreThanAny = int64_t{1} << 48;
+constexpr int64_t kMoreThanAny = 1LL << 48U;
 
 // Whether a range of items may be divided: one thread gets at least a block.
 bool is_worth_threads(const LaunchKernel& op) {

@@ -23,6 +23,7 @@ constexpr ParameterType kTypes[] = {
 std::vector<llvm::Type*> parameter_types(const Kernel& kernel, bool takes_range,
                                          llvm::LLVMContext& context) {
   std::vector<llvm::Type*> types;
+  types.reserve(kernel.parameters.size() + 2);
   for (const ParameterType type : kernel.parameters) types.push_back(type_of(type, context));
   if (takes_range) types.insert(types.end(), 2, llvm::Type::getInt64Ty(context));
   return types;

@@ -16,8 +16,9 @@ namespace hostjit {
 namespace {
 
 void check_machine(const llvm::Module& module, const llvm::Module& part, const Kernel& kernel) {
-  const llvm::Triple own(module.getTargetTriple());
-  const llvm::Triple given(part.getTargetTriple());
+  // Copies, because LLVM before 21 has texts.
+  const llvm::Triple own(module.getTargetTriple());  // NOLINT(performance-unnecessary-copy-*)
+  const llvm::Triple given(part.getTargetTriple());  // NOLINT(performance-unnecessary-copy-*)
   const bool is_arch =
       given.getArch() == llvm::Triple::UnknownArch || given.getArch() == own.getArch();
   const bool is_os = given.getOS() == llvm::Triple::UnknownOS || given.getOS() == own.getOS();
@@ -49,7 +50,7 @@ void check_features(const llvm::Function& function, const Kernel& kernel) {
 // LLVM ends the process when it has no instruction for an intrinsic. Compilers say of a function
 // which instructions it needs.
 void check_intrinsics(const llvm::Module& module, const llvm::Module& part, const Kernel& kernel) {
-  const llvm::Triple own(module.getTargetTriple());
+  const llvm::Triple own(module.getTargetTriple());  // NOLINT(performance-unnecessary-copy-*)
   const std::string prefix =
       concat("llvm.", llvm::Triple::getArchTypePrefix(own.getArch()).str(), ".");
   for (const llvm::Function& function : part) {

@@ -30,6 +30,7 @@ void launch_on_device(Frame* frame, const LaunchKernel& op, const Kernel& kernel
   if (std::ranges::any_of(op.grid, [](const Dim& size) { return size.value <= 0; })) return;
   std::vector<uint64_t> bits = parameter_bits(op, kernel, values);
   std::vector<void*> parameters;
+  parameters.reserve(bits.size());
   for (uint64_t& word : bits) parameters.push_back(&word);
   const std::vector<DeviceKernelSpec>& kernels = frame->program->layout().device_kernels;
   const auto found = std::ranges::find(kernels, op.kernel, &DeviceKernelSpec::name);
