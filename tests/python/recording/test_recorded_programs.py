@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from beside_eager import check
 from random_programs import arguments, make_program
+from recorded_beside_eager import check
 from torch.testing import assert_close
 
 import hostjit

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from beside_eager import check
+from recorded_beside_eager import check
 from torch import nn
 from torch.testing import assert_close
 

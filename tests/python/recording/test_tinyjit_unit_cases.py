@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from beside_eager import check
+from recorded_beside_eager import check
 from torch.testing import assert_close
 
 import hostjit
