@@ -213,7 +213,10 @@ def test_errors_in_the_middle_of_a_program(node: str) -> None:
 
 
 def test_not_callable() -> None:
-    with pytest.raises(TypeError, match=r"a torch\.fx\.Graph, a Program or Host IR text, got int"):
+    with pytest.raises(
+        TypeError,
+        match=r"FusionDefinition, a Program or Host IR text, got int",
+    ):
         hostjit.compile(3)
     with pytest.raises(hostjit.Error, match="unknown runtime 'fast'"):
         hostjit.compile(scale, runtime="fast")

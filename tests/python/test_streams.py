@@ -25,7 +25,7 @@ kernel @k ptx(entry="k", parameters=[ptr, ptr]) ""
 
 
 def text_of(function: Any) -> str:
-    return str(function.owner._compiled().program)
+    return str(function.owner.compiled().program)
 
 
 @pytest.mark.parametrize(("count", "num_streams"), [(None, 0), (1, 0), (2, 1), (8, 1)])

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import threading
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -205,7 +207,13 @@ class Recordings(Compilation):
             state.add_code(code, variables)
         recorder = Recorder(leaves, state, self.options.on_read)
         seen = SeenCode(state.add_code)
-        with RecordedSteps(recorder, state), FunctionWatcher(recorder), recorder, seen:
+        with (
+            _no_collections(),
+            RecordedSteps(recorder, state),
+            FunctionWatcher(recorder),
+            recorder,
+            seen,
+        ):
             result = self.target(*args, **kwargs)
         self._codes = dict(state.codes)
         changed = state.change()
@@ -309,3 +317,15 @@ class Recordings(Compilation):
         self._gave_up = True
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep the cyclic collector away: what its callbacks and finalizers run is none of the call."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

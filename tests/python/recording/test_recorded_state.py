@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from recorded_beside_eager import check
 from torch import nn
 from torch.testing import assert_close
 
@@ -324,3 +326,28 @@ def test_constants_of_python_values_are_new_at_each_call() -> None:
     results = [fast(torch.full((3,), float(i))) for i in range(5)]
     for i, result in enumerate(results):
         assert_close(result, torch.tensor([1.0, 2.0, 3.0]) + i)
+
+
+collections_seen = 0
+
+
+def test_garbage_collections_are_none_of_the_call() -> None:
+    def note(phase: str, info: dict[str, int]) -> None:
+        global collections_seen
+        collections_seen += 1
+
+    def make(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(50):
+            loop: list[Any] = []
+            loop.append(loop)
+        return x + 1
+
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(5)
+    try:
+        check(make, [(torch.randn(3),) for _ in range(4)])
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(note)
+    assert collections_seen > 0 and gc.isenabled()
