@@ -72,6 +72,9 @@ def capture(
     cannot be repeated (printing, the clock, state that the call changes) is not replayed: the
     callable then runs eagerly, and a warning says why, once.
 
+    A call that binds a `hostjit.Dim` is compiled for all of its values, as `hostjit.compile` does,
+    instead of being recorded.
+
     Args:
         target: a function, nn.Module or method. Without it, returns a decorator. A decorated method
             has recordings of its own for each instance.
