@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.capturing.thread_state import thread_state_kept
 
 
-@pytest.fixture(autouse=True)
-def _no_grad() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=[True, False], ids=["grad", "no_grad"])
+def _grad_mode(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.manual_seed(0)
-    with torch.no_grad():
+    with torch.set_grad_enabled(request.param):
         yield
 
 
@@ -84,3 +86,26 @@ def test_derivatives_around() -> None:
     assert_close(grad(lambda x: fast(x).sum())(x), grad(lambda x: rows(x).sum())(x))
     assert_close(jvp(fast, (x,), (x,)), jvp(rows, (x,), (x,)))
     assert_close(vjp(fast, x)[1](torch.ones(4, 2)), vjp(rows, x)[1](torch.ones(4, 2)))
+
+
+def _begin_transforms() -> None:
+    """Begin as a graph does, that runs the statements of transforms and none of their `finally`."""
+    functorch: Any = torch._C._functorch
+    functorch._vmap_increment_nesting(3, "error")
+    torch._C._autograd._saved_tensors_hooks_disable("not now")
+    functorch._grad_increment_nesting()
+    functorch._jvp_increment_nesting()
+    forward_ad.enter_dual_level()
+    raise ValueError("in the middle")
+
+
+def test_failure_inside() -> None:
+    """What raises in the middle of a trace leaves no transform under way."""
+    with pytest.raises(ValueError, match="in the middle"), thread_state_kept():
+        _begin_transforms()
+    assert torch._C._functorch.maybe_current_level() is None
+    x = torch.randn(4, 3)
+    assert_close(vmap(grad(row_loss))(x), x.cos() * 2)
+    assert_close(jvp(torch.sin, (x,), (x,)), (x.sin(), x.cos() * x))
+    with torch.autograd.graph.save_on_cpu():
+        pass

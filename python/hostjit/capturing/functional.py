@@ -105,7 +105,6 @@ def trace_functional(
         _kept_whole(),
         recurrent_networks_known(),
         interpolation_in_one(),
-        torch.no_grad(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.backends import cuda as attention_settings
 
 __all__ = ["ThreadState", "thread_state_kept"]
@@ -31,6 +32,9 @@ class ThreadState:
         default_dtype: of new tensors.
         attention: the implementations of attention that are allowed.
         attention_order: their order of preference.
+        transforms: how many of `torch.func` are under way, one inside of the other.
+        dual_level: the innermost level of forward-mode differentiation; -1 if there is none.
+        hooks_refused: what is said to those who set hooks on saved tensors; None if they may.
     """
 
     grad: bool
@@ -41,6 +45,9 @@ class ThreadState:
     default_dtype: torch.dtype
     attention: tuple[bool, ...]
     attention_order: tuple[int, ...]
+    transforms: int
+    dual_level: int
+    hooks_refused: str | None
 
     @classmethod
     def current(cls) -> ThreadState:
@@ -63,6 +70,9 @@ class ThreadState:
                 getattr(attention_settings, f"{name}_sdp_enabled")() for name in _ATTENTION
             ),
             attention_order=tuple(_attention_order()),
+            transforms=_torch._functorch.get_dynamic_layer_stack_depth(),
+            dual_level=forward_ad._current_level,
+            hooks_refused=_torch._autograd._saved_tensors_hooks_get_disabled_error_message(),
         )
 
     def restore(self) -> None:
@@ -70,6 +80,14 @@ class ThreadState:
         now = ThreadState.current()
         if now == self:
             return
+        # First: the end of a transform switches gradients as they were at its beginning.
+        _torch._functorch.pop_dynamic_layer_stack_and_undo_to_depth(self.transforms)
+        while forward_ad._current_level > self.dual_level:
+            forward_ad.exit_dual_level()
+        if self.hooks_refused is None:
+            _torch._autograd._saved_tensors_hooks_enable()
+        else:
+            _torch._autograd._saved_tensors_hooks_disable(self.hooks_refused)
         torch._C._set_grad_enabled(self.grad)
         for device, (enabled, dtype) in zip(_DEVICES, self.autocast, strict=True):
             torch.set_autocast_enabled(device, enabled)
