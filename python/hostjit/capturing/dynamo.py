@@ -42,7 +42,7 @@ from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
-from hostjit.capturing.startup import lean_dynamo
+from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
@@ -202,6 +202,7 @@ def run_dynamo(
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
+    prepare_distributions()
     entry = make_entry(target)
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}

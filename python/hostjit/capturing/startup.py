@@ -22,7 +22,7 @@ from unittest import mock
 import torch
 import torch._dynamo
 
-__all__ = ["lean_dynamo"]
+__all__ = ["lean_dynamo", "prepare_distributions"]
 
 _LOCAL_MAP = "torch.distributed.tensor.experimental._func_map"
 
@@ -39,6 +39,15 @@ def lean_dynamo() -> Iterator[None]:
         _skip_export_report(stack, owner)
         _skip_guard_timing(stack, owner)
         yield
+
+
+@functools.cache
+def prepare_distributions() -> None:
+    """Switch the checks of distributions off that look at values, as torch.compile does.
+
+    For the process, and once: Dynamo does not trace them. Who wants them switches them on again.
+    """
+    torch.distributions.Distribution.set_default_validate_args(False)
 
 
 def _skip_backend_registry(stack: contextlib.ExitStack, owner: int) -> None:
