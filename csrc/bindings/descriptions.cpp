@@ -145,6 +145,9 @@ py::tuple OutputSpec::describe() const {
     case Kind::kList: return py::make_tuple("list", describe_all(children_));
     case Kind::kDict: return py::make_tuple("dict", object_of(object_), describe_all(children_));
     case Kind::kCall: return py::make_tuple("call", object_of(object_), describe_all(children_));
+    case Kind::kView:
+      return py::make_tuple("view", view_->sizes, view_->strides, view_->offset, view_->of_several,
+                            view_->base_strides, describe_all(children_));
   }
   return py::make_tuple("object", py::none());
 }

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/output_spec.h"
 
+#include <ATen/ops/as_strided.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <string>
 
@@ -42,9 +47,20 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
     object_ = kind == "dict" ? PyRef::steal(PySequence_Tuple(parts[1].ptr()))
                              : PyRef::share(parts[1].ptr());
     add_children(parts[2]);
+  } else if (kind == "view") {
+    kind_ = Kind::kView;
+    view_ = std::make_shared<const View>(View{
+        .sizes = parts[1].cast<std::vector<int64_t>>(),
+        .strides = parts[2].cast<std::vector<int64_t>>(),
+        .offset = parts[3].cast<int64_t>(),
+        .of_several = parts[4].cast<bool>(),
+        .base_strides = parts[5].cast<std::vector<int64_t>>(),
+    });
+    add_children(parts[6]);
+    HOSTJIT_CHECK(children_.size() == 1, "output spec: a view of ", children_.size(), " nodes");
   } else {
     throw_error(concat("output spec: unknown kind '", kind,
-                       "', expected output, argument, object, tuple, list, dict or call"));
+                       "', expected output, argument, object, tuple, list, dict, call or view"));
   }
 }
 
@@ -95,8 +111,25 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) 
       }
       return dict.release();
     }
+    case Kind::kView: {
+      const PyRef base = PyRef::steal(children_.front().build_node(outputs, leaves));
+      return base ? make_view(THPVariable_Unpack(base.get())) : nullptr;
+    }
   }
   return nullptr;
+}
+
+// As the operator did that made the view in eager mode.
+PyObject* OutputSpec::make_view(const at::Tensor& base) const {
+  HANDLE_TH_ERRORS
+  HOSTJIT_ICHECK(base.strides() == view_->base_strides, "a result with strides ", base.strides(),
+                 " where its views were made for ", at::IntArrayRef(view_->base_strides));
+  const at::Tensor view = at::as_strided(base, view_->sizes, view_->strides, view_->offset);
+  namespace autograd = torch::autograd;
+  if (auto* meta = autograd::impl::get_view_autograd_meta(view); view_->of_several && meta)
+    meta->set_creation_meta(autograd::CreationMeta::MULTI_OUTPUT_NODE);
+  return THPVariable_Wrap(view);
+  END_HANDLE_TH_ERRORS
 }
 
 }  // namespace hostjit

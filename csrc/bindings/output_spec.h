@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,9 @@ namespace hostjit {
 //   ("tuple" | "list", nodes)    a new container
 //   ("dict", keys, nodes)        a new dict
 //   ("call", callable, nodes)    callable(*children): namedtuples and dataclasses
+//   ("view", sizes, strides, offset, of_several, base_strides, (node,))
+//                                a view that autograd knows of the node's tensor, whose strides
+//                                are those; one of several that one operator made, or not
 class OutputSpec {
  public:
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.
@@ -40,11 +45,23 @@ class OutputSpec {
  private:
   PyObject* build_node(void* const* outputs, PyObject* const* leaves) const;
 
-  enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall };
+  // A view of the only child.
+  struct View {
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+    int64_t offset;
+    bool of_several;
+    std::vector<int64_t> base_strides;
+  };
+
+  PyObject* make_view(const at::Tensor& base) const;
+
+  enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall, kView };
 
   Kind kind_;
   Py_ssize_t index_ = 0;
   PyRef object_;  // the object, the keys, or the callable
+  std::shared_ptr<const View> view_;
   std::vector<OutputSpec> children_;
 };
 

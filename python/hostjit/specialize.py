@@ -337,4 +337,7 @@ def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
         case capture_outputs.ObjectOutput(kind, names, items):
             make = functools.partial(new_object, kind, tuple(names))
             return ("call", make, [describe_output(item) for item in items])
+        case capture_outputs.ViewOutput(items, sizes, strides, offset, of_several, base_strides):
+            children = [describe_output(item) for item in items]
+            return ("view", sizes, strides, offset, of_several, base_strides, children)
     raise AssertionError(f"unknown output {output!r}")

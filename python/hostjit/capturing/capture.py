@@ -56,6 +56,7 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
@@ -139,38 +140,50 @@ def _capture(
         check_sizes(traced.graph_module)
     modes = _settle_modes(traced)
     in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
-    backward: Backward | None = None
-    composed = False
-    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
-    opened: list[OpenNumber] = []
-    if modes is not None and modes.changes_grad_mode:
-        graph, composed = untraced(traced, lent, sources), True
-    elif not in_inference_mode and is_training(traced):
-        opened = open_numbers(traced, sources)
-        graph, backward = trace_with_backward(traced, lent, values_of(opened))
-        composed = backward is None
-    else:
-        opened = open_numbers(traced, sources)
-        graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
-    if opened and not composed:
-        assume_defined(graph.graph_module.graph)
-    inputs = _bind_inputs(traced, graph, leaves, opened)
-    elsewhere = {number.position for number in opened if isinstance(number.position, str)}
-    guards = Guards(traced, args, kwargs, elsewhere)
     route = BytecodeRoute(traced)
     output_spec, reason = None, "; ".join(traced.side_effects)
     if broke is not None:
         reason = "is captured in parts"
     if in_inference_mode:
         reason = reason or "computes in inference mode"
-    if not reason and guards.check_every_call and not graph.mutated:
-        # The bytecode reads anew, at every call, what the watches can't follow.
-        reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
-    if not reason and not composed:
+    if not reason:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)
         except CannotRebuildError as error:
             reason = f"returns {error}"
+    backward: Backward | None = None
+    composed = False
+    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+    opened: list[OpenNumber] = []
+    shared: ReturnedBases | None = None
+    training = not in_inference_mode and is_training(traced)
+    if modes is not None and modes.changes_grad_mode:
+        graph, composed = untraced(traced, lent, sources), True
+    else:
+        if output_spec is not None and traced.graph_module is not None and torch.is_grad_enabled():
+            shared = ReturnedBases(traced.graph_module, output_spec, training)
+            output_spec = shared.output
+        opened = open_numbers(traced, sources)
+        if training:
+            graph, backward = trace_with_backward(traced, lent, values_of(opened))
+            composed = backward is None
+        else:
+            graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
+    if opened and not composed:
+        assume_defined(graph.graph_module.graph)
+    inputs = _bind_inputs(traced, graph, leaves, opened)
+    elsewhere = {number.position for number in opened if isinstance(number.position, str)}
+    guards = Guards(traced, args, kwargs, elsewhere)
+    if not reason and guards.check_every_call and not graph.mutated:
+        # The bytecode reads anew, at every call, what the watches can't follow.
+        reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
+    if shared is not None and shared.changed:
+        if composed:
+            shared.undo()
+        elif reason:
+            raise share_memory(None)
+    if reason or composed:
+        output_spec = None
     program = CapturedProgram(
         name=_name_of(target),
         graph_module=graph.graph_module,

@@ -25,6 +25,7 @@ __all__ = [
     "ObjectOutput",
     "Output",
     "TupleOutput",
+    "ViewOutput",
     "bound_outputs",
     "map_outputs",
     "rebuild_output",
@@ -108,6 +109,27 @@ class ObjectOutput:
     items: tuple[Output, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class ViewOutput:
+    """A new view of a tensor, which autograd knows as one.
+
+    Attributes:
+        items: the tensor.
+        sizes: of the view.
+        strides: of the view, in elements.
+        offset: where it starts in memory, in elements.
+        of_several: its operator makes several views, none of which may be written in place.
+        base_strides: those that the tensor has.
+    """
+
+    items: tuple[Output, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    of_several: bool
+    base_strides: tuple[int, ...]
+
+
 Output = (
     GraphOutput
     | ArgumentOutput
@@ -118,8 +140,10 @@ Output = (
     | NamedTupleOutput
     | DictOutput
     | ObjectOutput
+    | ViewOutput
 )
 
+_NODES = (TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput)
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
     *(bool, int, float, complex, str, bytes, type(None), type(...)),
@@ -155,6 +179,9 @@ def rebuild_output(
         return tuple.__new__(spec.type, items)
     if isinstance(spec, DictOutput):
         return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
+    if isinstance(spec, ViewOutput):
+        (base,) = rebuild(spec.items)
+        return base.as_strided(spec.sizes, spec.strides, spec.offset)
     result: Any = object.__new__(spec.type)
     result.__dict__.update(zip(spec.names, rebuild(spec.items), strict=True))
     return result
@@ -164,7 +191,7 @@ def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Outpu
     """Return the tree with every GraphOutput replaced by `replace` of it."""
     if isinstance(spec, GraphOutput):
         return replace(spec)
-    if isinstance(spec, (TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput)):
+    if isinstance(spec, _NODES):
         items = tuple(map_outputs(item, replace) for item in spec.items)
         return dataclasses.replace(spec, items=items)
     return spec

@@ -23,8 +23,9 @@ from hostjit.capturing.joint import CannotSplitError, split, writes_input
 from hostjit.capturing.lent_sizes import Lent
 from hostjit.capturing.open_numbers import OpenValue
 from hostjit.capturing.second import second_derivatives
+from hostjit.capturing.shared_results import share_memory, shared_results
 from hostjit.capturing.tensors import check_tensor
-from hostjit.capturing.traced_graph import placeholder_values, source_location, storage_of
+from hostjit.capturing.traced_graph import placeholder_values, source_location
 
 __all__ = [
     "is_random",
@@ -207,21 +208,5 @@ def _check_shared_results(graph: torch.fx.Graph) -> None:
     One may later be given a gradient in place. Autograd then follows it to the others, but knows
     only of views that it made itself.
     """
-    of_inputs = {
-        storage_of(node.meta.get("example_value"))
-        for node in graph.nodes
-        if node.op == "placeholder"
-    }
-    seen: set[int] = set()
-    for node in graph.output_node().all_input_nodes:
-        storage = storage_of(node.meta.get("example_value"))
-        if storage is None or storage in of_inputs:
-            continue
-        if storage in seen:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "results share memory, and gradients may be wanted of them",
-                where=source_location(node),
-                hint="call it under torch.no_grad() or torch.inference_mode()",
-            )
-        seen.add(storage)
+    for nodes in shared_results(graph).values():
+        raise share_memory(nodes[1])

@@ -35,6 +35,8 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
             case ("dict", keys, nodes):
                 written = [values.to_json(key) for key in keys]
                 return ["dict", written, [write(child) for child in nodes]]
+            case ("view", *geometry, nodes):
+                return ["view", geometry, [write(child) for child in nodes]]
             case ("call", maker, nodes):
                 return ["make", *_maker_to_json(maker, values), [write(child) for child in nodes]]
         raise AssertionError(f"unknown result {node[0]!r}")
@@ -86,6 +88,8 @@ def result_from_json(
             case ["dict", keys, nodes]:
                 made = tuple(values.from_json(key) for key in keys)
                 return ("dict", made, [read(child) for child in nodes])
+            case ["view", geometry, nodes]:
+                return ("view", *geometry, [read(child) for child in nodes])
             case ["make", how, name, names, nodes]:
                 maker = _maker_from_json(how, values.classes.find(name), names)
                 return ("call", maker, [read(child) for child in nodes])

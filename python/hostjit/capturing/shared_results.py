@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results that share memory: the graph returns what they are views of, and a call makes the views.
+
+One of the results may later be changed in place and get a gradient by it. Autograd then follows it
+to the others, but knows only of views that it made itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.outputs import GraphOutput, Output, ViewOutput, map_outputs
+from hostjit.capturing.traced_graph import source_location, storage_of
+
+__all__ = ["ReturnedBases", "share_memory", "shared_results"]
+
+_autograd: Any = torch._C._autograd
+_CreationMeta = _autograd.CreationMeta
+
+
+def shared_results(graph: Graph) -> dict[int, list[Node]]:
+    """Return the results that are views, or viewed, of memory that no input has, by storage.
+
+    What is no view to autograd, such as `x.detach()`, is none of those that it follows.
+    """
+    of_inputs = {storage_of(_example(node)) for node in graph.find_nodes(op="placeholder")}
+    groups: dict[int, list[Node]] = {}
+    for node in graph.output_node().all_input_nodes:
+        storage = storage_of(_example(node))
+        if storage is not None and storage not in of_inputs:
+            groups.setdefault(storage, []).append(node)
+    return {
+        storage: nodes
+        for storage, nodes in groups.items()
+        if len(nodes) > 1 and any(_example(node)._is_view() for node in nodes)
+    }
+
+
+def share_memory(node: Node | None) -> CaptureError:
+    """Return the error for results that share memory and stay so; `node` is one of them."""
+    return CaptureError(
+        CaptureFailure.NEEDS_AUTOGRAD,
+        "results share memory, and gradients may be wanted of them",
+        where=source_location(node) if node is not None else None,
+        hint="call it under torch.no_grad() or torch.inference_mode()",
+    )
+
+
+class ReturnedBases:
+    """A graph that returns, in place of views that share memory, what they are views of.
+
+    Attributes:
+        output: how the result is rebuilt from what it returns now.
+        changed: whether it returns something else.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, output: Output, training: bool) -> None:
+        """Change the graph of `module`, Dynamo's, where that can be.
+
+        Args:
+            module: gradients are recorded where it is called.
+            output: how the result is rebuilt from what it returns.
+            training: its results will be asked for gradients.
+        """
+        self.output = output
+        self.changed = False
+        self._module = module
+        node = module.graph.output_node()
+        self._before: Any = node.args
+        results: list[Any] = list(node.args[0])  # type: ignore[arg-type]
+        views: dict[Node, ViewOutput] = {}
+        bases: dict[Node, Node] = {}
+        for group in shared_results(module.graph).values():
+            found = _bases(module.graph, group)
+            if found and not (training and all(map(_is_of_several, found))):
+                bases |= found
+        if not bases or _twice(output, results, bases):
+            return
+        kept = [result for result in results if result not in bases]
+        kept += dict.fromkeys(base for base in bases.values() if base not in kept)
+        views = {view: _view_output(view, base, kept.index(base)) for view, base in bases.items()}
+
+        def replace(leaf: GraphOutput) -> Output:
+            result = results[leaf.index]
+            return views[result] if result in views else GraphOutput(kept.index(result))
+
+        self.output = map_outputs(output, replace)
+        self.changed = True
+        node.args = (tuple(kept),)
+        module.recompile()
+
+    def undo(self) -> None:
+        """Give the graph its results again."""
+        self._module.graph.output_node().args = self._before
+        self._module.recompile()
+
+
+def _example(node: Node) -> Any:
+    return node.meta.get("example_value")
+
+
+def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:
+    """Return, for the views among these results, of what they are views; {} if that is unknown."""
+    found: dict[Node, Node] = {}
+    for node in group:
+        value = _example(node)
+        base = value._base
+        if base is None:
+            continue
+        of = next((other for other in graph.nodes if _example(other) is base), None)
+        if of is None or not _can_be_made(value, base):
+            return {}
+        found[node] = of
+    return found
+
+
+def _can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Tell whether the view is one by strides, of a size that is known."""
+    numbers = (*view.shape, *view.stride(), view.storage_offset(), *base.shape, *base.stride())
+    return (
+        all(isinstance(number, int) for number in numbers)
+        and (view.dtype, view.requires_grad) == (base.dtype, base.requires_grad)
+        and view.layout == base.layout == torch.strided
+        and not (view.is_conj() or view.is_neg())
+        and _autograd._get_creation_meta(view)
+        in (_CreationMeta.DEFAULT, _CreationMeta.MULTI_OUTPUT_NODE)
+    )
+
+
+def _is_of_several(node: Node) -> bool:
+    meta = _autograd._get_creation_meta(_example(node))
+    return bool(meta == _CreationMeta.MULTI_OUTPUT_NODE)
+
+
+def _view_output(view: Node, base: Node, index: int) -> ViewOutput:
+    value, whole = _example(view), _example(base)
+    return ViewOutput(
+        items=(GraphOutput(index),),
+        sizes=tuple(value.shape),
+        strides=tuple(value.stride()),
+        offset=int(value.storage_offset()),
+        of_several=_is_of_several(view),
+        base_strides=tuple(whole.stride()),
+    )
+
+
+def _twice(output: Output, results: Sequence[Any], views: dict[Node, Node]) -> bool:
+    """Tell whether a view is in the result at several places: there it is one object."""
+    count: Counter[Any] = Counter()
+
+    def look(leaf: GraphOutput) -> Output:
+        count[results[leaf.index]] += 1
+        return leaf
+
+    map_outputs(output, look)
+    return any(count[view] > 1 for view in views)
