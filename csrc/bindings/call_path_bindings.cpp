@@ -39,7 +39,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& bindings, const py::tuple& output, const py::sequence& watches,
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
-    const py::sequence& numbers, const py::object& row_guard, std::vector<size_t> guarded,
+    const py::sequence& numbers, const py::tuple& results, const py::sequence& stores,
+    bool repeatable, const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<std::pair<size_t, uint64_t>> static_leaves, const py::object& process_modes,
@@ -58,6 +59,9 @@ std::shared_ptr<Specialization> make_specialization(
   options.runtime = runtime_from_python(runtime);
   options.reuse_outputs = reuse_outputs;
   options.numbers = numbers.ptr();
+  options.results = results.ptr();
+  options.stores = stores.ptr();
+  options.repeatable = repeatable;
   options.row_guard = row_guard.ptr();
   options.guarded = std::move(guarded);
   options.backward = std::move(backward);
@@ -340,14 +344,21 @@ void bind_call_path(py::module_& module) {
       "expected, missing), ('cell', cell, (value,) or ()), ('list', list, items),\n"
       "('set', set, items), ('type', type), ('object_type', object, type), ('function', function,\n"
       "code, defaults, kwdefaults), ('tensor', tensor). revalidate(args, kwargs), called when a\n"
-      "watch fails: (watches, bindings, numbers, outside, replaceable) to go on with, or None. "
+      "watch fails: (watches, bindings, numbers, outside, replaceable, stores) to go on with, or "
+      "None. "
       "output: nested "
       "tuples\n"
       "('output', i),\n"
-      "('argument', leaf), ('object', value), ('tuple' | 'list', nodes), ('dict', keys, nodes),\n"
+      "('number', value), ('argument', leaf), ('object', value), ('tuple' | 'list', nodes), "
+      "('dict', keys, nodes),\n"
       "('call', callable, nodes). numbers, which may differ from call to call: (int or float, "
       "least,\n"
       "most, position) among the ints and floats of the arguments, or (..., dict, key).\n"
+      "results: (sources, steps), numbers that the call returns or stores: ('open', slot) or\n"
+      "('object', value), and (callable, positions among the sources and earlier steps). stores:\n"
+      "(dict, key, position) or (cell, None, position), done once a call has its result. "
+      "repeatable: a\n"
+      "call that stores and fails may be run again, eagerly.\n"
       "row_guard(values): whether the program may answer calls with these values of "
       "program.symbols and\n"
       "then of the numbers at `guarded`; asked once for each. any_arguments: the route answers "
@@ -371,10 +382,11 @@ void bind_call_path(py::module_& module) {
            py::arg("always_revalidate") = false, py::arg("mutated") = std::vector<int64_t>{},
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
            py::arg("reuse_outputs") = false, py::arg("numbers") = py::tuple(),
-           py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
-           py::arg("backward") = py::none(), py::arg("any_arguments") = false,
-           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
-           py::arg("condition") = py::none(),
+           py::arg("results") = py::tuple(), py::arg("stores") = py::tuple(),
+           py::arg("repeatable") = false, py::arg("row_guard") = py::none(),
+           py::arg("guarded") = std::vector<size_t>{}, py::arg("backward") = py::none(),
+           py::arg("any_arguments") = false, py::arg("outside") = py::none(),
+           py::arg("replaceable") = py::tuple(), py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{},
            py::arg("process_modes") = py::none(), py::arg("reason") = "")
       .def_property_readonly("program", &Specialization::program)

@@ -87,8 +87,32 @@ PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_
   return PyObject_Vectorcall(self->function, values, nargs, kwnames);
 }
 
-PyObject* run_specialization(Specialization& specialization, const Leaves& leaves,
-                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+// Runs one whose calls return or store numbers. Eager has the last word where Python can't compute
+// these, and where the call fails: what it leaves behind then depends on where it does.
+PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization,
+                           const Leaves& leaves, PyObject* const* values, Py_ssize_t nargs,
+                           PyObject* kwnames) {
+  NumberValues numbers;
+  if (!specialization.compute(leaves, numbers)) {
+    PyErr_Clear();
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  PyObject* route = specialization.route();
+  PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
+                                    : specialization.run(leaves, numbers.data()));
+  if (result) return specialization.store(numbers) ? result.release() : nullptr;
+  if (!specialization.repeats_failures() || !PyErr_ExceptionMatches(PyExc_Exception))
+    return nullptr;
+  PyErr_Clear();
+  return run_eagerly(self, values, nargs, kwnames);
+}
+
+PyObject* run_specialization(CompiledFunction* self, Specialization& specialization,
+                             const Leaves& leaves, PyObject* const* values, Py_ssize_t nargs,
+                             PyObject* kwnames) {
+  if (specialization.makes_numbers()) [[unlikely]] {
+    return run_with_numbers(self, specialization, leaves, values, nargs, kwnames);
+  }
   if (PyObject* route = specialization.route()) {
     return PyObject_Vectorcall(route, values, nargs, kwnames);
   }
@@ -132,7 +156,7 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   if (!specialization->match(state, values, nargs, kwnames, leaves)) {
     return run_eagerly(self, values, nargs, kwnames);
   }
-  return run_specialization(*specialization, leaves, values, nargs, kwnames);
+  return run_specialization(self, *specialization, leaves, values, nargs, kwnames);
 }
 
 PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
@@ -145,7 +169,7 @@ PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssi
   Leaves leaves;
   if (Specialization* found = self->specializations->find(state, values, nargs, kwnames, leaves))
       [[likely]] {
-    return run_specialization(*found, leaves, values, nargs, kwnames);
+    return run_specialization(self, *found, leaves, values, nargs, kwnames);
   }
   return miss(self, state, values, nargs, kwnames);
 }

@@ -139,6 +139,7 @@ py::object InputBinding::describe_guard() const {
 py::tuple OutputSpec::describe() const {
   switch (kind_) {
     case Kind::kOutput: return py::make_tuple("output", index_);
+    case Kind::kNumber: return py::make_tuple("number", index_);
     case Kind::kArgument: return py::make_tuple("argument", index_);
     case Kind::kObject: return py::make_tuple("object", object_of(object_));
     case Kind::kTuple: return py::make_tuple("tuple", describe_all(children_));
@@ -163,6 +164,23 @@ py::tuple OpenNumbers::describe() const {
     }
   }
   return py::make_tuple(numbers, items_.size());
+}
+
+// What it was made from.
+py::tuple NumberResults::describe() const {
+  py::list sources;
+  py::list steps;
+  for (const Source& source : sources_) {
+    if (source.object) {
+      sources.append(py::make_tuple("object", object_of(source.object)));
+    } else {
+      sources.append(py::make_tuple("open", source.slot));
+    }
+  }
+  for (const Step& step : steps_) {
+    steps.append(py::make_tuple(object_of(step.function), step.operands));
+  }
+  return py::make_tuple(sources, steps);
 }
 
 // same_as: for each tensor leaf the first that is the same object. all_count: other leaves have to
@@ -213,6 +231,8 @@ py::dict Specialization::describe() const {
   described["modes"] = describe_modes(state_);
   described["arguments"] = arguments_.describe();
   described["numbers"] = numbers_.describe();
+  described["results"] = results_.describe();
+  described["stores"] = stores_.size();
   described["bindings"] = describe_all(bindings_);
   described["guards"] = guards;
   described["output"] = output_.describe();

@@ -42,14 +42,20 @@ OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
     HOSTJIT_CHECK(parts.size() == 5 && slot < Leaves::kMostNumbers,
                   "specialization: an open number has no place");
     const py::object holder = parts[3];
-    HOSTJIT_CHECK(PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()),
-                  "specialization: an open number is not in the arguments, a dict or a cell");
+    HOSTJIT_CHECK(
+        PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) || PyList_Check(holder.ptr()),
+        "specialization: an open number is not in the arguments, a dict, a list or a cell");
     items_.push_back({PyRef::share(holder.ptr()), PyRef::share(py::object(parts[4]).ptr()), slot});
   }
 }
 
 PyObject* OpenNumbers::Item::find() const {
   if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
+  if (PyList_Check(holder.get())) {
+    const Py_ssize_t index = PyLong_AsSsize_t(key.get());
+    const bool is_there = index >= 0 && index < PyList_GET_SIZE(holder.get());
+    return is_there ? PyList_GET_ITEM(holder.get(), index) : nullptr;
+  }
   PyObject* found = PyDict_GetItemWithError(holder.get(), key.get());
   if (found == nullptr) PyErr_Clear();
   return found;

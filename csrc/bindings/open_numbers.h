@@ -15,6 +15,7 @@ namespace hostjit {
 // The open numbers of a specialization, and where a call has them. Made from tuples
 //   (type, least, most, position)    the number leaf of the arguments at this position
 //   (type, least, most, dict, key)   dict[key], read at every call
+//   (type, least, most, list, index) list[index], read at every call
 //   (type, least, most, cell, None)  what a cell holds, read at every call
 // where type is int or float; least and most are None, or bounds.
 class OpenNumbers {

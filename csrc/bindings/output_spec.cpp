@@ -16,7 +16,8 @@ namespace py = pybind11;
 
 namespace hostjit {
 
-OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves) {
+OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves,
+                       Py_ssize_t num_values) {
   const auto parts = py::reinterpret_borrow<py::tuple>(description);
   const auto kind = parts[0].cast<std::string>();
   const auto position = [&](Py_ssize_t limit) {
@@ -27,12 +28,15 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
   };
   const auto add_children = [&](const py::handle& nodes) {
     for (const py::handle node : nodes) {
-      children_.emplace_back(node.ptr(), num_outputs, num_leaves);
+      children_.emplace_back(node.ptr(), num_outputs, num_leaves, num_values);
     }
   };
   if (kind == "output") {
     kind_ = Kind::kOutput;
     index_ = position(num_outputs);
+  } else if (kind == "number") {
+    kind_ = Kind::kNumber;
+    index_ = position(num_values);
   } else if (kind == "argument") {
     kind_ = Kind::kArgument;
     index_ = position(num_leaves);
@@ -60,7 +64,8 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
     HOSTJIT_CHECK(children_.size() == 1, "output spec: a view of ", children_.size(), " nodes");
   } else {
     throw_error(concat("output spec: unknown kind '", kind,
-                       "', expected output, argument, object, tuple, list, dict, call or view"));
+                       "', expected output, number, argument, object, tuple, list, dict, call or "
+                       "view"));
   }
 }
 
@@ -72,10 +77,12 @@ int OutputSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) const {
+PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves,
+                                 const PyRef* values) const {
   const auto count = static_cast<Py_ssize_t>(children_.size());
   switch (kind_) {
     case Kind::kOutput: return Py_NewRef(static_cast<PyObject*>(outputs[index_]));
+    case Kind::kNumber: return Py_NewRef(values[index_].get());
     case Kind::kArgument: return Py_NewRef(leaves[index_]);
     case Kind::kObject: return Py_NewRef(object_.get());
     case Kind::kTuple:
@@ -83,7 +90,7 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) 
       PyRef tuple = PyRef::steal(PyTuple_New(count));
       if (!tuple) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* child = children_[i].build_node(outputs, leaves);
+        PyObject* child = children_[i].build_node(outputs, leaves, values);
         if (child == nullptr) return nullptr;
         PyTuple_SET_ITEM(tuple.get(), i, child);
       }
@@ -94,7 +101,7 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) 
       PyRef list = PyRef::steal(PyList_New(count));
       if (!list) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        PyObject* child = children_[i].build_node(outputs, leaves);
+        PyObject* child = children_[i].build_node(outputs, leaves, values);
         if (child == nullptr) return nullptr;
         PyList_SET_ITEM(list.get(), i, child);
       }
@@ -104,7 +111,7 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) 
       PyRef dict = PyRef::steal(PyDict_New());
       if (!dict) return nullptr;
       for (Py_ssize_t i = 0; i < count; ++i) {
-        const PyRef child = PyRef::steal(children_[i].build_node(outputs, leaves));
+        const PyRef child = PyRef::steal(children_[i].build_node(outputs, leaves, values));
         if (!child) return nullptr;
         PyObject* key = PyTuple_GET_ITEM(object_.get(), i);
         if (PyDict_SetItem(dict.get(), key, child.get()) < 0) return nullptr;
@@ -112,7 +119,7 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves) 
       return dict.release();
     }
     case Kind::kView: {
-      const PyRef base = PyRef::steal(children_.front().build_node(outputs, leaves));
+      const PyRef base = PyRef::steal(children_.front().build_node(outputs, leaves, values));
       return base ? make_view(THPVariable_Unpack(base.get())) : nullptr;
     }
   }

@@ -15,6 +15,7 @@ namespace hostjit {
 
 // How the result of a call is rebuilt. Made from nested tuples:
 //   ("output", i)                the i-th output of the program
+//   ("number", i)                the i-th of the values of NumberResults
 //   ("argument", i)              the i-th tensor leaf of the arguments, the same object
 //   ("object", value)            this object: a constant, a parameter
 //   ("tuple" | "list", nodes)    a new container
@@ -26,14 +27,15 @@ namespace hostjit {
 class OutputSpec {
  public:
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.
-  OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves);
+  OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t num_leaves,
+             Py_ssize_t num_values);
 
   // A new reference, or null with a Python error set. `outputs` are owned PyObject*; one that is
   // the whole result is taken from there.
-  PyObject* build(void** outputs, PyObject* const* leaves) const {
+  PyObject* build(void** outputs, PyObject* const* leaves, const PyRef* values) const {
     if (kind_ == Kind::kOutput) [[likely]]
       return static_cast<PyObject*>(std::exchange(outputs[index_], nullptr));
-    return build_node(outputs, leaves);
+    return build_node(outputs, leaves, values);
   }
 
   // What it was made from.
@@ -43,7 +45,7 @@ class OutputSpec {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  PyObject* build_node(void* const* outputs, PyObject* const* leaves) const;
+  PyObject* build_node(void* const* outputs, PyObject* const* leaves, const PyRef* values) const;
 
   // A view of the only child.
   struct View {
@@ -56,7 +58,7 @@ class OutputSpec {
 
   PyObject* make_view(const at::Tensor& base) const;
 
-  enum class Kind { kOutput, kArgument, kObject, kTuple, kList, kDict, kCall, kView };
+  enum class Kind { kOutput, kNumber, kArgument, kObject, kTuple, kList, kDict, kCall, kView };
 
   Kind kind_;
   Py_ssize_t index_ = 0;

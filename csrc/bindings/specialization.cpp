@@ -77,6 +77,10 @@ Specialization::Specialization(const Options& options)
                                    : GlobalState::current()),
       arguments_(options.args, options.kwargs),
       numbers_(options.numbers, arguments_),
+      results_(options.results),
+      stores_(options.stores, results_.size()),
+      makes_numbers_(results_.size() > 0),
+      repeatable_(options.repeatable),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
       only_row_(program_ && !numbers_.any_items() && options.guarded.empty() ? program_->only_row()
@@ -84,7 +88,7 @@ Specialization::Specialization(const Options& options)
       bindings_(make_bindings(options.bindings, program_.get(), num_leaves_)),
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
-              static_cast<Py_ssize_t>(num_leaves_)),
+              static_cast<Py_ssize_t>(num_leaves_), static_cast<Py_ssize_t>(results_.size())),
       watches_(watches_from_python(options.watches)),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
@@ -196,11 +200,13 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
     WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
+    NumberStores stores(py::object(renewed[5]).ptr(), results_.size());
     identities_.renew(leaves, py::object(renewed[3]).ptr());
     replaceable_ = tensors_of(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
     numbers_ = std::move(numbers);
+    stores_ = std::move(stores);
     if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
     return false;  // what cannot be watched cannot be trusted
@@ -311,6 +317,8 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   if (const int status = output_.traverse(visit, arg)) return status;
   if (const int status = watches_.traverse(visit, arg)) return status;
   if (const int status = numbers_.traverse(visit, arg)) return status;
+  if (const int status = results_.traverse(visit, arg)) return status;
+  if (const int status = stores_.traverse(visit, arg)) return status;
   for (const InputBinding& binding : bindings_) {
     if (const int status = binding.traverse(visit, arg)) return status;
   }
@@ -355,18 +363,18 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
   return call.wrap(outputs, backward_->num_results);
 }
 
-PyObject* Specialization::run(const Leaves& leaves) {
+PyObject* Specialization::run(const Leaves& leaves, const PyRef* values) {
   if (!leaves.row->takes_long()) [[likely]]
-    return run_program(leaves);
+    return run_program(leaves, values);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
   c10::SmallVector<at::Tensor, 4> alive_inputs;
   for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
   for (size_t i = 0; i < bindings_.size(); ++i) alive_inputs.push_back(input(i, leaves));
-  return run_program(leaves);
+  return run_program(leaves, values);
 }
 
-PyObject* Specialization::run_program(const Leaves& leaves) {
+PyObject* Specialization::run_program(const Leaves& leaves, const PyRef* values) {
   const MainFunction main = program_->main(runtime_, *leaves.row);
   ProgramCall call(*program_, *leaves.row);
   bool ok;
@@ -379,7 +387,7 @@ PyObject* Specialization::run_program(const Leaves& leaves) {
     ok = run_with_care(call, main, leaves);
   }
   if (!ok) return nullptr;
-  return output_.build(call.outputs(), leaves.data());
+  return output_.build(call.outputs(), leaves.data(), values);
 }
 
 bool Specialization::run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves) {

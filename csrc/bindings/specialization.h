@@ -16,6 +16,7 @@
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
 #include "bindings/input_binding.h"
+#include "bindings/number_results.h"
 #include "bindings/open_numbers.h"
 #include "bindings/output_spec.h"
 #include "bindings/reused_outputs.h"
@@ -37,8 +38,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
-    // callable(args, kwargs) -> (watches, bindings, numbers, outside, replaceable) or None: looks
-    // again after a watch failed.
+    // callable(args, kwargs) -> (watches, bindings, numbers, outside, replaceable, stores) or None:
+    // looks again after a watch failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;    // program inputs that the program writes
@@ -46,6 +47,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     RuntimeChoice runtime = RuntimeChoice::kKnob;
     bool reuse_outputs = false;   // return the same tensors at every call
     PyObject* numbers = nullptr;  // see OpenNumbers
+    PyObject* results = nullptr;  // see NumberResults
+    PyObject* stores = nullptr;   // see NumberStores
+    // A call that failed may be run again: it has drawn no random numbers, for one.
+    bool repeatable = false;
     PyObject* outside = nullptr;  // see TensorIdentities
     // Of those outside: what is known of them is what a guard of an input knows. Another may be
     // found in their place.
@@ -74,8 +79,19 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
              Leaves& leaves);
 
   // Runs the program on the leaves that match() found. A new reference, or null with a Python
-  // error set.
-  PyObject* run(const Leaves& leaves);
+  // error set. `values` are those that compute() made.
+  PyObject* run(const Leaves& leaves, const PyRef* values = nullptr);
+
+  // Whether a call has numbers to return or to store: then compute() comes before it, and store()
+  // after it.
+  bool makes_numbers() const { return makes_numbers_; }
+  // False with a Python error set.
+  bool compute(const Leaves& leaves, NumberValues& values) const {
+    return results_.compute(numbers_, leaves, values);
+  }
+  bool store(const NumberValues& values) const { return stores_.put(values); }
+  // A call that fails is run eagerly instead, to leave behind what that does.
+  bool repeats_failures() const { return repeatable_ && !stores_.empty(); }
 
   // The Python callable that answers calls instead of run(), or null.
   PyObject* route() const { return route_.get(); }
@@ -108,7 +124,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
   };
   bool is_reached_twice(const Leaves& leaves) const;
-  PyObject* run_program(const Leaves& leaves);
+  PyObject* run_program(const Leaves& leaves, const PyRef* values);
   // Where more is to be done than that.
   bool run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -141,6 +157,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   GlobalState state_;
   ArgumentSpec arguments_;
   OpenNumbers numbers_;
+  NumberResults results_;
+  NumberStores stores_;
+  bool makes_numbers_;
+  bool repeatable_;
   size_t num_leaves_;
   std::shared_ptr<CompiledProgram> program_;
   ProgramRow* only_row_;  // null: the call tells

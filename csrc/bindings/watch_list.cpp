@@ -51,14 +51,6 @@ bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* mis
   return true;
 }
 
-bool list_is(PyObject* list, PyObject* items) {
-  if (PyList_GET_SIZE(list) != PyTuple_GET_SIZE(items)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
-    if (PyList_GET_ITEM(list, i) != PyTuple_GET_ITEM(items, i)) return false;
-  }
-  return true;
-}
-
 bool set_is(PyObject* set, PyObject* items) {
   if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(items)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
@@ -66,6 +58,16 @@ bool set_is(PyObject* set, PyObject* items) {
       PyErr_Clear();
       return false;
     }
+  }
+  return true;
+}
+
+bool dict_has_keys(PyObject* dict, PyObject* keys) {
+  if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
+  Py_ssize_t position = 0;
+  PyObject* key = nullptr;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr) != 0; ++i) {
+    if (key != PyTuple_GET_ITEM(keys, i)) return false;
   }
   return true;
 }
@@ -80,6 +82,17 @@ bool WatchList::Dict::holds() {
   if (current != nullptr && *current == version) return true;
   if (!keys || !has_items(dict.get(), keys.get(), expected.get(), missing.get())) return false;
   if (current != nullptr) version = *current;
+  return true;
+}
+
+bool WatchList::List::holds() const {
+  PyObject* list = object.get();
+  PyObject* items = expected.get();
+  if (PyList_GET_SIZE(list) != PyTuple_GET_SIZE(items)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(items, i);
+    if (PyList_GET_ITEM(list, i) != item && item != any.get()) return false;
+  }
   return true;
 }
 
@@ -115,19 +128,22 @@ bool WatchList::take_from_dict(Dict& entry, const Replace& replace) {
   return take(entry.expected, found, replace);
 }
 
-bool WatchList::take_from_list(Pair& entry, const Replace& replace) {
+bool WatchList::take_from_list(List& entry, const Replace& replace) {
   PyObject* list = entry.object.get();
   const Py_ssize_t size = PyList_GET_SIZE(list);
   if (size != PyTuple_GET_SIZE(entry.expected.get())) return false;
   std::vector<PyObject*> found;
   found.reserve(static_cast<size_t>(size));
-  for (Py_ssize_t i = 0; i < size; ++i) found.push_back(PyList_GET_ITEM(list, i));
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(entry.expected.get(), i);
+    found.push_back(item == entry.any.get() ? item : PyList_GET_ITEM(list, i));
+  }
   return take(entry.expected, found, replace);
 }
 
 bool WatchList::holds_after(const Replace& replace) {
   return std::ranges::all_of(dicts_, [&](Dict& entry) { return take_from_dict(entry, replace); }) &&
-         std::ranges::all_of(lists_, [&](Pair& entry) { return take_from_list(entry, replace); }) &&
+         std::ranges::all_of(lists_, [&](List& entry) { return take_from_list(entry, replace); }) &&
          holds_on_a_closer_look();
 }
 
@@ -192,10 +208,16 @@ void WatchList::add_cell(PyObject* cell, PyObject* expected) {
   cells_.push_back({PyRef::share(cell), PyRef::share(expected)});
 }
 
-void WatchList::add_list(PyObject* list, PyObject* items) {
+void WatchList::add_dict_keys(PyObject* dict, PyObject* keys) {
+  HOSTJIT_ICHECK(PyDict_Check(dict) && PyTuple_Check(keys), "a watch of keys needs a dict");
+  has_others_ = true;
+  dict_keys_.push_back({PyRef::share(dict), PyRef::share(keys)});
+}
+
+void WatchList::add_list(PyObject* list, PyObject* items, PyObject* any) {
   HOSTJIT_ICHECK(PyList_Check(list) && PyTuple_Check(items), "a list watch needs a list");
   has_others_ = true;
-  lists_.push_back({PyRef::share(list), PyRef::share(items)});
+  lists_.push_back({PyRef::share(list), PyRef::share(items), PyRef::share(any)});
 }
 
 void WatchList::add_set(PyObject* set, PyObject* items) {
@@ -284,11 +306,12 @@ bool WatchList::others_hold() const {
                                return THPVariable_Unpack(tensor.get()).grad().defined();
                              }) &&
          std::ranges::all_of(unwritten_, [](const Unwritten& entry) { return entry.holds(); }) &&
+         std::ranges::all_of(lists_, [](const List& entry) { return entry.holds(); }) &&
          std::ranges::all_of(
-             lists_,
-             [](const Pair& entry) { return list_is(entry.object.get(), entry.expected.get()); }) &&
-         std::ranges::all_of(sets_, [](const Pair& entry) {
-           return set_is(entry.object.get(), entry.expected.get());
+             sets_,
+             [](const Pair& entry) { return set_is(entry.object.get(), entry.expected.get()); }) &&
+         std::ranges::all_of(dict_keys_, [](const Pair& entry) {
+           return dict_has_keys(entry.object.get(), entry.expected.get());
          });
 }
 
@@ -324,11 +347,16 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.expected.get());
     Py_VISIT(entry.missing.get());
   }
-  for (const auto* pairs : {&cells_, &lists_, &sets_, &object_types_}) {
+  for (const auto* pairs : {&cells_, &sets_, &dict_keys_, &object_types_}) {
     for (const Pair& entry : *pairs) {
       Py_VISIT(entry.object.get());
       Py_VISIT(entry.expected.get());
     }
+  }
+  for (const List& entry : lists_) {
+    Py_VISIT(entry.object.get());
+    Py_VISIT(entry.expected.get());
+    Py_VISIT(entry.any.get());
   }
   for (const PyRef& type : types_) Py_VISIT(type.get());
   for (const Function& entry : functions_) {

@@ -30,8 +30,10 @@ class WatchList {
                       PyObject* missing);
   // The closure cell holds this object; null: it is empty.
   void add_cell(PyObject* cell, PyObject* expected);
-  // A list holds exactly these objects.
-  void add_list(PyObject* list, PyObject* items);
+  // A dict has exactly these keys, the very objects, in this order.
+  void add_dict_keys(PyObject* dict, PyObject* keys);
+  // A list holds exactly these objects; `any` among them stands for whatever is there.
+  void add_list(PyObject* list, PyObject* items, PyObject* any);
   // A set or frozenset holds exactly these objects.
   void add_set(PyObject* set, PyObject* items);
   // Nothing changes in a class or its bases.
@@ -94,6 +96,12 @@ class WatchList {
     PyRef object;
     PyRef expected;
   };
+  struct List {
+    PyRef object;
+    PyRef expected;
+    PyRef any;  // null: none
+    bool holds() const;
+  };
   struct Function {
     PyRef function;
     PyRef code;
@@ -122,9 +130,9 @@ class WatchList {
   // Expect what is found now, as far as `replace` allows it.
   static bool take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace);
   static bool take_from_dict(Dict& entry, const Replace& replace);
-  static bool take_from_list(Pair& entry, const Replace& replace);
+  static bool take_from_list(List& entry, const Replace& replace);
   bool dicts_hold();
-  // Tensors, gradients, lists and sets.
+  // Tensors, gradients, lists, sets and keys of dicts.
   bool others_hold() const;
 
   // Where dicts keep their versions. A change makes a version greater than any before: while the
@@ -135,8 +143,9 @@ class WatchList {
   std::vector<HalfWord> half_words_;
   std::vector<Dict> dicts_;
   std::vector<Pair> cells_;
-  std::vector<Pair> lists_;
+  std::vector<List> lists_;
   std::vector<Pair> sets_;
+  std::vector<Pair> dict_keys_;
   std::vector<PyRef> types_;
   std::vector<Pair> object_types_;
   std::vector<Function> functions_;

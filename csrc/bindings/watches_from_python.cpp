@@ -21,12 +21,14 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_dict(part(1), optional(2));
     } else if (kind == "dict_items") {
       watches.add_dict_items(part(1), optional(2), part(3), part(4), part(5));
+    } else if (kind == "dict_keys") {
+      watches.add_dict_keys(part(1), part(2));
     } else if (kind == "cell") {
       PyObject* contents = part(2);
       watches.add_cell(part(1),
                        PyTuple_GET_SIZE(contents) ? PyTuple_GET_ITEM(contents, 0) : nullptr);
     } else if (kind == "list") {
-      watches.add_list(part(1), part(2));
+      watches.add_list(part(1), part(2), parts.size() > 3 ? part(3) : nullptr);
     } else if (kind == "set") {
       watches.add_set(part(1), part(2));
     } else if (kind == "type") {
@@ -44,9 +46,10 @@ WatchList watches_from_python(PyObject* entries) {
     } else if (kind == "unwritten") {
       watches.add_unwritten(part(1));
     } else {
-      throw_error(concat("unknown watch '", kind,
-                         "', expected dict, dict_items, cell, list, set, type, object_type, "
-                         "function, tensor, no_gradient, has_gradient or unwritten"));
+      throw_error(
+          concat("unknown watch '", kind,
+                 "', expected dict, dict_items, dict_keys, cell, list, set, type, object_type, "
+                 "function, tensor, no_gradient, has_gradient or unwritten"));
     }
   }
   return watches;

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from hostjit import _C
 from hostjit.capturing.program import CapturedProgram
+from hostjit.number_values import FlatNumbers
 
 __all__ = ["CheckedCall", "compiled_graph"]
 
@@ -35,28 +34,34 @@ def compiled_graph(
     count = captured.dynamo_input_count
     inputs = captured.input_values(args, kwargs)
     constants = inputs[count:]
+    flat = FlatNumbers(captured)
     specialization = _C.Specialization(
         args=tuple(inputs[:count]),
         kwargs={},
         program=program,
-        bindings=[*range(count), *constants],
-        output=("tuple", [("output", index) for index in range(len(program.program.outputs))]),
+        bindings=[*flat.bindings, *constants],
+        output=flat.output([("output", index) for index in range(len(program.program.outputs))]),
         mutated=list(captured.mutated_inputs),
         runtime=runtime,
         reuse_outputs=reuse_outputs and not captured.keeps_results,
+        **flat.described,
     )
 
     eager = captured.graph_callable()
 
-    def run(*given: torch.Tensor) -> Sequence[torch.Tensor]:
-        arguments = [*given, *constants]
+    def run(*given: Any) -> Sequence[Any]:
+        return program.run([*given, *constants], runtime)
+
+    run_fully = captured.with_numbers(run)
+
+    def run_checked(*given: Any) -> Sequence[Any]:
         try:
-            program.check(arguments)
+            program.check([*given, *constants])
         except _C.Error:
             return eager(*given)  # Dynamo's code makes of its inputs what no guard tells
-        return program.run(arguments, runtime)
+        return run_fully(*given)
 
-    return _C.CompiledFunction(run, _OneSpecialization(specialization))
+    return _C.CompiledFunction(run_checked, _OneSpecialization(specialization))
 
 
 class _OneSpecialization:

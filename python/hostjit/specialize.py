@@ -29,6 +29,7 @@ from hostjit.capturing.open_numbers import OpenNumber
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
+from hostjit.number_values import FlatNumbers, NumberValues
 
 __all__ = [
     "describe_backward",
@@ -74,6 +75,7 @@ def make_specialization(
     route: Callable[..., Any] | None = None
     checked: CheckedCall | None = None
     output: tuple[Any, ...] = ("object", None)
+    made = NumberValues(captured)
     if captured.needs_bytecode:
         graph = composed
         if graph is None:
@@ -94,7 +96,7 @@ def make_specialization(
             route = checked = CheckedCall(captured, route, target)
     else:
         assert captured.output_spec is not None
-        output = describe_output(captured.output_spec)
+        output = describe_output(captured.output_spec, made.number)
 
     def watch() -> list[tuple[Any, ...]]:
         watched = [_watch(entry) for entry in captured.guards.watches]
@@ -121,7 +123,7 @@ def make_specialization(
         if not captured.revalidate(*call):
             return None
         inputs = describe_inputs(captured.inputs)
-        return watch(), inputs, numbers(), outside(), replaceable()
+        return watch(), inputs, numbers(), outside(), replaceable(), made.stores()
 
     return _C.Specialization(
         args=args,
@@ -133,6 +135,9 @@ def make_specialization(
         revalidate=revalidate,
         always_revalidate=captured.guards.check_every_call and checked is None,
         mutated=list(captured.mutated_inputs),
+        results=made.described,
+        stores=made.stores(),
+        repeatable=not (captured.mutated_inputs or captured.random),
         route=route,
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,
@@ -243,11 +248,13 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
         case watches.DictItems():
             missing = watches.MISSING
             return ("dict_items", entry.mapping, entry.owner, entry.keys, entry.expected, missing)
+        case watches.DictKeys():
+            return ("dict_keys", entry.mapping, entry.keys)
         case watches.CellContents():
             contents = () if entry.expected is watches.MISSING else (entry.expected,)
             return ("cell", entry.cell, contents)
         case watches.ListItems():
-            return ("list", entry.list, entry.items)
+            return ("list", entry.list, entry.items, watches.MISSING)
         case watches.SetItems():
             return ("set", entry.set, entry.items)
         case watches.TypeVersion():
@@ -270,12 +277,12 @@ def _flat_training(
     backward, count = captured.backward, captured.dynamo_input_count
     assert backward is not None
     constants = describe_inputs(captured.inputs[count:])
-    output = (
-        "tuple",
+    flat = FlatNumbers(captured)
+    output = flat.output(
         [
             ("output" if isinstance(place, ResultKept) else "argument", place.index)
             for place in backward.results
-        ],
+        ]
     )
 
     class Flat:
@@ -286,11 +293,12 @@ def _flat_training(
                 args=args,
                 kwargs=kwargs,
                 program=program,
-                bindings=[*range(count), *constants],
+                bindings=[*flat.bindings, *constants],
                 output=output,
                 mutated=list(captured.mutated_inputs),
                 runtime=runtime,
                 backward=plan,
+                **flat.described,
             )
 
     def never(*_: Any) -> Any:
@@ -311,11 +319,23 @@ def new_object(kind: type, names: tuple[str, ...], *values: Any) -> Any:
     return instance
 
 
-def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
-    """Return the nested tuples that `_C.Specialization` takes."""
+def describe_output(
+    output: capture_outputs.Output, number: Callable[[int], int] | None = None
+) -> tuple[Any, ...]:
+    """Return the nested tuples that `_C.Specialization` takes.
+
+    `number`: from a result of Dynamo's graph that is a number to the position of its value.
+    """
+
+    def describe(items: Sequence[capture_outputs.Output]) -> list[tuple[Any, ...]]:
+        return [describe_output(item, number) for item in items]
+
     match output:
         case capture_outputs.GraphOutput(index):
             return ("output", index)
+        case capture_outputs.NumberOutput(index):
+            assert number is not None
+            return ("number", number(index))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():
@@ -323,21 +343,20 @@ def describe_output(output: capture_outputs.Output) -> tuple[Any, ...]:
         case capture_outputs.ConstantOutput():
             return ("object", output.value)
         case capture_outputs.TupleOutput(items):
-            return ("tuple", [describe_output(item) for item in items])
+            return ("tuple", describe(items))
         case capture_outputs.ListOutput(items):
-            return ("list", [describe_output(item) for item in items])
+            return ("list", describe(items))
         case capture_outputs.DictOutput(kind, keys, items):
-            description = ("dict", keys, [describe_output(item) for item in items])
+            description = ("dict", keys, describe(items))
             return description if kind is dict else ("call", kind, [description])
         case capture_outputs.NamedTupleOutput(kind, items, struct_sequence):
-            children = [("tuple", [describe_output(item) for item in items])]
+            children = [("tuple", describe(items))]
             if struct_sequence:
                 return ("call", kind, children)
             return ("call", functools.partial(new_namedtuple, kind), children)
         case capture_outputs.ObjectOutput(kind, names, items):
             make = functools.partial(new_object, kind, tuple(names))
-            return ("call", make, [describe_output(item) for item in items])
+            return ("call", make, describe(items))
         case capture_outputs.ViewOutput(items, sizes, strides, offset, of_several, base_strides):
-            children = [describe_output(item) for item in items]
-            return ("view", sizes, strides, offset, of_several, base_strides, children)
+            return ("view", sizes, strides, offset, of_several, base_strides, describe(items))
     raise AssertionError(f"unknown output {output!r}")

@@ -15,6 +15,7 @@ from hostjit.capturing.fake_inputs import fake_like
 from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.graph_sizes import (
+    follows_from,
     is_open_number,
     over_tensors,
     own_sizes,
@@ -138,10 +139,21 @@ def trace_halves(
         given = {str(value): i for i, value in enumerate(inputs) if is_number(value)}
         values = dict(enumerate(placeholder_values(joint.backward)))
         numbers = {index: value for index, value in values.items() if is_open_number(value)}
-        alone = [index for index, value in numbers.items() if str(value) not in given]
+        own = {value.node.expr: value for value in inputs if is_number(value)}
+        rest = {index: value for index, value in numbers.items() if str(value) not in given}
+        # A size is told by a tensor; a number that may be negative is computed again.
+        alone = [index for index, value in rest.items() if not follows_from(value, own)]
         sizes = own_sizes(joint.backward, alone, mode)
         places = {number: (len(examples) + i, 0) for i, number in enumerate(alone)}
-        kept = [value for index, value in numbers.items() if index not in places]
+        kept = [value for index, value in numbers.items() if index not in rest]
+        again = [rest[index] for index in rest if index not in places]
+        known = set(map(str, kept))
+        needed_again = {symbol for value in again for symbol in value.node.expr.free_symbols}
+        kept += [
+            value
+            for symbol, value in own.items()
+            if symbol in needed_again and str(value) not in known
+        ]
         module = joint.backward
         if any(map(is_number, values.values())):
             module = over_tensors(module, places, sizes, kept)
@@ -158,7 +170,7 @@ def trace_halves(
         *(Tangent(index) for index in tangents),
         *(SizeAlone() for _ in sizes),
         *(NumberKept(given[str(value)]) for value in kept),
-        *backward.inputs[len(examples) + len(numbers) :],
+        *backward.inputs[len(examples) + len(sizes) + len(kept) :],
     ]
     assume_defined(backward.graph_module.graph)
     backward.graph_module.graph = with_sizes_in_place(backward.graph_module.graph)

@@ -23,13 +23,21 @@ from hostjit.capturing.contexts import (
     say_setter,
     take_out_inference_mode,
 )
-from hostjit.capturing.dynamic_dims import DynamicDims, check_kept, is_symbolic, marked, refusal
+from hostjit.capturing.dynamic_dims import (
+    DynamicDims,
+    check_kept,
+    is_number,
+    is_symbolic,
+    marked,
+    refusal,
+)
 from hostjit.capturing.dynamo import DynamoCapture, capture_lock, run_dynamo
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guards import Guards
 from hostjit.capturing.lent_sizes import lent_arguments
+from hostjit.capturing.number_results import take_numbers
 from hostjit.capturing.open_numbers import (
     NumberPlace,
     OpenNumber,
@@ -60,7 +68,7 @@ from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
-from hostjit.capturing.traced_graph import check_sizes, source_location
+from hostjit.capturing.traced_graph import check_sizes, placeholder_values, source_location
 from hostjit.capturing.tracing import (
     is_random,
     is_training,
@@ -140,8 +148,12 @@ def _capture(
         check_sizes(traced.graph_module)
     modes = _settle_modes(traced)
     in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
+    backward: Backward | None = None
+    composed = modes is not None and modes.changes_grad_mode
+    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+    opened = _take_numbers(traced, [] if composed else open_numbers(traced, sources))
     route = BytecodeRoute(traced)
-    output_spec, reason = None, "; ".join(traced.side_effects)
+    output_spec, reason = None, "; ".join(traced.changes.described)
     if broke is not None:
         reason = "is captured in parts"
     if in_inference_mode:
@@ -151,19 +163,14 @@ def _capture(
             output_spec = route.infer_outputs(args, kwargs, leaves)
         except CannotRebuildError as error:
             reason = f"returns {error}"
-    backward: Backward | None = None
-    composed = False
-    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
-    opened: list[OpenNumber] = []
     shared: ReturnedBases | None = None
     training = not in_inference_mode and is_training(traced)
-    if modes is not None and modes.changes_grad_mode:
-        graph, composed = untraced(traced, lent, sources), True
+    if composed:
+        graph = untraced(traced, lent, sources)
     else:
         if output_spec is not None and traced.graph_module is not None and torch.is_grad_enabled():
             shared = ReturnedBases(traced.graph_module, output_spec, training)
             output_spec = shared.output
-        opened = open_numbers(traced, sources)
         if training:
             graph, backward = trace_with_backward(traced, lent, values_of(opened))
             composed = backward is None
@@ -201,10 +208,11 @@ def _capture(
         random=is_random(graph.graph_module.graph),
         environment=None if composed else _environment(traced, graph, output_spec, opened),
         numbers=tuple(opened),
+        number_results=traced.numbers,
         backward=backward,
         composed=composed,
         in_inference_mode=in_inference_mode,
-        keeps_results=broke is not None or bool(traced.side_effects),
+        keeps_results=broke is not None or bool(traced.changes.described),
         broke=broke,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
@@ -251,6 +259,24 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
     return modes
 
 
+def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[OpenNumber]:
+    """Take the results that are numbers out of Dynamo's graph; returns the open numbers."""
+    module = traced.graph_module
+    if module is not None:
+        slots = {number.symbol: slot for slot, number in enumerate(numbers) if number.symbol}
+        traced.numbers = take_numbers(module, slots)
+        symbols = [v.node._expr if is_number(v) else None for v in placeholder_values(module)]
+        traced.number_inputs = [
+            (
+                symbols.index(number.symbol) if number.symbol in symbols else None,
+                number.value.node.hint,
+            )
+            for number in numbers
+            if number.value is not None
+        ]
+    return numbers
+
+
 def _environment(
     traced: DynamoCapture,
     graph: FunctionalGraph,
@@ -262,18 +288,17 @@ def _environment(
     Raises CaptureError where a result would hold on to those of this call.
     """
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
-    is_open = any(is_symbolic(node.meta.get("val")) for node in placeholders)
-    if not is_open and not numbers:
+    symbolic = [value for node in placeholders if is_symbolic(value := node.meta.get("val"))]
+    has_open_sizes = any(isinstance(value, torch.Tensor) for value in symbolic)
+    if not symbolic and not numbers:
         return None
     assert traced.graph_module is not None
     check_kept(traced.graph_module.graph)
     if output_spec is None:
         # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
-        if graph.dynamo_input_count > len(traced.inputs):
-            raise refusal(
-                "the bytecode does not hand on a number that it takes, or the size of a tensor"
-            )
-    elif _has_number(output_spec):
+        if graph.dynamo_input_count > len(traced.inputs) + len(traced.number_inputs):
+            raise refusal("the bytecode does not hand on the size of a tensor")
+    elif has_open_sizes and _has_number(output_spec):
         raise refusal("a result is a number, which may depend on sizes")
     environment: ShapeEnv = traced.fake_mode.shape_env
     return environment

@@ -19,7 +19,6 @@ import torch._dynamo
 from torch._dynamo import convert_frame
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.guards import GuardBuilder
-from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables import builder
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
@@ -39,10 +38,12 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.startup import lean_dynamo, prepare_distributions
+from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
@@ -106,7 +107,10 @@ class DynamoCapture:
         fake_mode: the mode to trace the graph in further; None without a graph.
         bytecode: the rebuilt code of `entry`: unpacks, calls the graph, replays side effects.
         backend_name: the global name under which the bytecode finds the compiled graph.
-        side_effects: descriptions of changes to existing Python objects that the bytecode makes.
+        changes: of existing Python objects, and who makes them.
+        number_inputs: for each open number that the program takes where it stands among all
+            inputs, and what it is now; None for one that Dynamo's graph does not take.
+        numbers: the results of the graph that are numbers, once they are taken out of it.
         output: Dynamo's own record (guards, sources, scopes).
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
         traced_code: the code objects that were inlined.
@@ -123,12 +127,14 @@ class DynamoCapture:
     fake_mode: Any
     bytecode: types.CodeType
     backend_name: str | None
-    side_effects: list[str]
+    changes: Changes
     output: Any
     guard_manager: Any
     traced_code: list[types.CodeType]
     installed_globals: frozenset[str]
     broke: CaptureError | None
+    number_inputs: Sequence[tuple[int | None, Any]] = ()
+    numbers: NumberResults = dataclasses.field(default_factory=NumberResults)
 
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the locals of `entry` for a call: what Dynamo's guards are evaluated over."""
@@ -161,12 +167,14 @@ class DynamoCapture:
         """Return a function with the signature of the target that runs the bytecode.
 
         Args:
-            compiled: called with the graph's tensor inputs, positionally; returns its outputs.
+            compiled: called with the graph's tensor inputs and then its open numbers,
+                positionally; returns its outputs, numbers among them.
             live_globals: run over the user's module globals (needed where the bytecode writes
                 them), not over a copy.
         """
-        if len(self.positions) < self.input_count:
-            compiled = _of_tensors(compiled, self.positions)
+        if len(self.positions) < self.input_count or self.number_inputs:
+            tensors = [(position, None) for position in self.positions]
+            compiled = _of_some(compiled, [*tensors, *self.number_inputs])
         namespace = self.entry.__globals__
         if not live_globals:
             namespace = dict(namespace)
@@ -223,9 +231,10 @@ def run_dynamo(
         if not _tracing_sets_modes_aside():
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
-        side_effects = stack.enter_context(_recorded_side_effects())
+        changes = stack.enter_context(recording_changes(numbers))
         stack.enter_context(stopping_at_steps(then.step_of if then else None))
         breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
+        changes.has_more = lambda: breaks.error is not None
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
@@ -253,7 +262,7 @@ def run_dynamo(
         fake_mode=None if backend is None else backend.fake_mode,
         bytecode=output.bytecode,
         backend_name=None if backend is None else backend.backend_id,
-        side_effects=list(dict.fromkeys(side_effects)),
+        changes=changes,
         output=output.output_graph,
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),
@@ -304,14 +313,17 @@ def _guarded_duplicates() -> Iterator[None]:
         yield
 
 
-def _of_tensors(
-    compiled: Callable[..., Sequence[torch.Tensor]], positions: Sequence[int]
-) -> Callable[..., Sequence[torch.Tensor]]:
-    """Return what leaves out the sizes among the inputs of a graph: its tensors have them."""
-    if len(positions) < 2:
-        return lambda *inputs: compiled(*(inputs[position] for position in positions))
-    pick = operator.itemgetter(*positions)
-    return lambda *inputs: compiled(*pick(inputs))
+def _of_some(
+    compiled: Callable[..., Sequence[Any]], wanted: Sequence[tuple[int | None, Any]]
+) -> Callable[..., Sequence[Any]]:
+    """Return what picks some of the inputs of a graph, by position, and constants for None."""
+    positions = [position for position, _ in wanted if position is not None]
+    if 2 <= len(positions) == len(wanted):
+        pick = operator.itemgetter(*positions)
+        return lambda *inputs: compiled(*pick(inputs))
+    return lambda *inputs: compiled(
+        *(known if position is None else inputs[position] for position, known in wanted)
+    )
 
 
 def _own_names(names: Iterable[str]) -> list[str]:
@@ -321,27 +333,3 @@ def _own_names(names: Iterable[str]) -> list[str]:
 def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:
     for name in names:
         namespace.pop(name, None)
-
-
-@contextlib.contextmanager
-def _recorded_side_effects() -> Iterator[list[str]]:
-    """Record which existing objects Dynamo's bytecode will change; its output forgets them.
-
-    Objects that the call itself makes do not count: they reach the user only as a result.
-    """
-    found: list[str] = []
-    original = SideEffects.codegen_update_mutated
-
-    def record(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for variable in self._get_modified_vars():
-            source = variable.source
-            if type(variable.mutation_type).__name__.endswith("New"):
-                continue
-            where = "an object" if source is None else source.name
-            found.append(f"changes {where} ({variable.python_type_name()})")
-        if self.tensor_hooks:
-            found.append("registers a hook on a tensor")
-        return original(self, *args, **kwargs)
-
-    with mock.patch.object(SideEffects, "codegen_update_mutated", record):
-        yield found

@@ -7,13 +7,15 @@ it has no elements, and the size is that of its first dim.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx.experimental.symbolic_shapes import free_symbols
 from torch.fx.node import map_aggregate, map_arg
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
 from hostjit.capturing.host_numbers import host_number
@@ -23,6 +25,7 @@ from hostjit.capturing.traced_graph import placeholder_values
 __all__ = [
     "Place",
     "find_sizes",
+    "follows_from",
     "is_open_number",
     "over_tensors",
     "own_sizes",
@@ -89,10 +92,29 @@ def over_tensors(
             place, dim = places[index]
             copies[node] = graph.call_function(_size, (told[place], dim))
         elif is_number(value):
-            # What is known by now, or not used.
-            copies[node] = given.get(str(value)) if is_open_number(value) else value.node.hint
+            # What is known by now, or not used, or made of the others.
+            known = given.get(str(value)) or _made_of(value, numbers, given)
+            copies[node] = known if is_open_number(value) else value.node.hint
     graph.output(graph.graph_copy(module.graph, copies))
     return GraphModule(module, graph)
+
+
+def follows_from(number: Any, others: Collection[Any]) -> bool:
+    """Whether an int, which may be negative, follows from others that are these symbols."""
+    if not isinstance(number, torch.SymInt):
+        return False
+    expression = number.node.expr
+    may_be_negative = not number.node.shape_env.bound_sympy(expression).lower >= 0
+    return may_be_negative and expression.free_symbols <= set(others)
+
+
+def _made_of(number: Any, others: Sequence[OpenValue], given: Mapping[str, Node]) -> Node | None:
+    """Make the nodes that compute a number of others; None where it is not made of them."""
+    found = {o.node.expr: Proxy(given[str(o)]) for o in others if o.node.expr.is_Symbol}
+    if not isinstance(number, torch.SymInt) or not number.node.expr.free_symbols <= set(found):
+        return None
+    made: Proxy = sympy_interp(PythonReferenceAnalysis, found, number.node.expr)
+    return made.node
 
 
 def _placeholder(graph: Graph, name: str, value: Any) -> Node:

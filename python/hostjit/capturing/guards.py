@@ -24,8 +24,10 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.behaviour import GLOBAL_HOOKS, Behaviour
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo import DynamoCapture
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.open_numbers import NumberPlace
 from hostjit.capturing.sources import SourceWalker, UnresolvedError
+from hostjit.capturing.stores import Store
 from hostjit.capturing.watches import Watch, WatchList
 
 __all__ = ["Guards"]
@@ -41,6 +43,7 @@ class Guards:
             at every call.
         bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
             had among its arguments too.
+        stores: numbers and constants that a call leaves behind, and where.
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
     """
@@ -115,10 +118,13 @@ class Guards:
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
+        self.stores: list[tuple[NumberPlace, Store]] = []
         self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
         walker = SourceWalker(
             self._traced, args, kwargs, _object_leaves(args, kwargs), self._watches
         )
+        for store in self._traced.changes.stores:
+            self._add_store(store, walker)
         for guard in self._traced.output.guards:
             self._add_guard(guard, walker)
         for position in range(len(self._traced.inputs)):
@@ -140,6 +146,22 @@ class Guards:
                 walker.classes.values(), walker.modules.values(), self._traced.traced_code
             )
         return walker
+
+    def _add_store(self, store: Store, walker: SourceWalker) -> None:
+        if hasattr(store.source, "base"):
+            self._visit(store.source.base, walker)
+        place = walker.number_place(store.source)
+        if place is None:
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"it changes {store.source.name}, which has no place",
+            )
+        self.stores.append((place, store))
+
+    def stores_of(self, numbers: Sequence[Any]) -> Iterator[tuple[NumberPlace, Any]]:
+        """What a call stores, and where, by the results of Dynamo's graph that are numbers."""
+        for place, store in self.stores:
+            yield place, store.value if store.result is None else numbers[store.result]
 
     def replaceable(self) -> list[torch.Tensor]:
         """Return the inputs of which nothing is known but what the facts of an input say."""
@@ -201,7 +223,10 @@ class Guards:
             if kind not in kinds.OF_ARGUMENTS:
                 self._watches.cannot_watch(f"{source.name} ({kind})")
         elif kind in kinds.WHOLE_DICT and isinstance(value, dict):
-            self._watches.dict_version(value, source.name)
+            if any(place.holder is value for place, _ in self.stores):
+                self._watches.dict_keys(value, source.name)
+            else:
+                self._watches.dict_version(value, source.name)
         elif kind in kinds.BY_VALUE:
             self._watch_contents(value, source.name, walker)
         elif kind == "SEQUENCE_LENGTH":
@@ -269,6 +294,7 @@ class Guards:
             self._watches.dict_version(value, path)
         elif isinstance(value, list):
             walker.note_list(value, path)
+            self._watches.whole_list(value)
         elif not isinstance(value, tuple):
             return
         items = value.values() if isinstance(value, dict) else value

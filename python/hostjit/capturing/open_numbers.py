@@ -21,6 +21,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.float_bounds import float_bounds
+from hostjit.capturing.number_functions import number_functions_of_python
 from hostjit.capturing.open_floats import keeps_floats_open
 from hostjit.capturing.open_indices import keeps_indices_open
 
@@ -51,21 +52,32 @@ class NumberPlace:
     """Where a call finds a number outside of its arguments.
 
     Attributes:
-        holder: a dict, or a cell.
-        key: of the dict; None for a cell.
+        holder: a dict, a list or a cell.
+        key: of the dict, or the index of the list; None for a cell.
     """
 
-    holder: dict[Any, Any] | types.CellType
+    holder: dict[Any, Any] | list[Any] | types.CellType
     key: Any = None
 
     def read(self) -> Any:
         """Return what is there now, None if nothing is."""
         if isinstance(self.holder, dict):
             return dict.get(self.holder, self.key)
+        if isinstance(self.holder, list):
+            return self.holder[self.key] if self.key < len(self.holder) else None
         try:
             return self.holder.cell_contents
         except ValueError:
             return None
+
+    def write(self, value: Any) -> None:
+        """Put another number there."""
+        if isinstance(self.holder, dict):
+            dict.__setitem__(self.holder, self.key, value)
+        elif isinstance(self.holder, list):
+            self.holder[self.key] = value
+        else:
+            self.holder.cell_contents = value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -128,6 +140,7 @@ def left_open(sources: Collection[str]) -> Iterator[None]:
         config.patch({**settings, "dynamic_sources": ",".join(sources)}),
         keeps_indices_open(),
         keeps_floats_open(sources),
+        number_functions_of_python(),
     ):
         yield
 

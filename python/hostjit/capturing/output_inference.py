@@ -26,6 +26,7 @@ from hostjit.capturing.outputs import (
     GraphOutput,
     ListOutput,
     NamedTupleOutput,
+    NumberOutput,
     ObjectOutput,
     Output,
     TupleOutput,
@@ -40,8 +41,8 @@ class CannotRebuildError(Exception):
 
 
 def infer_output_spec(
-    run: Callable[[Sequence[torch.Tensor]], object],
-    output_count: int,
+    run: Callable[[Sequence[Any]], object],
+    results: Sequence[Any],
     leaves: Sequence[torch.Tensor],
 ) -> Output:
     """Read the structure of a result from two runs with stand-ins for the graph's outputs.
@@ -49,24 +50,30 @@ def infer_output_spec(
     Args:
         run: runs the rebuilt bytecode on the captured arguments, given the graph's outputs. It
             must have no side effects.
-        output_count: number of graph outputs.
+        results: of Dynamo's graph: None for each that is a graph output, anything for a number.
         leaves: the tensor leaves of the captured arguments.
 
     Raises CannotRebuildError when some part of the result is neither.
     """
-    first = [torch.empty(0) for _ in range(output_count)]
-    second = [torch.empty(0) for _ in range(output_count)]
+    first = [torch.empty(0) if result is None else _Number() for result in results]
+    second = [torch.empty(0) if result is None else _Number() for result in results]
     return _Reader(first, second, leaves).read(run(first), run(second))
+
+
+class _Number:
+    """Stands for a number that the graph gives; whatever is done with it is the bytecode's."""
 
 
 class _Reader:
     def __init__(
         self,
-        first: Sequence[torch.Tensor],
-        second: Sequence[torch.Tensor],
+        first: Sequence[Any],
+        second: Sequence[Any],
         leaves: Sequence[torch.Tensor],
     ) -> None:
-        self._outputs = {id(tensor): index for index, tensor in enumerate(first)}
+        self._results = {id(result): index for index, result in enumerate(first)}
+        tensors = [result for result in first if isinstance(result, torch.Tensor)]
+        self._outputs = {id(tensor): index for index, tensor in enumerate(tensors)}
         self._leaves = {id(tensor): index for index, tensor in reversed([*enumerate(leaves)])}
         self._second = second
         self._new_containers: set[int] = set()
@@ -75,11 +82,13 @@ class _Reader:
         kind = type(value)
         if kind is not type(again):
             raise CannotRebuildError(f"a result that is now {kind}, now {type(again)}")
-        if id(value) in self._outputs:
-            index = self._outputs[id(value)]
+        if id(value) in self._results:
+            index = self._results[id(value)]
             if again is not self._second[index]:
                 raise CannotRebuildError("a result whose structure changes from call to call")
-            return GraphOutput(index)
+            if kind is _Number:
+                return NumberOutput(index)
+            return GraphOutput(self._outputs[id(value)])
         if id(value) in self._leaves and value is again:
             return ArgumentOutput(self._leaves[id(value)])
         if value is again:

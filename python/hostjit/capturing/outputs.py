@@ -22,6 +22,7 @@ __all__ = [
     "GraphOutput",
     "ListOutput",
     "NamedTupleOutput",
+    "NumberOutput",
     "ObjectOutput",
     "Output",
     "TupleOutput",
@@ -37,6 +38,13 @@ __all__ = [
 @dataclasses.dataclass(frozen=True)
 class GraphOutput:
     """Output `index` of the graph. The same index twice is the same tensor object."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberOutput:
+    """A number, which is result `index` of Dynamo's graph."""
 
     index: int
 
@@ -132,6 +140,7 @@ class ViewOutput:
 
 Output = (
     GraphOutput
+    | NumberOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -153,15 +162,20 @@ IMMUTABLE_TYPES = (
 
 
 def rebuild_output(
-    spec: Output, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+    spec: Output,
+    outputs: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    numbers: Sequence[Any] = (),
 ) -> Any:
     """Rebuild a result: the plain form of what the call path does."""
 
     def rebuild(items: Sequence[Output]) -> list[Any]:
-        return [rebuild_output(item, outputs, leaves) for item in items]
+        return [rebuild_output(item, outputs, leaves, numbers) for item in items]
 
     if isinstance(spec, GraphOutput):
         return outputs[spec.index]
+    if isinstance(spec, NumberOutput):
+        return numbers[spec.index]
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):

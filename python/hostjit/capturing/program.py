@@ -15,6 +15,7 @@ from hostjit.capturing.backward import Backward
 from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import OpenNumber, number_leaves
 from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.outputs import Output, bound_outputs, rebuild_output, same_output_spec
@@ -85,7 +86,8 @@ class BytecodeRoute:
 
         Args:
             compiled: takes the first `CapturedProgram.dynamo_input_count` graph inputs as
-                positional arguments, returns a tuple or list of all graph outputs.
+                positional arguments, returns a tuple or list of all that Dynamo's graph does:
+                the graph outputs, and numbers where it had such.
         """
         return self._capture.bind(compiled, live_globals=True)
 
@@ -93,20 +95,15 @@ class BytecodeRoute:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[torch.Tensor]
     ) -> Output:
         """Run the bytecode with stand-ins; see `outputs.infer_output_spec`."""
-        count = 0
-        if self._capture.graph_module is not None:
-            results = self._capture.graph_module.graph.output_node().args[0]
-            assert isinstance(results, (tuple, list))
-            count = len(results)
 
-        def run(outputs: Sequence[torch.Tensor]) -> Any:
+        def run(outputs: Sequence[Any]) -> Any:
             function = self._capture.bind(lambda *_: tuple(outputs), live_globals=False)
             try:
                 return function(*args, **kwargs)
             except Exception as error:
                 raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
-        return infer_output_spec(run, count, leaves)
+        return infer_output_spec(run, self._capture.numbers.results, leaves)
 
 
 @dataclasses.dataclass
@@ -138,6 +135,8 @@ class CapturedProgram:
         random: the program draws random numbers.
         environment: of the symbols in sizes; None when all sizes are known.
         numbers: the open numbers, which each call brings or finds.
+        number_results: the results of Dynamo's graph, of which those that are numbers are none of
+            `graph_module`.
         backward: how gradients are computed, when results need them; then the graph's results are
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
@@ -165,6 +164,7 @@ class CapturedProgram:
     random: bool
     environment: ShapeEnv | None
     numbers: tuple[OpenNumber, ...]
+    number_results: NumberResults
     backward: Backward | None
     composed: bool
     in_inference_mode: bool
@@ -232,30 +232,44 @@ class CapturedProgram:
 
         The arguments must match `argument_spec`; nothing is checked.
         """
+        given = self.number_values(args, kwargs)
+        numbers = self.number_results.values(given)
         with torch.no_grad():
             if self.needs_bytecode:
-                return self.bytecode.bind(self.graph_callable())(*args, **kwargs)
-            assert self.output_spec is not None
-            results = self.graph_module(*self.input_values(args, kwargs))
-            return rebuild_output(self.output_spec, results, tensor_leaves(args, kwargs))
+                result = self.bytecode.bind(self.graph_callable())(*args, **kwargs)
+            else:
+                assert self.output_spec is not None
+                tensors = self.graph_module(*self.input_values(args, kwargs))
+                leaves = tensor_leaves(args, kwargs)
+                result = rebuild_output(self.output_spec, tensors, leaves, numbers)
+        for place, value in self.guards.stores_of(numbers):
+            place.write(value)
+        return result
 
     def input_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return what the graph's inputs are at a call."""
         leaves = tensor_leaves(args, kwargs)
-        numbers = number_leaves(args, kwargs)
+        numbers = self.number_values(args, kwargs)
 
         def find(binding: InputBinding) -> Any:
             match binding:
                 case ArgumentLeaf(index):
                     return leaves[index]
                 case NumberInput(index):
-                    position = self.numbers[index].position
-                    if isinstance(position, int):
-                        return numbers[position][1]
-                    return self.guards.numbers[position].read()
+                    return numbers[index]
             return binding.tensor
 
         return [find(binding) for binding in self.inputs]
+
+    def number_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return what the open numbers are at a call."""
+        leaves = number_leaves(args, kwargs)
+        return [
+            leaves[number.position][1]
+            if isinstance(number.position, int)
+            else self.guards.numbers[number.position].read()
+            for number in self.numbers
+        ]
 
     def graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
         """Return what the bytecode calls, with PyTorch's operators.
@@ -269,8 +283,24 @@ class CapturedProgram:
             if isinstance(binding, BoundTensor)
         ]
 
-        def run(*inputs: Any) -> Sequence[torch.Tensor]:
-            results: Sequence[torch.Tensor] = graph_module(*inputs, *constants)
-            return results
+        def run(*inputs: Any) -> Sequence[Any]:
+            return graph_module(*inputs, *constants)  # type: ignore[no-any-return]
 
-        return in_inference_mode(run) if self.in_inference_mode else run
+        run = in_inference_mode(run) if self.in_inference_mode else run
+        return self.with_numbers(run)
+
+    def with_numbers(self, run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        """Return what gives all that Dynamo's graph does, where `run` gives the tensors of it."""
+        results, count = self.number_results, len(self.numbers)
+        if not results.any_numbers():
+            return run
+        inputs = self.inputs[: self.dynamo_input_count]
+        slots = [(i, b.index) for i, b in enumerate(inputs) if isinstance(b, NumberInput)]
+
+        def run_with_numbers(*inputs: Any) -> Sequence[Any]:
+            numbers = [None] * count
+            for position, slot in slots:
+                numbers[slot] = inputs[position]
+            return results.among(run(*inputs), numbers)
+
+        return run_with_numbers

@@ -126,6 +126,8 @@ class SourceWalker(ReadWatcher):
             return NumberPlace(base)
         if kind in _ITEM and type(base) is dict and isinstance(source.index, str | int):
             return NumberPlace(base, source.index)
+        if kind in _ITEM and type(base) is list and isinstance(source.index, int):
+            return NumberPlace(base, source.index) if source.index >= 0 else None
         if kind in _ATTRIBUTE and not isinstance(base, (type, types.FunctionType)):
             state = instance_dict(base)
             return None if state is None else NumberPlace(state, source.member)

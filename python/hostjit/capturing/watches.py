@@ -22,6 +22,7 @@ __all__ = [
     "MISSING",
     "CellContents",
     "DictItems",
+    "DictKeys",
     "DictVersion",
     "FunctionState",
     "ListItems",
@@ -74,6 +75,15 @@ class DictItems:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class DictKeys:
+    """A dict has these very keys in this order; they may map to anything."""
+
+    mapping: dict[Any, Any]
+    keys: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class CellContents:
     """A closure's cell holds this very object (MISSING: it is empty)."""
 
@@ -84,7 +94,7 @@ class CellContents:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListItems:
-    """A list has this length and these very objects."""
+    """A list has this length and these very objects; in place of MISSING any."""
 
     list: list[Any]
     items: tuple[Any, ...]
@@ -140,6 +150,7 @@ class TensorState:
 Watch = (
     DictVersion
     | DictItems
+    | DictKeys
     | CellContents
     | ListItems
     | SetItems
@@ -159,11 +170,12 @@ class WatchList:
         self._others: dict[tuple[str, int], Watch] = {}
         self._open_items: set[tuple[int, Any]] = set()
         self._open_cells: set[int] = set()
+        self._whole_lists: set[int] = set()
         self.unwatchable: dict[str, None] = {}
 
     def leave_open(self, place: NumberPlace) -> None:
         """Let a number be any: it is read at each call."""
-        if isinstance(place.holder, dict):
+        if isinstance(place.holder, (dict, list)):
             self._open_items.add((id(place.holder), place.key))
         else:
             self._open_cells.add(id(place.holder))
@@ -184,6 +196,10 @@ class WatchList:
             self._items[id(mapping)] = (entry, items)
         items[key] = dict.get(mapping, key, MISSING)
 
+    def dict_keys(self, mapping: dict[Any, Any], path: str) -> None:
+        """Watch which keys a dict has."""
+        self._others["dict_keys", id(mapping)] = DictKeys(mapping, tuple(mapping), path)
+
     def cell(self, cell: types.CellType, path: str) -> None:
         """Watch what a cell holds."""
         try:
@@ -195,6 +211,10 @@ class WatchList:
     def list_items(self, items: list[Any], path: str) -> None:
         """Watch the length and the items of a list."""
         self._others["list", id(items)] = ListItems(items, tuple(items), path)
+
+    def whole_list(self, items: list[Any]) -> None:
+        """Leave none of the items of a list open: it was compared as a whole."""
+        self._whole_lists.add(id(items))
 
     def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
         """Watch the contents of a set."""
@@ -235,11 +255,20 @@ class WatchList:
                 expected = tuple(found[key] for key in keys)
                 items.append(dataclasses.replace(entry, keys=tuple(keys), expected=expected))
         others = [
-            entry
+            self._but_open_items(entry) if isinstance(entry, ListItems) else entry
             for (kind, number), entry in self._others.items()
             if kind != "cell" or number not in self._open_cells
         ]
         return (*self._versions.values(), *items, *others)
+
+    def _but_open_items(self, entry: ListItems) -> ListItems:
+        number = id(entry.list)
+        items = [
+            MISSING if (number, index) in self._open_items else item
+            for index, item in enumerate(entry.items)
+        ]
+        whole = number in self._whole_lists
+        return entry if whole else dataclasses.replace(entry, items=tuple(items))
 
 
 _HEAP_TYPE = 1 << 9

@@ -26,7 +26,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
     def write(node: Any) -> list[Any]:
         match node:
-            case ("output" | "argument" as kind, index):
+            case ("output" | "number" | "argument" as kind, index):
                 return [kind, index]
             case ("object", value):
                 return _object_to_json(value)
@@ -77,7 +77,7 @@ def result_from_json(
 
     def read(node: list[Any]) -> tuple[Any, ...]:
         match node:
-            case ["output" | "argument" as kind, index]:
+            case ["output" | "number" | "argument" as kind, index]:
                 return (kind, index)
             case ["tensor", number]:
                 return ("object", tensors[number])

@@ -16,6 +16,7 @@ from hostjit.saving.arguments import (
     number_positions,
 )
 from hostjit.saving.modes import in_modes, modes_to_json, modes_to_text, process_modes
+from hostjit.saving.numbers import made_from_json, made_to_json
 from hostjit.saving.programs import ProgramWriter
 from hostjit.saving.results import result_from_json, result_to_json
 from hostjit.saving.tensors import TensorWriter
@@ -30,7 +31,16 @@ __all__ = [
 ]
 
 # What must be the same of a specialization and of what is made of its description.
-_COMPARED = ("modes", "arguments", "numbers", "mutated", "identities", "runtime", "guarded")
+_COMPARED = (
+    "modes",
+    "arguments",
+    "numbers",
+    "mutated",
+    "identities",
+    "runtime",
+    "guarded",
+    "results",
+)
 
 
 def signature(described: dict[str, Any]) -> str:
@@ -79,6 +89,8 @@ def _to_json(
     if facts["always_revalidate"]:
         raise _C.Error("what it read can't be watched, and is looked at again at every call")
     numbers, num_items = facts["numbers"]
+    if facts["stores"]:
+        raise _C.Error("its calls change what objects of this process keep")
     if num_items:
         raise _C.Error("it reads numbers that objects of this process keep")
     if facts["condition"] is not None:
@@ -104,6 +116,7 @@ def _to_json(
             [is_float, *(float_to_bits(bound) if is_float else bound for bound in bounds)]
             for is_float, *bounds in numbers
         ],
+        "made": made_to_json(facts["results"], values),
         "guarded": facts["guarded"],
         "condition": _condition_to_json(facts["row_guard"]),
         "backward": None,
@@ -182,6 +195,7 @@ def specialization_from_json(
             runtime=described["runtime"],
             reuse_outputs=described["reuse_outputs"],
             numbers=_numbers_from_json(described),
+            results=made_from_json(described["made"], values),
             row_guard=condition and SizeCondition.parse(condition["names"], condition["text"]),
             guarded=described["guarded"],
             backward=_backward_from_json(described["backward"], program, programs, tensors),

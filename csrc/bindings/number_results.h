@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+#include <c10/util/SmallVector.h>
+#include <pybind11/pybind11.h>
+
+#include <vector>
+
+#include "bindings/open_numbers.h"
+#include "bindings/py_ref.h"
+
+namespace hostjit {
+
+// Python objects that follow from the open numbers of one call.
+using NumberValues = c10::SmallVector<PyRef, 8>;
+
+// Numbers that a call returns or stores. Functions of Python compute them from the open numbers, so
+// that they are of the type and the value that the user's code gives them. Made from a tuple
+//   (sources, steps)
+// where a source is ("open", slot) or ("object", value), a step is (callable, operands), and an
+// operand is a position among the sources and then the steps before it.
+class NumberResults {
+ public:
+  // Throws Error for what is no such description.
+  explicit NumberResults(PyObject* description);
+
+  size_t size() const { return sources_.size() + steps_.size(); }
+
+  // Appends the value of each source and step; false with a Python error set.
+  bool compute(const OpenNumbers& numbers, const Leaves& leaves, NumberValues& values) const;
+
+  // See descriptions.cpp.
+  pybind11::tuple describe() const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  struct Source {
+    PyRef object;  // null: an open number
+    size_t slot;
+  };
+  struct Step {
+    PyRef function;
+    std::vector<size_t> operands;
+  };
+
+  std::vector<Source> sources_;
+  std::vector<Step> steps_;
+};
+
+// Where a call leaves such values once it has its result, in this order. Made from tuples
+//   (dict, key, value)
+//   (list, index, value)
+//   (cell, None, value)
+// where `value` is a position among the sources and steps.
+class NumberStores {
+ public:
+  // Throws Error for what is no such description, of `num_values` values.
+  NumberStores(PyObject* descriptions, size_t num_values);
+
+  bool empty() const { return stores_.empty(); }
+  size_t size() const { return stores_.size(); }
+
+  // False with a Python error set.
+  bool put(const NumberValues& values) const;
+
+  // For the garbage collector.
+  int traverse(visitproc visit, void* arg) const;
+
+ private:
+  struct Store {
+    PyRef holder;
+    PyRef key;
+    size_t value;
+  };
+
+  std::vector<Store> stores_;
+};
+
+}  // namespace hostjit

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that a call returns or leaves behind: Python computes them from its open numbers.
+
+The steps are the functions that the user's code calls, in its order, so that a result is what eager
+has: of the same type, and as long as an int of Python may be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from hostjit.capturing.dynamic_dims import is_number, refusal
+from hostjit.capturing.graph_sizes import is_open_number
+
+__all__ = ["FUNCTIONS", "Computed", "Given", "Known", "NumberResults", "Operand", "take_numbers"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Open number `slot` of the call."""
+
+    slot: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Computed:
+    """What step `step` computed."""
+
+    step: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """A value that is the same at every call."""
+
+    value: Any
+
+
+Operand = Given | Computed | Known
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class NumberResults:
+    """Which results of Dynamo's graph are numbers, and how they are computed.
+
+    Attributes:
+        steps: functions and what they are called with; a step may use those before it.
+        results: one entry for each result of the graph; None for a tensor.
+    """
+
+    steps: tuple[tuple[Callable[..., Any], tuple[Operand, ...]], ...] = ()
+    results: tuple[Operand | None, ...] = ()
+
+    def any_numbers(self) -> bool:
+        """Whether there are any."""
+        return any(result is not None for result in self.results)
+
+    def values(self, numbers: Sequence[Any]) -> list[Any]:
+        """Return the results for the open numbers of a call; None for a tensor."""
+        computed: list[Any] = []
+        for function, operands in self.steps:
+            computed.append(function(*(_value_of(o, numbers, computed) for o in operands)))
+        return [
+            None if result is None else _value_of(result, numbers, computed)
+            for result in self.results
+        ]
+
+    def among(self, tensors: Sequence[Any], numbers: Sequence[Any]) -> tuple[Any, ...]:
+        """Return all results of the graph, of which `tensors` are those that are no numbers."""
+        rest, values = iter(tensors), self.values(numbers)
+        return tuple(
+            next(rest) if result is None else value
+            for result, value in zip(self.results, values, strict=True)
+        )
+
+
+def _value_of(operand: Operand, numbers: Sequence[Any], computed: Sequence[Any]) -> Any:
+    match operand:
+        case Given(slot):
+            return numbers[slot]
+        case Computed(step):
+            return computed[step]
+    return operand.value
+
+
+def take_numbers(module: GraphModule, slots: Mapping[Any, int]) -> NumberResults:
+    """Take the results that are numbers out of a graph of Dynamo's, and return how to make them.
+
+    Args:
+        module: the graph; it is changed.
+        slots: of the open numbers of the call, by their symbols.
+
+    Raises CaptureError for a number that depends on sizes, or that Python does not compute.
+    """
+    output = module.graph.output_node()
+    results = list(output.args[0])
+    numbers = [node for node in results if isinstance(node, Node) and is_number(_value(node))]
+    if not numbers:
+        return NumberResults(results=(None,) * len(results))
+    steps = _Steps(slots)
+    found = tuple(steps.operand(node) if node in numbers else None for node in results)
+    output.args = (tuple(node for node in results if node not in numbers),)
+    module.graph.eliminate_dead_code(
+        lambda node: node.op in ("placeholder", "output") or not is_number(_value(node))
+    )
+    module.recompile()
+    return NumberResults(tuple(steps.steps), found)
+
+
+class _Steps:
+    def __init__(self, slots: Mapping[Any, int]) -> None:
+        self._slots = slots
+        self._made: dict[Node, Operand] = {}
+        self.steps: list[tuple[Callable[..., Any], tuple[Operand, ...]]] = []
+
+    def operand(self, value: Any) -> Operand:
+        if not isinstance(value, Node):
+            return Known(value)
+        if value not in self._made:
+            self._made[value] = self._make(value)
+        return self._made[value]
+
+    def _make(self, node: Node) -> Operand:
+        number = _value(node)
+        if node.op == "placeholder" and is_number(number):
+            slot = self._slots.get(number.node._expr)
+            if slot is not None:
+                return Given(slot)
+            if not is_open_number(number):
+                return Known(number.node.hint)
+        function = _FUNCTIONS.get(node.target)
+        if node.op != "call_function" or function is None or node.kwargs:
+            raise refusal("a result is a number that depends on sizes, or is computed by PyTorch")
+        if not all(isinstance(o, (int, float, Node)) for o in node.args):
+            raise refusal(f"a result is made by {node.target} of what is no number")
+        operands = tuple(self.operand(argument) for argument in node.args)
+        self.steps.append((function, operands))
+        return Computed(len(self.steps) - 1)
+
+
+def _value(node: Node) -> Any:
+    return node.meta.get("example_value")
+
+
+# What Python calls, by what stands for it in graphs.
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{
+        function: function
+        for function in (
+            *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+            *(operator.mod, operator.pow, operator.neg, operator.pos, operator.abs),
+            *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
+            *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift),
+            *(operator.not_, operator.invert),
+            *(math.floor, math.ceil, math.trunc, round, abs, pow),
+        )
+    },
+    operator.iadd: operator.add,
+    operator.isub: operator.sub,
+    operator.imul: operator.mul,
+    operator.itruediv: operator.truediv,
+    operator.ifloordiv: operator.floordiv,
+    operator.imod: operator.mod,
+    operator.ipow: operator.pow,
+    torch.sym_max: max,
+    torch.sym_min: min,
+    torch.sym_float: float,
+    torch.sym_int: int,
+    torch.sym_not: operator.not_,
+    **{
+        getattr(torch, f"_sym_{name}"): getattr(math, name)
+        for name in (
+            *("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+            *("log2", "exp", "log"),
+        )
+        if hasattr(torch, f"_sym_{name}")
+    },
+}
+FUNCTIONS = tuple(dict.fromkeys(_FUNCTIONS.values()))
+"""What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that calls return or store, as `_C.Specialization` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hostjit.capturing.number_results import Computed, Given, Operand
+from hostjit.capturing.program import CapturedProgram, NumberInput
+
+__all__ = ["FlatNumbers", "NumberValues"]
+
+
+class NumberValues:
+    """The values that a call makes besides its tensors: sources, then steps.
+
+    Attributes:
+        described: the description of them.
+    """
+
+    def __init__(self, captured: CapturedProgram, slots: Mapping[int, int] | None = None) -> None:
+        """Collect them. `slots`: of the open numbers, where these are others than of the call."""
+        self._captured = captured
+        self._slots = slots
+        self._sources: dict[Any, int] = {}
+        self._described: list[tuple[str, Any]] = []
+        results = captured.number_results
+        operands = [operand for _, used in results.steps for operand in used]
+        operands += [result for result in results.results if result is not None]
+        for operand in operands:
+            self._add(operand)
+        constants = [store.value for _, store in captured.guards.stores if store.result is None]
+        self._constants = [self._add_object(value) for value in constants]
+        steps = [
+            (function, [self._position(operand) for operand in used])
+            for function, used in results.steps
+        ]
+        self.described: tuple[Any, ...] = (self._described, steps) if self._described else ()
+
+    def number(self, result: int) -> int:
+        """Return the position of the value that is a result of Dynamo's graph."""
+        operand = self._captured.number_results.results[result]
+        assert operand is not None
+        return self._position(operand)
+
+    def stores(self) -> list[tuple[Any, Any, int]]:
+        """Return the description of what is stored where by now."""
+        constants = iter(self._constants)
+        return [
+            (
+                place.holder,
+                place.key,
+                next(constants) if store.result is None else self.number(store.result),
+            )
+            for place, store in self._captured.guards.stores
+        ]
+
+    def _add(self, operand: Operand) -> None:
+        if isinstance(operand, Computed) or operand in self._sources:
+            return
+        if isinstance(operand, Given):
+            slot = operand.slot if self._slots is None else self._slots[operand.slot]
+            self._sources[operand] = len(self._described)
+            self._described.append(("open", slot))
+        else:
+            self._sources[operand] = self._add_object(operand.value)
+
+    def _add_object(self, value: Any) -> int:
+        self._described.append(("object", value))
+        return len(self._described) - 1
+
+    def _position(self, operand: Operand) -> int:
+        if isinstance(operand, Computed):
+            return len(self._described) + operand.step
+        return self._sources[operand]
+
+
+class FlatNumbers:
+    """The numbers of what takes the inputs of Dynamo's graph and returns its results.
+
+    Attributes:
+        bindings: of those inputs.
+        described: keyword arguments of `_C.Specialization`.
+    """
+
+    def __init__(self, captured: CapturedProgram) -> None:
+        inputs = captured.inputs[: captured.dynamo_input_count]
+        slots: dict[int, int] = {}
+        self.bindings: list[int | tuple[str, int]] = []
+        for position, binding in enumerate(inputs):
+            if isinstance(binding, NumberInput):
+                self.bindings.append(("open", slots.setdefault(binding.index, len(slots))))
+            else:
+                self.bindings.append(position - len(slots))
+        self._results = captured.number_results.results
+        values = NumberValues(captured, slots) if captured.number_results.any_numbers() else None
+        self._values = values
+        self.described: dict[str, Any] = {
+            "numbers": [
+                (captured.numbers[slot].type, None, None, position)
+                for slot, position in slots.items()
+            ],
+            "results": values.described if values else (),
+        }
+
+    def output(self, tensors: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Return the description of a tuple of all results, by those of the tensors."""
+        if self._values is None:
+            return ("tuple", list(tensors))
+        rest = iter(tensors)
+        return (
+            "tuple",
+            [
+                next(rest) if result is None else ("number", self._values.number(index))
+                for index, result in enumerate(self._results)
+            ],
+        )
