@@ -18,13 +18,17 @@ namespace hostjit {
 
 class ProgramRow;
 
-// Tensor leaves of one call, borrowed from its arguments, its open numbers, and the row that
-// answers it.
+// Python objects that follow from the open numbers of one call; see NumberResults.
+using NumberValues = c10::SmallVector<PyRef, 8>;
+
+// Tensor leaves of one call, borrowed from its arguments, its open numbers and what follows from
+// them, and the row that answers it.
 struct Leaves : c10::SmallVector<PyObject*, 16> {
   static constexpr size_t kMostNumbers = 16;
 
   ProgramRow* row = nullptr;
   std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
+  NumberValues values;                        // empty until they are wanted
 };
 
 // What one argument has to look like, recursively. Built from an example value:

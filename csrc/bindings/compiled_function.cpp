@@ -89,27 +89,24 @@ PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_
 
 // Runs one whose calls return or store numbers. Eager has the last word where Python can't compute
 // these, and where the call fails: what it leaves behind then depends on where it does.
-PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization,
-                           const Leaves& leaves, PyObject* const* values, Py_ssize_t nargs,
-                           PyObject* kwnames) {
-  NumberValues numbers;
-  if (!specialization.compute(leaves, numbers)) {
+PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
+                           PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!specialization.compute(leaves)) {
     PyErr_Clear();
     return run_eagerly(self, values, nargs, kwnames);
   }
   PyObject* route = specialization.route();
   PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
-                                    : specialization.run(leaves, numbers.data()));
-  if (result) return specialization.store(numbers) ? result.release() : nullptr;
+                                    : specialization.run(leaves));
+  if (result) return specialization.store(leaves) ? result.release() : nullptr;
   if (!specialization.repeats_failures() || !PyErr_ExceptionMatches(PyExc_Exception))
     return nullptr;
   PyErr_Clear();
   return run_eagerly(self, values, nargs, kwnames);
 }
 
-PyObject* run_specialization(CompiledFunction* self, Specialization& specialization,
-                             const Leaves& leaves, PyObject* const* values, Py_ssize_t nargs,
-                             PyObject* kwnames) {
+PyObject* run_specialization(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
+                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
   if (specialization.makes_numbers()) [[unlikely]] {
     return run_with_numbers(self, specialization, leaves, values, nargs, kwnames);
   }

@@ -153,14 +153,19 @@ py::tuple OutputSpec::describe() const {
   return py::make_tuple("object", py::none());
 }
 
-// (is float, least, most) of each, and how many are items of dicts.
+// (is float, least, most, value) of each, the last None but for those that are computed, and how
+// many are found in objects.
 py::tuple OpenNumbers::describe() const {
+  std::vector<py::object> values(numbers_.size(), py::none());
+  for (const Computed& computed : computed_) values[computed.slot] = py::int_(computed.value);
   py::list numbers;
-  for (const OpenNumber& number : numbers_) {
+  for (size_t slot = 0; slot < numbers_.size(); ++slot) {
+    const OpenNumber& number = numbers_[slot];
     if (number.is_float) {
-      numbers.append(py::make_tuple(true, number.least_float, number.most_float));
+      numbers.append(
+          py::make_tuple(true, number.least_float, number.most_float, values[slot]));
     } else {
-      numbers.append(py::make_tuple(false, number.least, number.most));
+      numbers.append(py::make_tuple(false, number.least, number.most, values[slot]));
     }
   }
   return py::make_tuple(numbers, items_.size());

@@ -36,8 +36,9 @@ NumberResults::NumberResults(PyObject* description) {
   }
 }
 
-bool NumberResults::compute(const OpenNumbers& numbers, const Leaves& leaves,
-                            NumberValues& values) const {
+bool NumberResults::compute(const OpenNumbers& numbers, Leaves& leaves) const {
+  NumberValues& values = leaves.values;
+  if (!values.empty()) return true;
   for (const Source& source : sources_) {
     values.push_back(source.object ? source.object
                                    : PyRef::steal(numbers.to_python(source.slot, leaves)));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <Python.h>
-#include <c10/util/SmallVector.h>
 #include <pybind11/pybind11.h>
 
 #include <vector>
@@ -11,9 +10,6 @@
 #include "bindings/py_ref.h"
 
 namespace hostjit {
-
-// Python objects that follow from the open numbers of one call.
-using NumberValues = c10::SmallVector<PyRef, 8>;
 
 // Numbers that a call returns or stores. Functions of Python compute them from the open numbers, so
 // that they are of the type and the value that the user's code gives them. Made from a tuple
@@ -27,8 +23,9 @@ class NumberResults {
 
   size_t size() const { return sources_.size() + steps_.size(); }
 
-  // Appends the value of each source and step; false with a Python error set.
-  bool compute(const OpenNumbers& numbers, const Leaves& leaves, NumberValues& values) const;
+  // Gives the leaves the value of each source and step, if they have none; false with a Python
+  // error set.
+  bool compute(const OpenNumbers& numbers, Leaves& leaves) const;
 
   // See descriptions.cpp.
   pybind11::tuple describe() const;

@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
 #include "support/check.h"
 
 namespace py = pybind11;
@@ -42,6 +44,12 @@ OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
     HOSTJIT_CHECK(parts.size() == 5 && slot < Leaves::kMostNumbers,
                   "specialization: an open number has no place");
     const py::object holder = parts[3];
+    if (PyUnicode_Check(holder.ptr())) {
+      HOSTJIT_CHECK(holder.cast<std::string>() == "value", "specialization: an open number is a ",
+                    holder.cast<std::string>(), ", expected value");
+      computed_.push_back({parts[4].cast<size_t>(), slot});
+      continue;
+    }
     HOSTJIT_CHECK(
         PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) || PyList_Check(holder.ptr()),
         "specialization: an open number is not in the arguments, a dict, a list or a cell");
@@ -63,12 +71,21 @@ PyObject* OpenNumbers::Item::find() const {
 
 bool OpenNumbers::read_items(Leaves& leaves) const {
   for (const Item& item : items_) {
-    PyObject* found = item.find();
-    const OpenNumber& number = numbers_[item.slot];
-    if (found == nullptr || !number.is_kind_of(found)) return false;
-    if (!number.read(found, leaves.numbers[item.slot])) return false;
+    if (!read(item.find(), item.slot, leaves)) return false;
   }
   return true;
+}
+
+bool OpenNumbers::read_computed(Leaves& leaves) const {
+  for (const Computed& computed : computed_) {
+    if (!read(leaves.values[computed.value].get(), computed.slot, leaves)) return false;
+  }
+  return true;
+}
+
+bool OpenNumbers::read(PyObject* found, size_t slot, Leaves& leaves) const {
+  const OpenNumber& number = numbers_[slot];
+  return found != nullptr && number.is_kind_of(found) && number.read(found, leaves.numbers[slot]);
 }
 
 int OpenNumbers::traverse(visitproc visit, void* arg) const {

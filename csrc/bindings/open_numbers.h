@@ -17,16 +17,21 @@ namespace hostjit {
 //   (type, least, most, dict, key)   dict[key], read at every call
 //   (type, least, most, list, index) list[index], read at every call
 //   (type, least, most, cell, None)  what a cell holds, read at every call
+//   (type, least, most, "value", i)  the i-th of the values of NumberResults
 // where type is int or float; least and most are None, or bounds.
 class OpenNumbers {
  public:
   // Opens those among `arguments`. Throws Error for what is no such description.
   OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments);
 
-  bool any_items() const { return !items_.empty(); }
+  bool any_items() const { return !items_.empty() || !computed_.empty(); }
+  bool any_computed() const { return !computed_.empty(); }
 
-  // Reads those that are no arguments; false when one is not what it may be.
+  // Reads those that are found elsewhere than in the arguments; false when one is not what it may
+  // be.
   bool read_items(Leaves& leaves) const;
+  // The same for those that are among the values of the leaves.
+  bool read_computed(Leaves& leaves) const;
 
   // One as a new reference.
   PyObject* to_python(size_t slot, const Leaves& leaves) const {
@@ -48,8 +53,15 @@ class OpenNumbers {
     PyObject* find() const;  // borrowed; null if there is none
   };
 
+  struct Computed {
+    size_t value;
+    size_t slot;
+  };
+  bool read(PyObject* found, size_t slot, Leaves& leaves) const;
+
   std::vector<OpenNumber> numbers_;
   std::vector<Item> items_;
+  std::vector<Computed> computed_;
 };
 
 }  // namespace hostjit

@@ -217,6 +217,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
 bool Specialization::match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs,
                            PyObject* kwnames, Leaves& leaves) {
   leaves.clear();
+  leaves.values.clear();
   if (any_arguments_) [[unlikely]]
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
@@ -257,6 +258,7 @@ bool Specialization::holds() {
 
 bool Specialization::find_row_of_call(Leaves& leaves) {
   if (!numbers_.read_items(leaves)) return false;
+  if (numbers_.any_computed() && !compute_open_numbers(leaves)) return false;
   if (!program_) return true;
   leaves.row = program_->only_row();
   if (leaves.row != nullptr) return accepts(question({}, leaves), leaves);
@@ -265,6 +267,13 @@ bool Specialization::find_row_of_call(Leaves& leaves) {
                        last->fits(RowInputs{*this, leaves});
   leaves.row = is_last ? last : find_other_row(leaves);
   return leaves.row != nullptr;
+}
+
+bool Specialization::compute_open_numbers(Leaves& leaves) const {
+  if (compute(leaves)) return numbers_.read_computed(leaves);
+  PyErr_Clear();
+  leaves.values.clear();
+  return false;  // eager has the last word
 }
 
 ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
@@ -363,18 +372,18 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
   return call.wrap(outputs, backward_->num_results);
 }
 
-PyObject* Specialization::run(const Leaves& leaves, const PyRef* values) {
+PyObject* Specialization::run(const Leaves& leaves) {
   if (!leaves.row->takes_long()) [[likely]]
-    return run_program(leaves, values);
+    return run_program(leaves);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.
   c10::SmallVector<PyRef, 4> alive;
   c10::SmallVector<at::Tensor, 4> alive_inputs;
   for (PyObject* leaf : leaves) alive.push_back(PyRef::share(leaf));
   for (size_t i = 0; i < bindings_.size(); ++i) alive_inputs.push_back(input(i, leaves));
-  return run_program(leaves, values);
+  return run_program(leaves);
 }
 
-PyObject* Specialization::run_program(const Leaves& leaves, const PyRef* values) {
+PyObject* Specialization::run_program(const Leaves& leaves) {
   const MainFunction main = program_->main(runtime_, *leaves.row);
   ProgramCall call(*program_, *leaves.row);
   bool ok;
@@ -387,7 +396,7 @@ PyObject* Specialization::run_program(const Leaves& leaves, const PyRef* values)
     ok = run_with_care(call, main, leaves);
   }
   if (!ok) return nullptr;
-  return output_.build(call.outputs(), leaves.data(), values);
+  return output_.build(call.outputs(), leaves.data(), leaves.values.data());
 }
 
 bool Specialization::run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves) {

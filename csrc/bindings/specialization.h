@@ -79,17 +79,15 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
              Leaves& leaves);
 
   // Runs the program on the leaves that match() found. A new reference, or null with a Python
-  // error set. `values` are those that compute() made.
-  PyObject* run(const Leaves& leaves, const PyRef* values = nullptr);
+  // error set.
+  PyObject* run(const Leaves& leaves);
 
   // Whether a call has numbers to return or to store: then compute() comes before it, and store()
   // after it.
   bool makes_numbers() const { return makes_numbers_; }
   // False with a Python error set.
-  bool compute(const Leaves& leaves, NumberValues& values) const {
-    return results_.compute(numbers_, leaves, values);
-  }
-  bool store(const NumberValues& values) const { return stores_.put(values); }
+  bool compute(Leaves& leaves) const { return results_.compute(numbers_, leaves); }
+  bool store(const Leaves& leaves) const { return stores_.put(leaves.values); }
   // A call that fails is run eagerly instead, to leave behind what that does.
   bool repeats_failures() const { return repeatable_ && !stores_.empty(); }
 
@@ -124,7 +122,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
   };
   bool is_reached_twice(const Leaves& leaves) const;
-  PyObject* run_program(const Leaves& leaves, const PyRef* values);
+  PyObject* run_program(const Leaves& leaves);
   // Where more is to be done than that.
   bool run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -149,6 +147,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     return find_row_of_call(leaves);
   }
   bool find_row_of_call(Leaves& leaves);
+  bool compute_open_numbers(Leaves& leaves) const;
   ProgramRow* find_other_row(const Leaves& leaves);
   // What the guard is asked: these sizes, and then what guarded open numbers are.
   RowSizes question(RowSizes sizes, const Leaves& leaves) const;

@@ -36,7 +36,7 @@ def compiled_graph(
     constants = inputs[count:]
     flat = FlatNumbers(captured)
     specialization = _C.Specialization(
-        args=tuple(inputs[:count]),
+        args=flat.given(inputs),
         kwargs={},
         program=program,
         bindings=[*flat.bindings, *constants],
@@ -47,21 +47,17 @@ def compiled_graph(
         **flat.described,
     )
 
-    eager = captured.graph_callable()
+    eager = captured.tensor_callable()
 
     def run(*given: Any) -> Sequence[Any]:
-        return program.run([*given, *constants], runtime)
-
-    run_fully = captured.with_numbers(run)
-
-    def run_checked(*given: Any) -> Sequence[Any]:
+        arguments = [*given, *constants]
         try:
-            program.check([*given, *constants])
+            program.check(arguments)
         except _C.Error:
             return eager(*given)  # Dynamo's code makes of its inputs what no guard tells
-        return run_fully(*given)
+        return program.run(arguments, runtime)
 
-    return _C.CompiledFunction(run_checked, _OneSpecialization(specialization))
+    return _C.CompiledFunction(captured.with_numbers(run), _OneSpecialization(specialization))
 
 
 class _OneSpecialization:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostjit.capturing.number_results import Computed, Given, Operand
+from hostjit.capturing.open_numbers import Made
 from hostjit.capturing.program import CapturedProgram, NumberInput
 
 __all__ = ["FlatNumbers", "NumberValues"]
@@ -30,7 +31,8 @@ class NumberValues:
         operands += [result for result in results.results if result is not None]
         for operand in operands:
             self._add(operand)
-        constants = [store.value for _, store in captured.guards.stores if store.result is None]
+        stores = captured.guards.stores if slots is None else []
+        constants = [store.value for _, store in stores if store.result is None]
         self._constants = [self._add_object(value) for value in constants]
         steps = [
             (function, [self._position(operand) for operand in used])
@@ -43,6 +45,10 @@ class NumberValues:
         operand = self._captured.number_results.results[result]
         assert operand is not None
         return self._position(operand)
+
+    def step(self, step: int) -> int:
+        """Return the position of the value that a step computes."""
+        return len(self._described) + step
 
     def stores(self) -> list[tuple[Any, Any, int]]:
         """Return the description of what is stored where by now."""
@@ -72,7 +78,7 @@ class NumberValues:
 
     def _position(self, operand: Operand) -> int:
         if isinstance(operand, Computed):
-            return len(self._described) + operand.step
+            return self.step(operand.step)
         return self._sources[operand]
 
 
@@ -80,7 +86,7 @@ class FlatNumbers:
     """The numbers of what takes the inputs of Dynamo's graph and returns its results.
 
     Attributes:
-        bindings: of those inputs.
+        bindings: of all inputs of the program but for constants.
         described: keyword arguments of `_C.Specialization`.
     """
 
@@ -88,25 +94,32 @@ class FlatNumbers:
         inputs = captured.inputs[: captured.dynamo_input_count]
         slots: dict[int, int] = {}
         self.bindings: list[int | tuple[str, int]] = []
+        self._is_given: list[bool] = []
         for position, binding in enumerate(inputs):
+            made = False
             if isinstance(binding, NumberInput):
                 self.bindings.append(("open", slots.setdefault(binding.index, len(slots))))
+                made = isinstance(captured.numbers[binding.index].position, Made)
             else:
                 self.bindings.append(position - len(slots))
+            self._is_given.append(not made)
         self._results = captured.number_results.results
-        values = NumberValues(captured, slots) if captured.number_results.any_numbers() else None
-        self._values = values
+        self._values = NumberValues(captured, slots)
         self.described: dict[str, Any] = {
             "numbers": [
-                (captured.numbers[slot].type, None, None, position)
+                (captured.numbers[slot].type, None, None, *self._place(captured, slot, position))
                 for slot, position in slots.items()
             ],
-            "results": values.described if values else (),
+            "results": self._values.described,
         }
+
+    def given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return those of all inputs that are passed."""
+        return tuple(value for value, given in zip(inputs, self._is_given, strict=False) if given)
 
     def output(self, tensors: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return the description of a tuple of all results, by those of the tensors."""
-        if self._values is None:
+        if all(result is None for result in self._results):
             return ("tuple", list(tensors))
         rest = iter(tensors)
         return (
@@ -116,3 +129,7 @@ class FlatNumbers:
                 for index, result in enumerate(self._results)
             ],
         )
+
+    def _place(self, captured: CapturedProgram, slot: int, position: int) -> tuple[Any, ...]:
+        made = captured.numbers[slot].position
+        return ("value", self._values.step(made.step)) if isinstance(made, Made) else (position,)

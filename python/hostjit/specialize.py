@@ -25,7 +25,7 @@ from hostjit.capturing.backward import (
     Tangent,
 )
 from hostjit.capturing.contexts import in_inference_mode
-from hostjit.capturing.open_numbers import OpenNumber
+from hostjit.capturing.open_numbers import Made, OpenNumber
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.size_guard import size_guard
 from hostjit.lowering.index_values import dependent_sizes
@@ -106,7 +106,7 @@ def make_specialization(
 
     def numbers() -> list[tuple[Any, ...]]:
         return [
-            (*description, *_number_place(number, captured))
+            (*description, *_number_place(number, captured, made))
             for number, description in zip(
                 captured.numbers, symbolic.get("numbers", []), strict=False
             )
@@ -149,10 +149,14 @@ def make_specialization(
     )
 
 
-def _number_place(number: OpenNumber, captured: CapturedProgram) -> tuple[Any, ...]:
+def _number_place(
+    number: OpenNumber, captured: CapturedProgram, made: NumberValues
+) -> tuple[Any, ...]:
     """The last items of the tuple that `_C.Specialization` takes."""
     if isinstance(number.position, int):
         return (number.position,)
+    if isinstance(number.position, Made):
+        return "value", made.step(number.position.step)
     place = captured.guards.numbers[number.position]
     return place.holder, place.key
 

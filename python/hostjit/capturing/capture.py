@@ -39,6 +39,7 @@ from hostjit.capturing.guards import Guards
 from hostjit.capturing.lent_sizes import lent_arguments
 from hostjit.capturing.number_results import take_numbers
 from hostjit.capturing.open_numbers import (
+    MOST_NUMBERS,
     NumberPlace,
     OpenNumber,
     open_numbers,
@@ -260,21 +261,24 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
 
 
 def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[OpenNumber]:
-    """Take the results that are numbers out of Dynamo's graph; returns the open numbers."""
+    """Take what Python computes out of Dynamo's graph; returns the numbers that it then takes."""
     module = traced.graph_module
-    if module is not None:
-        slots = {number.symbol: slot for slot, number in enumerate(numbers) if number.symbol}
-        traced.numbers = take_numbers(module, slots)
-        symbols = [v.node._expr if is_number(v) else None for v in placeholder_values(module)]
-        traced.number_inputs = [
-            (
-                symbols.index(number.symbol) if number.symbol in symbols else None,
-                number.value.node.hint,
-            )
-            for number in numbers
-            if number.value is not None
-        ]
-    return numbers
+    if module is None:
+        return numbers
+    slots = {number.symbol: slot for slot, number in enumerate(numbers) if number.symbol}
+    symbols = [v.node._expr if is_number(v) else None for v in placeholder_values(module)]
+    traced.number_inputs = [
+        (
+            symbols.index(number.symbol) if number.symbol in symbols else None,
+            number.value.node.hint,
+        )
+        for number in numbers
+        if number.value is not None
+    ]
+    traced.numbers, made = take_numbers(module, slots, traced.made_symbols)
+    if len(numbers) + len(made) > MOST_NUMBERS:
+        raise refusal("there are too many open numbers")
+    return [*numbers, *made]
 
 
 def _environment(
@@ -296,7 +300,7 @@ def _environment(
     check_kept(traced.graph_module.graph)
     if output_spec is None:
         # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
-        if graph.dynamo_input_count > len(traced.inputs) + len(traced.number_inputs):
+        if graph.dynamo_input_count > len(traced.inputs) + len(values_of(numbers)):
             raise refusal("the bytecode does not hand on the size of a tensor")
     elif has_open_sizes and _has_number(output_spec):
         raise refusal("a result is a number, which may depend on sizes")

@@ -38,6 +38,7 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.number_functions import without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
@@ -110,6 +111,7 @@ class DynamoCapture:
         changes: of existing Python objects, and who makes them.
         number_inputs: for each open number that the program takes where it stands among all
             inputs, and what it is now; None for one that Dynamo's graph does not take.
+        made_symbols: of numbers that Python makes of open ones.
         numbers: the results of the graph that are numbers, once they are taken out of it.
         output: Dynamo's own record (guards, sources, scopes).
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
@@ -134,6 +136,7 @@ class DynamoCapture:
     installed_globals: frozenset[str]
     broke: CaptureError | None
     number_inputs: Sequence[tuple[int | None, Any]] = ()
+    made_symbols: Collection[Any] = ()
     numbers: NumberResults = dataclasses.field(default_factory=NumberResults)
 
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,7 +222,7 @@ def run_dynamo(
         stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(eager_attention_path())
-        stack.enter_context(left_open(numbers))
+        made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
@@ -231,10 +234,11 @@ def run_dynamo(
         if not _tracing_sets_modes_aside():
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
-        changes = stack.enter_context(recording_changes(numbers))
         stack.enter_context(stopping_at_steps(then.step_of if then else None))
         breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
-        changes.has_more = lambda: breaks.error is not None
+        changes = stack.enter_context(
+            recording_changes(numbers, has_more=lambda: breaks.error is not None)
+        )
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
@@ -242,7 +246,7 @@ def run_dynamo(
                 raise breaks.error
             output = captured.graph_capture_output
             # Guards on torch-function modes are made, and checked, with the modes in place.
-            with modes_in_place:
+            with modes_in_place, without_guards_on(made, output.output_graph.shape_env):
                 guards = output.build_guards(entry.__code__).guard_manager
         except Exception as error:
             _remove_names(namespace, _own_names(set(namespace) - before))
@@ -263,6 +267,7 @@ def run_dynamo(
         bytecode=output.bytecode,
         backend_name=None if backend is None else backend.backend_id,
         changes=changes,
+        made_symbols=made,
         output=output.output_graph,
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),

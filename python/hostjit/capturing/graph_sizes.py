@@ -93,8 +93,10 @@ def over_tensors(
             copies[node] = graph.call_function(_size, (told[place], dim))
         elif is_number(value):
             # What is known by now, or not used, or made of the others.
-            known = given.get(str(value)) or _made_of(value, numbers, given)
-            copies[node] = known if is_open_number(value) else value.node.hint
+            if is_open_number(value):
+                copies[node] = given.get(str(value)) or _made_of(value, numbers, given)
+            else:
+                copies[node] = value.node.hint
     graph.output(graph.graph_copy(module.graph, copies))
     return GraphModule(module, graph)
 

@@ -4,50 +4,162 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 from unittest import mock
 
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.tensor import SymNodeVariable
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 
-__all__ = ["number_functions_of_python"]
+from hostjit.capturing.dynamic_dims import refusal
+
+__all__ = ["FLOAT_FUNCTIONS", "number_functions_of_python", "without_guards_on"]
+
+FLOAT_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
+    getattr(math, name)
+    for name in (
+        *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
+        *("fabs", "fmod", "degrees", "radians", "asinh", "acosh", "atanh", "erf", "erfc", "gamma"),
+        *("lgamma", "cbrt"),
+    )
+    if hasattr(math, name)
+)
+"""Those that symbols do not have. Python computes their results, which the program is given."""
+
+# The same for what symbols have, but kernels or sizes do not: by what stands for it in graphs.
+_OF_FLOATS: dict[Any, Callable[..., Any]] = {
+    torch.sym_int: int,
+    math.floor: math.floor,
+    math.ceil: math.ceil,
+    math.trunc: math.trunc,
+    round: round,
+    "__round__": round,
+    operator.floordiv: operator.floordiv,
+    torch._sym_log2: math.log2,  # type: ignore[attr-defined]
+}
 
 
 @contextlib.contextmanager
-def number_functions_of_python() -> Iterator[None]:
-    """Have Dynamo follow `min` and `max` of an int and a float, in this thread.
+def number_functions_of_python() -> Iterator[set[Any]]:
+    """Have Dynamo follow such functions, in this thread; yields the symbols of their results.
 
-    Python returns the one or the other, of the type that it has; Dynamo would make it a float. So
-    it is a decision, of which each side is a program.
+    `min` and `max` of an int and a float return the one or the other, of the type that it has;
+    Dynamo would make it a float. So it is a decision, of which each side is a program.
     """
     owner = threading.get_ident()
-    original = BuiltinVariable._call_min_max_binary
+    made: set[Any] = set()
+    least_or_most = BuiltinVariable._call_min_max_binary
+    call_function = TorchInGraphFunctionVariable.call_function
+    original_format = InstructionTranslatorBase._format_value
+    create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
 
     def choose(self: Any, tx: Any, a: Any, b: Any) -> Any:
         if threading.get_ident() != owner or not _differ_in_type(a, b):
-            return original(self, tx, a, b)
+            return least_or_most(self, tx, a, b)
         compare = operator.gt if self.fn is max else operator.lt
         proxy = tx.output.create_proxy("call_function", compare, (b.as_proxy(), a.as_proxy()), {})
-        answer = SymNodeVariable.create(tx, proxy)
+        answer: Any = SymNodeVariable.create(tx, proxy)
         is_symbolic = isinstance(answer, SymNodeVariable)
         takes_b = answer.evaluate_expr() if is_symbolic else answer.as_python_constant()
         return b if takes_b else a
 
-    with mock.patch.object(BuiltinVariable, "_call_min_max_binary", choose):
+    def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        is_ours = threading.get_ident() == owner and self.value in FLOAT_FUNCTIONS and not kwargs
+        if not is_ours or not _are_open_numbers(args):
+            return call_function(self, tx, args, kwargs)
+        operands = tuple(argument.as_proxy() for argument in args)
+        return SymNodeVariable.create(
+            tx, tx.output.create_proxy("call_function", self.value, operands, {})
+        )
+
+    def create(cls: Any, /, tx: Any, proxy: Any, sym_num: Any = None, **options: Any) -> Any:
+        if threading.get_ident() == owner and _is_made_by_python(proxy.node):
+            proxy.node.meta.pop("example_value", None)
+            sym_num = _new_number(tx.output.shape_env, proxy.node, len(made))
+            made.add(sym_num.node.expr)
+        return create_number(cls, tx, proxy, sym_num, **options)
+
+    def format_value(self: Any, *args: Any) -> None:
+        if threading.get_ident() == owner and isinstance(self.stack[-1], SymNodeVariable):
+            raise refusal("a string is made of a number")  # Dynamo may forget to make it
+        original_format(self, *args)
+
+    with (
+        mock.patch.object(InstructionTranslatorBase, "_format_value", format_value),
+        mock.patch.object(BuiltinVariable, "_call_min_max_binary", choose),
+        mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
+        mock.patch.object(SymNodeVariable, "create", classmethod(create)),
+    ):
+        yield made
+
+
+@contextlib.contextmanager
+def without_guards_on(symbols: Set[Any], environment: Any) -> Iterator[None]:
+    """Have Dynamo's own guards leave out what was assumed of numbers that Python makes.
+
+    Dynamo does not know how to make them. The program checks them, as the other open numbers.
+    """
+    guards = [guard for guard in environment.guards if not guard.expr.free_symbols & symbols]
+    with mock.patch.object(environment, "guards", guards) if symbols else contextlib.nullcontext():
         yield
 
 
 def _differ_in_type(a: Any, b: Any) -> bool:
     """Whether two variables are numbers of different types, one of them open."""
-    if a is None or b is None:
+    if a is None or b is None or not _are_open_numbers((a, b)):
         return False
-    a, b = a.realize(), b.realize()
-    is_open = isinstance(a, SymNodeVariable) or isinstance(b, SymNodeVariable)
-    if not is_open or not all(isinstance(v, (SymNodeVariable, ConstantVariable)) for v in (a, b)):
+    return a.realize().python_type() is not b.realize().python_type()
+
+
+def _are_open_numbers(args: Sequence[Any]) -> bool:
+    """Whether all variables are numbers, and some are open."""
+    found = [argument.realize() for argument in args]
+    if not any(isinstance(variable, SymNodeVariable) for variable in found):
         return False
-    types = {a.python_type(), b.python_type()}
-    return len(types) > 1 and types <= {bool, int, float}
+    return all(
+        isinstance(variable, (SymNodeVariable, ConstantVariable))
+        and variable.python_type() in (bool, int, float)
+        for variable in found
+    )
+
+
+def _is_made_by_python(node: Any) -> bool:
+    if node.op not in ("call_function", "call_method") or node.kwargs:
+        return False
+    if node.target in FLOAT_FUNCTIONS:
+        return True
+    values = [_value(argument) for argument in node.args] if node.target in _OF_FLOATS else []
+    is_number = all(isinstance(v, (int, float, torch.SymInt, torch.SymFloat)) for v in values)
+    return is_number and any(isinstance(v, torch.SymFloat) for v in values)
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta.get("example_value") if isinstance(argument, torch.fx.Node) else argument
+
+
+def _new_number(environment: Any, node: Any, count: int) -> Any:
+    """Return a new symbol for the result of a function, as it is in this call."""
+    values = [_value(argument) for argument in node.args]
+    known = [value.node.hint if hasattr(value, "node") else value for value in values]
+    function = _OF_FLOATS.get(node.target, node.target)
+    try:
+        now = function(*known)
+    except (ArithmeticError, ValueError, TypeError) as error:
+        raise refusal(f"{function.__name__} of a number raises {error}") from error
+    if type(now) not in (int, float) or not math.isfinite(now):
+        raise refusal(f"{function.__name__} of a number is {now}")
+    source = ConstantSource(f"hostjit_number_{count}")
+    symbol = environment.create_unspecified_symbol(now, source, DimDynamic.DYNAMIC)
+    create = (
+        environment.create_symfloatnode if type(now) is float else environment.create_symintnode
+    )
+    return create(symbol, hint=now, source=source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from torch.fx import GraphModule, Node
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.graph_sizes import is_open_number
+from hostjit.capturing.number_functions import FLOAT_FUNCTIONS
+from hostjit.capturing.open_numbers import Made, OpenNumber, bound_int
 
 __all__ = ["FUNCTIONS", "Computed", "Given", "Known", "NumberResults", "Operand", "take_numbers"]
 
@@ -62,11 +64,21 @@ class NumberResults:
         """Whether there are any."""
         return any(result is not None for result in self.results)
 
-    def values(self, numbers: Sequence[Any]) -> list[Any]:
-        """Return the results for the open numbers of a call; None for a tensor."""
+    def compute(self, numbers: Sequence[Any]) -> list[Any]:
+        """Return what the steps compute of the open numbers of a call."""
         computed: list[Any] = []
         for function, operands in self.steps:
             computed.append(function(*(_value_of(o, numbers, computed) for o in operands)))
+        return computed
+
+    def made(self, numbers: Sequence[Any], steps: Sequence[int]) -> list[Any]:
+        """Return what some of the steps compute."""
+        computed = self.compute(numbers) if steps else []
+        return [computed[step] for step in steps]
+
+    def values(self, numbers: Sequence[Any]) -> list[Any]:
+        """Return the results for the open numbers of a call; None for a tensor."""
+        computed = self.compute(numbers)
         return [
             None if result is None else _value_of(result, numbers, computed)
             for result in self.results
@@ -90,42 +102,74 @@ def _value_of(operand: Operand, numbers: Sequence[Any], computed: Sequence[Any])
     return operand.value
 
 
-def take_numbers(module: GraphModule, slots: Mapping[Any, int]) -> NumberResults:
-    """Take the results that are numbers out of a graph of Dynamo's, and return how to make them.
+def take_numbers(
+    module: GraphModule, slots: Mapping[Any, int], made_symbols: Collection[Any] = ()
+) -> tuple[NumberResults, list[OpenNumber]]:
+    """Take the numbers that Python makes out of a graph of Dynamo's, and return how to make them.
+
+    These are the results that are numbers, and those that the graph has by `made_symbols`: it takes
+    them as inputs after its own.
 
     Args:
         module: the graph; it is changed.
         slots: of the open numbers of the call, by their symbols.
+        made_symbols: see `number_functions_of_python`.
 
-    Raises CaptureError for a number that depends on sizes, or that Python does not compute.
+    Returns the results, and the numbers that the graph takes. Raises CaptureError for a number that
+    depends on sizes, or that Python does not compute.
     """
     output = module.graph.output_node()
-    results = list(output.args[0])
-    numbers = [node for node in results if isinstance(node, Node) and is_number(_value(node))]
-    if not numbers:
-        return NumberResults(results=(None,) * len(results))
     steps = _Steps(slots)
+    made = _take_made(module, steps, made_symbols)
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    numbers = [node for node in results if isinstance(node, Node) and is_number(_value(node))]
+    if not numbers and not made:
+        return NumberResults(results=(None,) * len(results)), []
     found = tuple(steps.operand(node) if node in numbers else None for node in results)
     output.args = (tuple(node for node in results if node not in numbers),)
     module.graph.eliminate_dead_code(
         lambda node: node.op in ("placeholder", "output") or not is_number(_value(node))
     )
     module.recompile()
-    return NumberResults(tuple(steps.steps), found)
+    return NumberResults(tuple(steps.steps), found), made
+
+
+def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> list[OpenNumber]:
+    graph = module.graph
+    made: list[OpenNumber] = []
+    last = next(iter(graph.nodes))
+    for node in list(graph.nodes):
+        number = _value(node)
+        if node.op == "placeholder":
+            last = node
+        elif is_number(number) and node.users and number.node._expr in symbols:
+            operand = steps.operand(node)
+            assert isinstance(operand, Computed)
+            is_first = last.op != "placeholder"
+            with graph.inserting_before(last) if is_first else graph.inserting_after(last):
+                last = graph.placeholder(f"made_{len(made)}")
+            last.meta["example_value"] = number
+            node.replace_all_uses_with(last)
+            steps.made[last] = operand
+            symbol, kind = number.node._expr, number.node.pytype
+            if kind is int:
+                bound_int(number.node.shape_env, symbol)
+            made.append(OpenNumber(Made(operand.step), kind, symbol, number))
+    return made
 
 
 class _Steps:
     def __init__(self, slots: Mapping[Any, int]) -> None:
         self._slots = slots
-        self._made: dict[Node, Operand] = {}
+        self.made: dict[Node, Operand] = {}
         self.steps: list[tuple[Callable[..., Any], tuple[Operand, ...]]] = []
 
     def operand(self, value: Any) -> Operand:
         if not isinstance(value, Node):
             return Known(value)
-        if value not in self._made:
-            self._made[value] = self._make(value)
-        return self._made[value]
+        if value not in self.made:
+            self.made[value] = self._make(value)
+        return self.made[value]
 
     def _make(self, node: Node) -> Operand:
         number = _value(node)
@@ -136,7 +180,8 @@ class _Steps:
             if not is_open_number(number):
                 return Known(number.node.hint)
         function = _FUNCTIONS.get(node.target)
-        if node.op != "call_function" or function is None or node.kwargs:
+        is_call = node.op in ("call_function", "call_method")
+        if not is_call or function is None or node.kwargs:
             raise refusal("a result is a number that depends on sizes, or is computed by PyTorch")
         if not all(isinstance(o, (int, float, Node)) for o in node.args):
             raise refusal(f"a result is made by {node.target} of what is no number")
@@ -173,15 +218,16 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_min: min,
     torch.sym_float: float,
     torch.sym_int: int,
+    "__round__": round,
     torch.sym_not: operator.not_,
     **{
         getattr(torch, f"_sym_{name}"): getattr(math, name)
         for name in (
             *("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-            *("log2", "exp", "log"),
+            "log2",
         )
-        if hasattr(torch, f"_sym_{name}")
     },
+    **{function: function for function in FLOAT_FUNCTIONS},
 }
 FUNCTIONS = tuple(dict.fromkeys(_FUNCTIONS.values()))
 """What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""

@@ -29,9 +29,13 @@ if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
 __all__ = [
+    "MOST",
+    "MOST_NUMBERS",
+    "Made",
     "NumberPlace",
     "OpenNumber",
     "OpenValue",
+    "bound_int",
     "left_open",
     "number_leaves",
     "open_numbers",
@@ -42,9 +46,9 @@ __all__ = [
 OpenValue = torch.SymInt | torch.SymFloat
 
 # Of an open int: what is made of two of them fits into 64 bits.
-_MOST = 1 << 30
+MOST = 1 << 30
 # The core has place for so many.
-_MOST_NUMBERS = 16
+MOST_NUMBERS = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,18 +84,26 @@ class NumberPlace:
             self.holder.cell_contents = value
 
 
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A number that Python makes of others: what step `step` of `NumberResults` computes."""
+
+    step: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenNumber:
     """A number that differs from call to call.
 
     Attributes:
-        position: among the number leaves of the arguments, or Dynamo's name of one elsewhere.
+        position: among the number leaves of the arguments, or Dynamo's name of one elsewhere, or
+            how it is made.
         symbol: by which the capture knows it; None when the program does not depend on it.
         value: the same for PyTorch.
         type: int or float.
     """
 
-    position: int | str
+    position: int | str | Made
     type: type[int | float]
     symbol: Any = None
     value: OpenValue | None = None
@@ -127,12 +139,15 @@ def sources_of(
     found += [(name, name, place.read()) for name, place in outside.items()]
     # Dynamo is given a list with commas, and drops spaces.
     usable = [number for number in found if not set(", ") & set(number[0])]
-    return {name: (position, value) for name, position, value in usable[:_MOST_NUMBERS]}
+    return {name: (position, value) for name, position, value in usable[:MOST_NUMBERS]}
 
 
 @contextlib.contextmanager
-def left_open(sources: Collection[str]) -> Iterator[None]:
-    """Let Dynamo trace these numbers as symbols, and no others."""
+def left_open(sources: Collection[str]) -> Iterator[set[Any]]:
+    """Let Dynamo trace these numbers as symbols, and no others.
+
+    Yields the symbols of numbers that Python makes of them; see `number_functions_of_python`.
+    """
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
     settings = {name: "" for name in others if hasattr(config, name)}
@@ -140,9 +155,9 @@ def left_open(sources: Collection[str]) -> Iterator[None]:
         config.patch({**settings, "dynamic_sources": ",".join(sources)}),
         keeps_indices_open(),
         keeps_floats_open(sources),
-        number_functions_of_python(),
+        number_functions_of_python() as made,
     ):
-        yield
+        yield made
 
 
 def open_numbers(
@@ -169,11 +184,16 @@ def open_numbers(
             value = environment.create_symfloatnode(symbol, hint=now)
             result.append(OpenNumber(position, float, symbol, value))
         else:
-            bounds = environment.var_to_range[symbol] & ValueRanges(-_MOST, _MOST)
-            environment.var_to_range[symbol] = bounds
+            bound_int(environment, symbol)
             value = environment.create_symintnode(symbol, hint=now)
             result.append(OpenNumber(position, int, symbol, value))
     return result
+
+
+def bound_int(environment: Any, symbol: Any) -> None:
+    """Let an open int be none of which a sum would not fit."""
+    bounds = environment.var_to_range[symbol] & ValueRanges(-MOST, MOST)
+    environment.var_to_range[symbol] = bounds
 
 
 def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:

@@ -16,7 +16,7 @@ from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.open_numbers import OpenNumber, number_leaves
+from hostjit.capturing.open_numbers import Made, OpenNumber, number_leaves
 from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.outputs import Output, bound_outputs, rebuild_output, same_output_spec
 from hostjit.capturing.tensors import TensorFacts
@@ -264,18 +264,28 @@ class CapturedProgram:
     def number_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return what the open numbers are at a call."""
         leaves = number_leaves(args, kwargs)
-        return [
-            leaves[number.position][1]
-            if isinstance(number.position, int)
-            else self.guards.numbers[number.position].read()
-            for number in self.numbers
-        ]
+        found: list[Any] = []
+        for number in self.numbers:
+            match number.position:
+                case int(position):
+                    found.append(leaves[position][1])
+                case str(name):
+                    found.append(self.guards.numbers[name].read())
+        return [*found, *self.number_results.made(found, self._made_steps())]
 
-    def graph_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
+    def _made_steps(self) -> list[int]:
+        """The steps that make the last of the open numbers."""
+        return [n.position.step for n in self.numbers if isinstance(n.position, Made)]
+
+    def graph_callable(self) -> Callable[..., Sequence[Any]]:
         """Return what the bytecode calls, with PyTorch's operators.
 
         The user's globals keep it, so it keeps no program.
         """
+        return self.with_numbers(self.tensor_callable())
+
+    def tensor_callable(self) -> Callable[..., Sequence[torch.Tensor]]:
+        """Return what takes the inputs of the graph but for constants, and returns its outputs."""
         graph_module = self.graph_module
         constants = [
             binding.tensor
@@ -283,24 +293,29 @@ class CapturedProgram:
             if isinstance(binding, BoundTensor)
         ]
 
-        def run(*inputs: Any) -> Sequence[Any]:
-            return graph_module(*inputs, *constants)  # type: ignore[no-any-return]
+        def run(*inputs: Any) -> Sequence[torch.Tensor]:
+            results: Sequence[torch.Tensor] = graph_module(*inputs, *constants)
+            return results
 
-        run = in_inference_mode(run) if self.in_inference_mode else run
-        return self.with_numbers(run)
+        return in_inference_mode(run) if self.in_inference_mode else run
 
     def with_numbers(self, run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """Return what gives all that Dynamo's graph does, where `run` gives the tensors of it."""
-        results, count = self.number_results, len(self.numbers)
-        if not results.any_numbers():
+        """Return what the bytecode calls, by what takes all inputs and gives tensors alone."""
+        results, made = self.number_results, self._made_steps()
+        positions = [number.position for number in self.numbers]
+        if not results.any_numbers() and not made:
             return run
         inputs = self.inputs[: self.dynamo_input_count]
-        slots = [(i, b.index) for i, b in enumerate(inputs) if isinstance(b, NumberInput)]
+        slots = [
+            (i, binding.index)
+            for i, binding in enumerate(inputs)
+            if isinstance(binding, NumberInput) and not isinstance(positions[binding.index], Made)
+        ]
 
-        def run_with_numbers(*inputs: Any) -> Sequence[Any]:
-            numbers = [None] * count
+        def run_with_numbers(*given: Any) -> Sequence[Any]:
+            numbers = [None] * len(positions)
             for position, slot in slots:
-                numbers[slot] = inputs[position]
-            return results.among(run(*inputs), numbers)
+                numbers[slot] = given[position]
+            return results.among(run(*given, *results.made(numbers, made)), numbers)
 
         return run_with_numbers

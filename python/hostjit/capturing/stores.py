@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import threading
+import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from unittest import mock
@@ -52,20 +53,21 @@ class Changes:
     Attributes:
         described: those that Dynamo's code makes, in words.
         stores: those that the caller is to make once a call has its result, in this order.
-        has_more: tells whether the call goes on behind what Dynamo traces.
     """
 
     described: list[str] = dataclasses.field(default_factory=list)
     stores: list[Store] = dataclasses.field(default_factory=list)
-    has_more: Callable[[], bool] = lambda: False
 
 
 @contextlib.contextmanager
-def recording_changes(numbers: Collection[str]) -> Iterator[Changes]:
+def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) -> Iterator[Changes]:
     """Record what existing objects a call changes; Dynamo's output forgets them.
 
     Objects that the call itself makes do not count: they reach the user only as a result.
-    The numbers of these sources come from the graph wherever the code needs them.
+
+    Args:
+        numbers: the numbers of these sources come from the graph wherever the code needs them.
+        has_more: tells whether the call goes on behind what Dynamo traces.
     """
     found = Changes()
     owner = threading.get_ident()
@@ -76,7 +78,7 @@ def recording_changes(numbers: Collection[str]) -> Iterator[Changes]:
         if threading.get_ident() != owner:
             return update(self, codegen, *args, **kwargs)
         # It is called twice, the second time for good.
-        found.stores = [] if found.has_more() else _plain_stores(self, codegen)
+        found.stores = [] if has_more() else _plain_stores(self, codegen)
         found.described = [] if found.stores else _describe(self)
         return None if found.stores else update(self, codegen, *args, **kwargs)
 
@@ -208,4 +210,7 @@ def _is_item_of(owner: Any, name: str) -> bool:
         return False  # it may have been changed as such, too
     if hasattr(getattr(type(owner), name, None), "__set__"):
         return False
+    setter = type(owner).__setattr__
+    if setter is not object.__setattr__ and not isinstance(setter, types.FunctionType):
+        return False  # such as that of threading.local
     return name in (instance_dict(owner) or {})

@@ -113,8 +113,8 @@ def _to_json(
         "runtime": facts["runtime"],
         "reuse_outputs": facts["reuse_outputs"],
         "numbers": [
-            [is_float, *(float_to_bits(bound) if is_float else bound for bound in bounds)]
-            for is_float, *bounds in numbers
+            [is_float, *(float_to_bits(bound) if is_float else bound for bound in bounds), value]
+            for is_float, *bounds, value in numbers
         ],
         "made": made_to_json(facts["results"], values),
         "guarded": facts["guarded"],
@@ -229,9 +229,10 @@ def _inputs(bindings: Sequence[Any], call: ExampleCall, described: dict[str, Any
 def _numbers_from_json(described: dict[str, Any]) -> list[tuple[Any, ...]]:
     positions = number_positions(described["arguments"])
     numbers: list[tuple[Any, ...]] = []
-    for slot, (is_float, *bounds) in enumerate(described["numbers"]):
+    for slot, (is_float, *bounds, value) in enumerate(described["numbers"]):
         limits = [float_from_bits(bound) if is_float else bound for bound in bounds]
-        numbers.append((float if is_float else int, *limits, positions[slot]))
+        place = (positions[slot],) if value is None else ("value", value)
+        numbers.append((float if is_float else int, *limits, *place))
     return numbers
 
 
