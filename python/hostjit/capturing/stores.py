@@ -210,7 +210,7 @@ def _is_item_of(owner: Any, name: str) -> bool:
         return False  # it may have been changed as such, too
     if hasattr(getattr(type(owner), name, None), "__set__"):
         return False
-    setter = type(owner).__setattr__
+    setter: Any = type(owner).__setattr__
     if setter is not object.__setattr__ and not isinstance(setter, types.FunctionType):
         return False  # such as that of threading.local
     return name in (instance_dict(owner) or {})
