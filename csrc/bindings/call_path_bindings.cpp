@@ -44,7 +44,7 @@ std::shared_ptr<Specialization> make_specialization(
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<std::pair<size_t, uint64_t>> static_leaves, const py::object& process_modes,
-    std::string reason) {
+    std::string reason, bool retries) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -72,6 +72,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.static_leaves = std::move(static_leaves);
   options.process_modes = process_modes_from_python(process_modes);
   options.reason = std::move(reason);
+  options.retries = retries;
   return std::make_shared<Specialization>(options);
 }
 
@@ -375,7 +376,9 @@ void bind_call_path(py::module_& module) {
       "in this\n"
       "memory at each call. process_modes: (deterministic, default dtype) of the calls that it "
       "answers;\n"
-      "None: as they are now. reason: why there is a route, in words.")
+      "None: as they are now. reason: why there is a route, in words. retries: a call whose "
+      "program\n"
+      "fails runs the function itself.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -388,7 +391,8 @@ void bind_call_path(py::module_& module) {
            py::arg("any_arguments") = false, py::arg("outside") = py::none(),
            py::arg("replaceable") = py::tuple(), py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{},
-           py::arg("process_modes") = py::none(), py::arg("reason") = "")
+           py::arg("process_modes") = py::none(), py::arg("reason") = "",
+           py::arg("retries") = false)
       .def_property_readonly("program", &Specialization::program)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")

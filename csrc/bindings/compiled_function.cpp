@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <memory>
 
 #include "bindings/py_ref.h"
 #include "bindings/python_error.h"
 #include "bindings/specialization_list.h"
 #include "support/check.h"
+#include "support/knobs.h"
 
 namespace py = pybind11;
 
@@ -61,6 +63,7 @@ struct CompiledFunction {
   PyObject* weak_references;
   PyObject* attributes;  // its own __dict__; that of a module stays the module's
   bool is_module;        // `function` is an nn.Module
+  bool is_original;      // `function` is what was there before: calls go to it with `compile` off
   SpecializationList* specializations;
   Refusals refusals;
 };
@@ -105,6 +108,19 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
   return run_eagerly(self, values, nargs, kwnames);
 }
 
+// Runs a program that has no effect; where it fails, the function, which may handle that.
+[[gnu::noinline]] PyObject* run_or_retry(CompiledFunction* self, Specialization& specialization,
+                                         const Leaves& leaves, PyObject* const* values,
+                                         Py_ssize_t nargs, PyObject* kwnames) {
+  try {
+    if (PyObject* result = specialization.run(leaves)) return result;
+  } catch (const std::exception&) {  // the function raises it again, or handles it
+  }
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  PyErr_Clear();
+  return run_eagerly(self, values, nargs, kwnames);
+}
+
 PyObject* run_specialization(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
                              PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
   if (specialization.makes_numbers()) [[unlikely]] {
@@ -113,6 +129,8 @@ PyObject* run_specialization(CompiledFunction* self, Specialization& specializat
   if (PyObject* route = specialization.route()) {
     return PyObject_Vectorcall(route, values, nargs, kwnames);
   }
+  if (specialization.retries()) [[unlikely]]
+    return run_or_retry(self, specialization, leaves, values, nargs, kwnames);
   return specialization.run(leaves);
 }
 
@@ -156,10 +174,12 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   return run_specialization(self, *specialization, leaves, values, nargs, kwnames);
 }
 
+bool is_off(const CompiledFunction* self) { return !compile_enabled() && self->is_original; }
+
 PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
                          PyObject* kwnames) {
   const GlobalState state = GlobalState::current();
-  if (torch_function_mode_active() || self->refusals.skip()) [[unlikely]] {
+  if (torch_function_mode_active() || self->refusals.skip() || is_off(self)) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
   const SpecializationList::Use use(*self->specializations);
@@ -199,6 +219,12 @@ int is_module(PyObject* object) {
   return type ? PyObject_IsInstance(object, type.get()) : -1;
 }
 
+// What the owner says of `function`: 1 or 0; -1 with a Python error set.
+int is_original(PyObject* owner) {
+  const PyRef said = PyRef::steal(PyObject_GetAttrString(owner, "has_original"));
+  return said ? PyObject_IsTrue(said.get()) : -1;
+}
+
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"function", "owner", nullptr};
   PyObject* function = nullptr;
@@ -208,7 +234,8 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   const int module = is_module(function);
-  if (module < 0) return nullptr;
+  const int original = module < 0 ? -1 : is_original(owner);
+  if (original < 0) return nullptr;
   auto* self = as_compiled(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call;
@@ -217,6 +244,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   self->weak_references = nullptr;
   self->attributes = nullptr;
   self->is_module = module != 0;
+  self->is_original = original != 0;
   self->specializations = new SpecializationList();
   self->refusals = {};
   return reinterpret_cast<PyObject*>(self);

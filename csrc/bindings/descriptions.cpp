@@ -246,6 +246,7 @@ py::dict Specialization::describe() const {
   described["identities"] = identities_.describe();
   described["route"] = object_of(route_);
   described["reason"] = reason_;
+  described["retries"] = retries_;
   described["runtime"] = name_of(runtime_);
   described["reuse_outputs"] = reused_ != nullptr;
   described["row_guard"] = object_of(row_guard_);

@@ -103,6 +103,7 @@ Specialization::Specialization(const Options& options)
       guarded_(options.guarded),
       backward_(options.backward),
       any_arguments_(options.any_arguments),
+      retries_(options.retries),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
       reason_(options.reason),

@@ -68,6 +68,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // Of the process, under which it is to answer; nullopt: those of now.
     std::optional<GlobalState::ProcessModes> process_modes;
     std::string reason;  // why there is a route, in words
+    bool retries = false;
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -96,6 +97,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
 
   // It answers every call under its global state.
   bool any_arguments() const { return any_arguments_; }
+
+  // The program has no effect, and the function may handle an error: where run() fails, the
+  // function itself is to run.
+  bool retries() const { return retries_; }
 
   // Everything that makes it what it is, as Python data and live objects; see descriptions.cpp.
   pybind11::dict describe() const;
@@ -181,6 +186,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   uint64_t last_row_ = 0;                                      // id of one that was accepted
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
+  bool retries_;
   PyRef condition_;
   std::vector<std::pair<size_t, uint64_t>> static_leaves_;
   std::string reason_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <iomanip>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -49,34 +50,46 @@ void print_table(std::ostream& out, const std::vector<Row>& rows) {
   }
 }
 
+// The last line about one arena: `name` and what it takes, with and without sharing.
+void print_totals(std::ostream& out, const std::string& name, const ArenaPlan& plan,
+                  int64_t unshared_bytes) {
+  out << name << " " << plan.bytes << " bytes, lower bound " << plan.lower_bound << " bytes";
+  if (plan.lower_bound > 0) {
+    out << " (" << std::fixed << std::setprecision(3)
+        << static_cast<double>(plan.bytes) / static_cast<double>(plan.lower_bound) << "x)";
+  }
+  out << ", without sharing " << unshared_bytes << " bytes\n";
+}
+
 }  // namespace
 
 std::string memory_plan_report(const Program& program) {
   std::vector<Row> rows{{"buffer", "type", "bytes", "offset", "ops"}};
   int64_t num_planned = 0;
   int64_t unshared_bytes = 0;
+  int64_t unshared_device_bytes = 0;
   for (const BufferLifetime& lifetime : buffer_lifetimes(program, AliasAnalysis(program))) {
     rows.push_back(make_row(lifetime, program.arena().blocks > 0));
     if (lifetime.buffer->producer()->get_if<Allocate>()->offset < 0) continue;
     ++num_planned;
-    unshared_bytes += lifetime.live.bytes;
+    const bool on_cpu = lifetime.buffer->tensor_type().device.type == DeviceType::kCPU;
+    (on_cpu ? unshared_bytes : unshared_device_bytes) += lifetime.live.bytes;
   }
 
-  const ArenaPlan& plan = program.arena();
   std::ostringstream out;
   out << "memory plan of " << program.name() << ": " << num_planned << " of " << rows.size() - 1
       << " buffers in the arena\n";
   print_table(out, rows);
-  if (plan.blocks > 0) {
-    out << "arena of " << plan.blocks << " blocks; bytes and offsets are decided per row\n";
+  if (program.arena().blocks > 0) {
+    out << "arena of " << program.arena().blocks
+        << " blocks; bytes and offsets are decided per row\n";
     return out.str();
   }
-  out << "arena " << plan.bytes << " bytes, lower bound " << plan.lower_bound << " bytes";
-  if (plan.lower_bound > 0) {
-    out << " (" << std::fixed << std::setprecision(3)
-        << static_cast<double>(plan.bytes) / static_cast<double>(plan.lower_bound) << "x)";
+  print_totals(out, "arena", program.arena(), unshared_bytes);
+  if (const std::optional<Device> device = program.cuda_device()) {
+    print_totals(out, concat("arena of ", to_string(*device)), program.device_arena(),
+                 unshared_device_bytes);
   }
-  out << ", without sharing " << unshared_bytes << " bytes\n";
   return out.str();
 }
 

@@ -179,8 +179,12 @@ class KnobStore {
   // Needs mutex_.
   void publish(KnobStates states) {
     states_ = std::move(states);
-    const bool jit = states_.knobs[static_cast<size_t>(Knob::kHostIrJit)].on;
-    detail::host_ir_jit_state.store(jit ? 1 : 0, std::memory_order_relaxed);
+    const auto publish_switch = [this](std::atomic<int8_t>& published, Knob knob) {
+      const bool on = states_.knobs[static_cast<size_t>(knob)].on;
+      published.store(on ? 1 : 0, std::memory_order_relaxed);
+    };
+    publish_switch(detail::compile_state, Knob::kCompile);
+    publish_switch(detail::host_ir_jit_state, Knob::kHostIrJit);
   }
 
   std::mutex mutex_;  // guards all that follows

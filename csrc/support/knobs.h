@@ -14,6 +14,9 @@ namespace hostjit {
 // The one list of options. X(enumerator, kind, name, argument, default on, default argument, help)
 // The parser, the error messages, `python -m hostjit knobs` and the reference page come from it.
 #define HOSTJIT_FOR_EACH_KNOB(X)                                                               \
+  X(kCompile, kSwitch, "compile", kNone, true, "",                                             \
+    "Answer calls with compiled programs. Off: what was compiled or captured, and graphs of "  \
+    "torch.compile, run eagerly, also in the middle; what was made stays for later.")          \
   X(kHostIrJit, kSwitch, "host_ir_jit", kNone, true, "",                                       \
     "Run compiled code. Off: the evaluator runs the same program, without recompiling.")       \
   X(kPasses, kSwitch, "passes", kNames, true, "",                                              \
@@ -92,7 +95,8 @@ std::string dump_directory(Knob knob);
 // Where compiled code is kept; empty means the user's cache directory.
 std::string cache_directory();
 
-// Costs one relaxed load: this is asked at every call.
+// Cost one relaxed load: these are asked at every call.
+bool compile_enabled();
 bool host_ir_jit_enabled();
 
 // Lays `settings` over the current ones, for the whole process, until pop_knobs of the returned
@@ -130,14 +134,20 @@ std::string knob_reference_page();
 
 namespace detail {
 // -1 until the environment was read, then 0 or 1.
+inline std::atomic<int8_t> compile_state{-1};
 inline std::atomic<int8_t> host_ir_jit_state{-1};
+
+inline bool is_on(const std::atomic<int8_t>& published, Knob knob) {
+  const int8_t state = published.load(std::memory_order_relaxed);
+  if (state < 0) [[unlikely]]
+    return is_enabled(knob);
+  return state != 0;
+}
 }  // namespace detail
 
+inline bool compile_enabled() { return detail::is_on(detail::compile_state, Knob::kCompile); }
 inline bool host_ir_jit_enabled() {
-  const int8_t state = detail::host_ir_jit_state.load(std::memory_order_relaxed);
-  if (state < 0) [[unlikely]]
-    return is_enabled(Knob::kHostIrJit);
-  return state != 0;
+  return detail::is_on(detail::host_ir_jit_state, Knob::kHostIrJit);
 }
 
 }  // namespace hostjit

@@ -206,6 +206,7 @@ class Specialization:
         static_leaves: Sequence[tuple[int, int]] = (),
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
+        retries: bool = False,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

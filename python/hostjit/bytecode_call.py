@@ -63,6 +63,8 @@ def compiled_graph(
 class _OneSpecialization:
     """Owner of a function whose calls were all checked before: by the watches or by Dynamo."""
 
+    has_original = False
+
     def __init__(self, specialization: _C.Specialization) -> None:
         self._specialization: _C.Specialization | None = specialization
 

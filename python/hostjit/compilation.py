@@ -54,6 +54,7 @@ _RUNS_EAGERLY = (
 class Compilation(Inspection):
     """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
 
+    has_original = True
     # The target is Python code, in which a capture can stop and go on.
     _has_parts = True
 
@@ -330,6 +331,10 @@ class Compilation(Inspection):
                 self.target, self.runtime, self._said, self._target_name(), self.choices
             )
         return self._parts
+
+    def say_nothing_of_parts(self) -> None:
+        """Run calls in parts without a word, where somebody has said so before."""
+        self._said.add("parts")
 
     def _say_parts(self, error: CaptureError) -> None:
         self._say("parts", f"runs in parts: {error}")

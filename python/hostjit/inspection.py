@@ -18,9 +18,11 @@ class Inspection:
 
     Attributes:
         records: it belongs to `hostjit.capture`.
+        has_original: the function is what the user had before, which runs while `compile` is off.
     """
 
     records = False
+    has_original = False
 
     def __init__(self) -> None:
         self._latest: _C.CompiledProgram | None = None

@@ -34,6 +34,8 @@ def knobs(
     Example:
         with hostjit.knobs(dump="host_ir,llvm_ir"):
             fast(x)
+        with hostjit.knobs(disable="compile"):
+            eager = fast(x)
     """
     ticket = _C.push_knobs(
         enable=enable,

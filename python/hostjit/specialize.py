@@ -290,6 +290,8 @@ def _flat_training(
     )
 
     class Flat:
+        has_original = False
+
         def specialize(
             self, _: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> _C.Specialization:

@@ -49,6 +49,8 @@ def compile_fusion(
 class _FusionCompilation(Compilation):
     """Specializes a definition for inputs that it takes."""
 
+    has_original = False  # which would take any inputs
+
     _has_parts = False
     fusion: FusionDefinition
 

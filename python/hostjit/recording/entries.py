@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import collections
+import contextvars
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,6 +22,7 @@ __all__ = [
     "ListEntry",
     "SetEntry",
     "Slots",
+    "Variable",
 ]
 
 
@@ -290,10 +293,35 @@ class Contents(Entry):
         self._value = value
         self._expected = self._find()
 
-    def _find(self) -> Any:
+    def _find(self) -> tuple[Any, ...]:
         if hasattr(self._value, "tobytes"):
             return self._value.shape, str(self._value.dtype), self._value.tobytes()
         return tuple(self._value)
 
+    def values(self) -> Iterable[Any]:
+        """The elements that may have state of their own."""
+        return self._expected if isinstance(self._value, collections.deque) else ()
+
     def differs(self) -> bool:
-        return bool(self._find() != self._expected)
+        found = self._find()
+        if isinstance(self._value, collections.deque):
+            return not _all_same(found, self._expected)
+        return bool(found != self._expected)
+
+
+class Variable(Entry):
+    """A context variable, whose value differs from thread to thread."""
+
+    unwatchable = True
+
+    def __init__(self, variable: contextvars.ContextVar[Any], path: str) -> None:
+        super().__init__(path)
+        self._variable = variable
+        self._expected = variable.get(MISSING)
+
+    def values(self) -> Iterable[Any]:
+        """What it held."""
+        return () if self._expected is MISSING else (self._expected,)
+
+    def differs(self) -> bool:
+        return not _same(self._variable.get(MISSING), self._expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from hostjit.recording.recorder import Recorder
@@ -45,6 +46,12 @@ class FunctionWatcher(TorchFunctionMode):
                 self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
             elif name == "__get__" and attribute in ("grad", "_grad"):
                 self._recorder.asked.add(id(args[0]))
+            elif attribute == "grad_fn" and not args[0].requires_grad:
+                pass  # None, whatever the values are
             elif attribute in _MEMORY_ATTRIBUTES:
                 self._recorder.reads_memory(f"'{attribute}'")
+        if func is torch.lstm and torch.is_grad_enabled():
+            # What oneDNN's layer leaves for its backward pass is of its own kind.
+            with torch.backends.mkldnn.flags(enabled=False):
+                return func(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

@@ -7,9 +7,11 @@ function mode sees what reads data of tensors past the dispatcher.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,8 +19,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.recording.handlers import handler_around, may_raise
 from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
 from hostjit.recording.seen_code import user_line
+from hostjit.recording.sizes import has_unknown_sizes, record_sized
 from hostjit.recording.state import State
 
 __all__ = ["Read", "Recorder"]
@@ -53,6 +57,9 @@ class Recorder(TorchDispatchMode):
         failure: the kind of the problem.
         ran_backward: some operator belongs to a backward pass.
         asked: ids of the tensors whose `.grad` was asked for.
+        handled: the first operator that may raise where the code would handle it; "" if none.
+        caller: the frame that calls what is recorded.
+        has_sizes: some of `reads` are sizes of results.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State, on_read: str) -> None:
@@ -72,6 +79,9 @@ class Recorder(TorchDispatchMode):
         self._with_gradients = torch.is_grad_enabled()
         self._last_placeholder: torch.fx.Node | None = None
         self.asked: set[int] = set()
+        self.handled = ""
+        self.has_sizes = False
+        self.caller: types.FrameType | None = None
 
     def refuse(
         self, problem: str, failure: CaptureFailure = CaptureFailure.UNSUPPORTED_PROGRAM
@@ -127,33 +137,38 @@ class Recorder(TorchDispatchMode):
 
     def read(self, tensor: torch.Tensor, what: str) -> None:
         """Note that Python code has seen the values of a tensor."""
-        where = user_line(sys._getframe(1))
-        if self.on_read == "raise":
-            raise CaptureError(
-                CaptureFailure.DATA_DEPENDENT,
-                f"{what} reads data of a tensor while it is recorded",
-                where=where or None,
-                hint="keep it in a tensor, or record with on_read='guard'",
-            )
+        self._raise_if_asked(what, "keep it in a tensor, or record with on_read='guard'")
         node = self.node_of(tensor)
         if node is None or tensor.numel() > _MOST_VALUES:
             self.refuse(f"{what} reads data that no guard can be about")
             return
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             expected = tensor.detach().clone()
-        copy = self._call(aten.clone.default, (node,), {})
-        self.reads.append(Read(copy, expected, where))
+        self._expect(node, expected)
+
+    def read_size(self, count: torch.fx.Node, size: int, what: str) -> None:
+        """Note that the size of a result of `what` depends on values: it is that of a node."""
+        self._raise_if_asked(what, "record with on_read='guard'")
+        self.has_sizes = True
+        self._expect(count, torch.tensor(size))
+
+    def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:
+        copy = self.call(aten.clone.default, (node,), {})
+        self.reads.append(Read(copy, expected, user_line(sys._getframe(1))))
 
     def reads_memory(self, what: str) -> None:
         """Note that Python code was given what no guard can compare."""
+        self._raise_if_asked(what, "call it outside of the recorded function")
+        self.refuse(f"it calls {what} of a tensor, which a replay cannot repeat")
+
+    def _raise_if_asked(self, what: str, hint: str) -> None:
         if self.on_read == "raise":
             raise CaptureError(
                 CaptureFailure.DATA_DEPENDENT,
                 f"{what} reads data of a tensor while it is recorded",
                 where=user_line(sys._getframe(1)) or None,
-                hint="call it outside of the recorded function",
+                hint=hint,
             )
-        self.refuse(f"it calls {what} of a tensor, which a replay cannot repeat")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -168,18 +183,24 @@ class Recorder(TorchDispatchMode):
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
             return self._constant(func, args[0])
-        if func is aten.mkldnn_rnn_layer.default and torch.is_grad_enabled():
-            self.refuse(f"{func} has a workspace where gradients are recorded")
         operands = self._operands(func, args, kwargs)
         if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
             operands = self._in_order_of_memory(func, args[0], *operands)
+        if not self.handled and may_raise(func, args):
+            if handler_around(sys._getframe(1), self.caller):
+                self.handled = f"{func} ({user_line()})"
         try:
-            result = func(*args, **kwargs)
+            with _unseen(func):
+                result = func(*args, **kwargs)
         except Exception:
             # If the code handles it, what it does then depends on the data.
             self.refuse(f"{func} raises")
             raise
-        if operands is not None:
+        if operands is None:
+            return result
+        if has_unknown_sizes(func, args):
+            self.note(result, record_sized(self, func, args, *operands, result))
+        else:
             self._record(func, *operands, result)
         return result
 
@@ -217,11 +238,11 @@ class Recorder(TorchDispatchMode):
             self.refuse(f"{func} fills a tensor with gaps, or with other strides, at random")
             return None
         if func is aten.bernoulli_.float:
-            args = (self._call(aten.permute.default, (args[0], order), {}), *args[1:])
+            args = (self.call(aten.permute.default, (args[0], order), {}), *args[1:])
         return args, kwargs
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        node = self._call(func, args, kwargs)
+        node = self.call(func, args, kwargs)
         if isinstance(result, torch.Tensor):
             self.note(result, node)
         elif isinstance(result, (tuple, list)):
@@ -233,13 +254,14 @@ class Recorder(TorchDispatchMode):
         for index, item in enumerate(items):
             if isinstance(item, torch.Tensor):
                 if not self.knows(item):
-                    self.note(item, self._call(operator.getitem, (node, index), {}))
+                    self.note(item, self.call(operator.getitem, (node, index), {}))
             elif isinstance(item, (tuple, list)):
-                self._note_items(self._call(operator.getitem, (node, index), {}), item)
+                self._note_items(self.call(operator.getitem, (node, index), {}), item)
             elif item is not None:
                 self.refuse(f"{node.target} returns a {type(item).__qualname__}, which may differ")
 
-    def _call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
+    def call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
+        """Add a call of an operator to the graph."""
         node = self.graph.call_function(target, args, kwargs)
         where = user_line(sys._getframe(1))
         if where:
@@ -255,7 +277,7 @@ class Recorder(TorchDispatchMode):
             values = tensor.detach().clone()
         result: torch.Tensor = func(tensor)
         node = self.add_input(values, Constant(values))
-        self.note(result, self._call(aten.clone.default, (node,), {}))
+        self.note(result, self.call(aten.clone.default, (node,), {}))
         return result
 
     def _equal(self, left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -285,6 +307,20 @@ class Recorder(TorchDispatchMode):
     def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
         """Make a tensor an input that is read from a dict at each call."""
         self.add_input(tensor, Number(tensor, description))
+
+
+@contextlib.contextmanager
+def _unseen(func: Any) -> Iterator[None]:
+    """Look away while an operator runs that may be Python code: each replay runs it, too."""
+    profile = sys.getprofile()
+    if func.namespace == "aten" or profile is None:
+        yield
+        return
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(profile)
 
 
 def _fills_at_random(func: Any) -> bool:

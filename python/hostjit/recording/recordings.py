@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import sys
 import threading
 import types
 import weakref
@@ -173,6 +174,8 @@ class Recordings(Compilation):
         limit = _C.recompile_limit()
         self._tries[key] = self._tries.get(key, 0) + 1
         if limit is not None and (len(known) >= limit or self._tries[key] > 2 * limit):
+            if any(replay.has_sizes for replay in known):
+                return self._compile_for_sizes(len(known))
             self._say(
                 "limit",
                 f"has {len(known)} recordings and keeps meeting new calls: it runs those eagerly "
@@ -180,6 +183,21 @@ class Recordings(Compilation):
             )
             return None
         return self._record(key, args, kwargs)
+
+    def _compile_for_sizes(self, count: int) -> _C.Specialization:
+        """Leave further calls to `hostjit.compile`, which goes on with the sizes that it finds."""
+        from hostjit.compile import compile
+
+        self._say(
+            "sizes",
+            f"has {count} recordings, of other sizes that depend on values, and keeps meeting new "
+            "ones: hostjit.compile answers those from now on",
+        )
+        given: dict[str, Any] = {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
+        given.update(self.choices.keywords())
+        compiled: _C.CompiledFunction = compile(self.target, **given)
+        compiled.owner.say_nothing_of_parts()
+        return route_any_call(compiled)
 
     def _raise_mismatch(
         self, known: Sequence[Replay], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -206,6 +224,7 @@ class Recordings(Compilation):
         for code, variables in self._codes.items():
             state.add_code(code, variables)
         recorder = Recorder(leaves, state, self.options.on_read)
+        recorder.caller = sys._getframe()
         seen = SeenCode(state.add_code)
         with (
             _no_collections(),
@@ -215,6 +234,7 @@ class Recordings(Compilation):
             seen,
         ):
             result = self.target(*args, **kwargs)
+        recorder.caller = None
         self._codes = dict(state.codes)
         changed = state.change()
         if changed:

@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
+from hostjit.capturing.tracing import is_random
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import Signature
-from hostjit.recording.program import make_program
+from hostjit.recording.program import RecordedProgram, make_program
 from hostjit.recording.pruning import Pruned, prune
 from hostjit.recording.read_guard import ReadGuard
 from hostjit.recording.recorder import Recorder
@@ -52,6 +55,7 @@ class Replay:
     Attributes:
         recording: what was recorded.
         specialization: what the call path runs.
+        has_sizes: it is for sizes that depend on values.
     """
 
     recording: Recording
@@ -74,6 +78,7 @@ class Replay:
         self._results: Results | None = results
         self._wants_gradients = wants_gradients
         self._leaves: Sequence[torch.Tensor] = leaves
+        self.has_sizes = recorder.has_sizes
         self._guard: ReadGuard | None = None
         self._static: list[tuple[str, int, int]] = []
 
@@ -83,6 +88,7 @@ class Replay:
         assert recorder is not None and results is not None
         owner, state = self._owner, self._state
         program = make_program(recorder, results, self._wants_gradients)
+        _check_shared(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
         self._pruned: Pruned | None = None
@@ -122,23 +128,35 @@ class Replay:
         self._written = [b.index for b in written if isinstance(b, ArgumentLeaf)]
         conditions = self._guard is not None or bool(self._leaf_gradients)
         conditions = conditions or (self._pruned is not None and bool(self._written))
-        self.specialization = _C.Specialization(
-            args=args,
-            kwargs=kwargs,
-            program=compiled,
-            bindings=self._inputs,
-            output=result,
-            watches=self._watches(),
-            revalidate=self._revalidate,
-            always_revalidate=state.always_compared,
-            mutated=list(program.mutated),
-            runtime=owner.runtime,
-            reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
-            backward=plan,
-            outside=self._outside,
-            condition=self._condition if conditions else None,
-            static_leaves=[(leaf, address) for _, leaf, address in self._static],
-        )
+        has_effects = program.mutated or assigned or is_random(program.graph_module.graph)
+        if recorder.handled and has_effects:
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"it handles errors of {recorder.handled}, and has effects that no replay takes "
+                "back",
+                hint="do what may raise in a function of its own",
+            )
+        read = [(s.owner, s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
+        self._gradient_facts = [(owner, TensorFacts.of(gradient)) for owner, gradient in read]
+        with _gradients(read):
+            self.specialization = _C.Specialization(
+                args=args,
+                kwargs=kwargs,
+                program=compiled,
+                bindings=self._inputs,
+                output=result,
+                watches=self._watches(),
+                revalidate=self._revalidate,
+                always_revalidate=state.always_compared,
+                mutated=list(program.mutated),
+                runtime=owner.runtime,
+                reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
+                backward=plan,
+                outside=self._outside,
+                condition=self._condition if conditions else None,
+                static_leaves=[(leaf, address) for _, leaf, address in self._static],
+                retries=bool(recorder.handled),
+            )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
         count = self._pruned.operators if self._pruned is not None else 0
@@ -181,6 +199,9 @@ class Replay:
             return None
         if any((owner.grad is not None) != has for owner, has in self._gradients):
             return None
+        for owner, facts in self._gradient_facts:
+            if owner.grad is None or TensorFacts.of(owner.grad) != facts:
+                return None
         if self._pruned is not None and not self._pruned.is_current():
             self._pruned.compute()
             values = self._pruned.values
@@ -234,6 +255,32 @@ class Replay:
             for tensor in tensor_leaves((named[name],), {}) if name in named else ():
                 leaf = next(i for i, found in enumerate(leaves) if found is tensor)
                 self._static.append((name, leaf, tensor.data_ptr()))
+
+
+def _check_shared(program: RecordedProgram) -> None:
+    """Refuse writes of memory that two inputs have which every call brings along."""
+    tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
+    storages = [x.untyped_storage()._cdata if x is not None else None for x in tensors]
+    for index in program.mutated:
+        if storages[index] is not None and storages.count(storages[index]) > 1:
+            raise CaptureError(
+                CaptureFailure.OVERLAPPING_INPUTS,
+                "two tensors that it reaches share memory, and it writes to one of them",
+                hint="reach one of them only, and make the other a view of it in the call",
+            )
+
+
+@contextlib.contextmanager
+def _gradients(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[None]:
+    """Give tensors the gradients that they had when the call began, which is over."""
+    now = [(owner, owner.grad) for owner, _ in pairs]
+    try:
+        for owner, gradient in pairs:
+            owner.grad = gradient
+        yield
+    finally:
+        for owner, after in now:
+            owner.grad = after
 
 
 def _assign(result: Any, *pairs: Any) -> Any:

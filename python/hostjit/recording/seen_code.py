@@ -46,7 +46,7 @@ _REPEATABLE = frozenset(
     }
 )
 _IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "breakpoint"})
-_THREADS = frozenset({"start_new_thread", "start_joinable_thread"})
+_THREADS = frozenset({"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id"})
 _TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
 _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}

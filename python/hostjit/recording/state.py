@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextvars
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from hostjit.recording.entries import (
     ListEntry,
     SetEntry,
     Slots,
+    Variable,
 )
 from hostjit.recording.objects import (
     ITERATORS,
@@ -335,7 +337,16 @@ class State:
                 self._push(part, path)
             return
         if isinstance(value, (*numpy_types.ARRAYS, bytearray, collections.deque)):
-            self._add("contents", value, Contents(value, path))
+            contents = Contents(value, path)
+            self._add("contents", value, contents)
+            for item in contents.values():
+                self._push(item, f"an item of {path}")
+            return
+        if isinstance(value, contextvars.ContextVar):
+            variable = Variable(value, path)
+            self._add("variable", value, variable)
+            for found in variable.values():
+                self._push(found, path)
             return
         if isinstance(value, (*ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
             self._hinder(f"{path}, a {kind.__qualname__}")

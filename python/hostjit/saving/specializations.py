@@ -95,6 +95,8 @@ def _to_json(
         raise _C.Error("it reads numbers that objects of this process keep")
     if facts["condition"] is not None:
         raise _C.Error("what it read of tensors, or their gradients, is compared by Python code")
+    if facts["retries"]:
+        raise _C.Error("its Python code, which no file can hold, handles errors of operators")
     if facts["static_leaves"]:
         raise _C.Error("some of its inputs are static: in memory of this process")
     if facts["row_guard"] is not None and not isinstance(facts["row_guard"], SizeCondition):

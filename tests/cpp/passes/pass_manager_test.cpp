@@ -126,5 +126,27 @@ TEST(MemoryPlanReport, ListsBuffersAndTotals) {
             "arena 128 bytes, lower bound 80 bytes (1.600x), without sharing 80 bytes\n");
 }
 
+TEST(MemoryPlanReport, HasALineForTheArenaOfEachDevice) {
+  Program program = parse_program(R"(program @p(%x: tensor<f32, [16], cuda:0>) {
+  %a = allocate() : tensor<f32, [16], cuda:0>
+  launch_kernel(kernel="k", inputs=[%x], outputs=[%a], grid=[1, 1, 1], block=[32, 1, 1])
+  %y = allocate() : tensor<f32, [16], cuda:0>
+  launch_kernel(kernel="k", inputs=[%a], outputs=[%y], grid=[1, 1, 1], block=[32, 1, 1])
+  return %y
+}
+
+kernel @k ptx(entry="k", parameters=[ptr, ptr]) """
+"""
+)");
+  run_pipeline(program);
+  EXPECT_EQ(memory_plan_report(program),
+            "memory plan of p: 1 of 2 buffers in the arena\n"
+            "buffer  type                       bytes  offset  ops\n"
+            "%a      tensor<f32, [16], cuda:0>  64     0       0..4\n"
+            "%y      tensor<f32, [16], cuda:0>  64     output  2..5\n"
+            "arena 0 bytes, lower bound 0 bytes, without sharing 0 bytes\n"
+            "arena of cuda:0 64 bytes, lower bound 64 bytes (1.000x), without sharing 64 bytes\n");
+}
+
 }  // namespace
 }  // namespace hostjit

@@ -52,6 +52,7 @@ TEST(OptionList, NamesTheVariableAndTheTextOfABadParenthesis) {
 }
 
 TEST(Knobs, HaveTheDefaultsOfTheList) {
+  EXPECT_TRUE(compile_enabled());
   EXPECT_TRUE(host_ir_jit_enabled());
   EXPECT_TRUE(is_enabled(Knob::kGdb));
   EXPECT_FALSE(is_enabled(Knob::kPerf));
@@ -74,6 +75,17 @@ TEST(Knobs, HoldForAScope) {
   }
   EXPECT_TRUE(host_ir_jit_enabled());
   EXPECT_FALSE(is_enabled(Knob::kPerf));
+}
+
+TEST(Knobs, CompilingIsSwitchedForAScope) {
+  {
+    const ScopedKnobs off({.disable = "compile"});
+    EXPECT_FALSE(compile_enabled());
+    EXPECT_TRUE(host_ir_jit_enabled());
+    const ScopedKnobs on({.enable = "compile"});
+    EXPECT_TRUE(compile_enabled());
+  }
+  EXPECT_TRUE(compile_enabled());
 }
 
 TEST(Knobs, MayBePoppedInAnyOrder) {
@@ -111,7 +123,7 @@ TEST(Knobs, RecompileLimitIsAnIntegerOrNone) {
 
 TEST(Knobs, ErrorsSayWhatIsValidAndChangeNothing) {
   EXPECT_EQ(error_of([] { push_knobs({.enable = "perf, jitt"}); }),
-            "HOSTJIT_ENABLE: unknown option 'jitt', expected one of: host_ir_jit, passes, "
+            "HOSTJIT_ENABLE: unknown option 'jitt', expected one of: compile, host_ir_jit, passes, "
             "recompile_limit, object_cache, gdb, perf, cuda_graphs, cuda_graphs_always, "
             "spread_streams, nvtx, profile_ranges");
   EXPECT_FALSE(is_enabled(Knob::kPerf));

@@ -262,6 +262,28 @@ def test_errors_that_the_code_handles() -> None:
 
 
 def test_fallback_false() -> None:
-    fast = hostjit.capture(lambda x: x[x > 0], fallback=False, warmup=0)
+    fast = hostjit.capture(lambda x: x.unique(), fallback=False, warmup=0)
     with pytest.raises(hostjit.CaptureError):
+        fast(randn(3))
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_many_sizes_that_depend_on_values(runtime: str) -> None:
+    fast = hostjit.capture(lambda x, mask: x[mask].exp() + 1, runtime=runtime)
+
+    def meet_sizes() -> None:
+        for count in (*range(1, 14), 1, 12, 2, 13):
+            x, mask = randn(20), torch.arange(20) < count
+            found = fast(x, mask)
+            assert found.shape == (count,)
+            assert_close(found, x[mask].exp() + 1)
+
+    with pytest.warns(UserWarning, match="sizes that depend on values"):
+        meet_sizes()
+    assert len(fast.specializations) == 9
+
+
+def test_reading_sizes_is_an_error_where_reading_is() -> None:
+    fast = hostjit.capture(lambda x: x[x > 0], on_read="raise", warmup=0)
+    with pytest.raises(hostjit.CaptureError, match=r"aten.index.Tensor reads data"):
         fast(randn(3))

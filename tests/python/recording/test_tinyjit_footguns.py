@@ -376,8 +376,95 @@ def test_random_regenerates() -> None:
 
 
 def test_masked_select() -> None:
-    """tinygrad: sizes that depend on data raise; hostjit: such a call runs eagerly."""
-    check(lambda x: x[x > 0], [(randn(5),) for _ in range(4)], recordings=None)
+    """tinygrad: sizes that depend on data raise; hostjit: the size is a guard."""
+    calls = [(randn(5), torch.arange(5) < size) for size in (2, 2, 2, 4, 2, 4)]
+    check(lambda x, mask: (x[mask], torch.masked_select(x, mask)), calls, recordings=2)
+
+
+def test_nonzero() -> None:
+    """tinygrad: so it is with nonzero; hostjit: and here."""
+    calls = [(torch.arange(5) < size,) for size in (2, 2, 2, 4, 2, 4)]
+    check(lambda mask: (mask.nonzero(), torch.where(mask)[0]), calls, recordings=2)
+
+
+def test_masked_select_static_size() -> None:
+    """tinygrad: with a size given it is jitted; hostjit: one recording for all masks."""
+    check(
+        lambda x, mask: x[torch.nonzero_static(mask, size=3)[:, 0]],
+        [(randn(5), torch.arange(5) < size) for size in (3, 3, 3, 4, 5)],
+    )
+
+
+def test_nonzero_static_size() -> None:
+    """tinygrad: with a size given it is jitted; hostjit: one recording for all masks, filled up."""
+    check(
+        lambda mask: torch.nonzero_static(mask, size=4, fill_value=-1),
+        [(torch.arange(5) < size,) for size in (2, 2, 2, 4, 5)],
+    )
+
+
+def test_symbolic_pad_view_frozen() -> None:
+    """tinygrad: a pad by a variable keeps the size of the capture; hostjit: follows the Dim."""
+    length = hostjit.Dim("length", 1, 8)
+
+    def call(x: torch.Tensor, n: int) -> torch.Tensor:
+        return nn.functional.pad(x[:n], (0, 8 - n)) * 2
+
+    fast = hostjit.capture(call)
+    for n in (3, 3, 3, 5, 2, 7):
+        x = randn(8)
+        assert_close(fast(x, length(n)), call(x, n))
+
+
+def test_symbolic_shape_of_a_result() -> None:
+    """tinygrad: a result keeps the symbolic shape of the capture; hostjit: has that of the call."""
+    length = hostjit.Dim("length", 2, 8)
+    fast = hostjit.capture(lambda x, n: x[:n] + 1)
+    for n in (3, 3, 3, 5, 2, 7):
+        x = randn(8)
+        assert fast(x, length(n)).shape == (n,)
+
+
+def test_intra_kernel_output_input_aliasing() -> None:
+    """tinygrad: right; hostjit: right."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        x.copy_(x.flip(0) + x)
+        return x * 1
+
+    check(call, [(randn(4),) for _ in range(4)])
+
+
+def test_input_mutation_consistent() -> None:
+    """tinygrad: an input that is written is written at each call; hostjit: the same."""
+    check(lambda x: x.add_(1), [(randn(3),) for _ in range(4)])
+
+
+def test_slice_assign_of_state() -> None:
+    """tinygrad: writing a slice works without realize() by now; hostjit: works."""
+    cache, expected = torch.zeros(4, 3), torch.zeros(4, 3)
+
+    @hostjit.capture
+    def write(x: torch.Tensor) -> torch.Tensor:
+        cache[1:3] = x
+        return cache.sum()
+
+    for _ in range(5):
+        x = randn(2, 3)
+        expected[1:3] = x
+        assert_close(write(x), expected.sum())
+        assert_close(cache, expected)
+
+
+def test_other_buffers() -> None:
+    """tinygrad: an input that is a raw Buffer is frozen; hostjit: an array makes a call eager."""
+    numpy = pytest.importorskip("numpy")
+    fast = hostjit.capture(lambda x: torch.from_numpy(x) * 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(5):
+            x = numpy.full(3, float(number))
+            assert_close(fast(x), torch.from_numpy(x) * 2)
 
 
 def test_pruned_weights_are_not_stale() -> None:

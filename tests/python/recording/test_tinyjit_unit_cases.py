@@ -6,6 +6,8 @@ Each docstring has the form "tinygrad: ...; hostjit: ..." from which a table is 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from recorded_beside_eager import check
@@ -292,3 +294,101 @@ def test_a_cache_that_is_fed_back() -> None:
         x = randn(1)
         found, expected = fast(found, x), push(expected, x)
         assert_close(found, expected)
+
+
+def test_beam_search_at_capture_only(tmp_path: Path) -> None:
+    """tinygrad: kernels are searched for at the capture only; hostjit: compiled there only."""
+    fast = hostjit.capture(lambda x: (x @ x).tanh())
+    counts = []
+    with hostjit.knobs(dump="host_ir", dump_directory=str(tmp_path)):
+        for _ in range(5):
+            fast(randn(4, 4))
+            counts.append(len([*tmp_path.iterdir()]))
+    assert counts == [0, 1, 1, 1, 1]
+
+
+def test_zero_does_not_jit() -> None:
+    """tinygrad: with JIT=0 nothing is captured; hostjit: with the knob compile off."""
+    fast = hostjit.capture(lambda a, b: a + b)
+    with hostjit.knobs(disable="compile"):
+        for _ in range(5):
+            a, b = randn(10, 10), randn(10, 10)
+            assert_close(fast(a, b), a + b)
+    assert fast.captured is None
+
+
+def test_zero_then_one() -> None:
+    """tinygrad: JIT=1 after calls under JIT=0 fails an assertion; hostjit: records then."""
+    fast = hostjit.capture(lambda a, b: a + b)
+    for number in range(12):
+        a, b = randn(10, 10), randn(10, 10)
+        with hostjit.knobs(disable="compile" if number // 3 % 2 == 0 else ""):
+            assert_close(fast(a, b), a + b)
+        assert (fast.captured is None) == (number < 4)
+    assert len(fast.specializations) == 1
+
+
+_seen: list[float] = []
+
+
+@torch.library.custom_op("hostjit_tests::note", mutates_args=())
+def _note(x: torch.Tensor) -> torch.Tensor:
+    _seen.append(float(x.sum()))
+    return x.clone()
+
+
+@_note.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_not_capturing() -> None:
+    """tinygrad: with CAPTURING=0 a part runs at the capture only; hostjit: the Python code of a
+    torch.library.custom_op is not recorded, and runs at each call."""
+    _seen.clear()
+    fast = hostjit.capture(lambda x: _note(x * 2) + 1)
+    for number in range(5):
+        x = torch.full((2,), float(number))
+        assert_close(fast(x), x * 2 + 1)
+        assert _seen == [4.0 * index for index in range(number + 1)]
+    assert fast.captured is not None
+
+
+def test_const_input() -> None:
+    """tinygrad: an input that is a constant raises; hostjit: a number is compared."""
+    fast = hostjit.capture(lambda x, k: x + k)
+    for number in (1.0, 1.0, 1.0, 2.0, 2.0, 1.0):
+        x = randn(3)
+        assert_close(fast(x, number), x + number)
+    assert len(fast.specializations) == 2
+
+
+def test_deviceless_compute_input() -> None:
+    """tinygrad: an input computed of constants alone raises; hostjit: any tensor is an input."""
+    calls = [(torch.tensor(2.0 * number) * 3 + 1,) for number in range(5)]
+    check(lambda x: x + 1, calls)
+    check(lambda x: x + 1, [(torch.arange(3) * number,) for number in range(5)])
+
+
+def test_random_with_and_without_a_jit() -> None:
+    """tinygrad: a seed gives the same numbers with the jit and without; hostjit: the same."""
+    for draw in (torch.rand, torch.randn):
+        fast = hostjit.capture(lambda draw=draw: draw(10))
+        sets = []
+        for call in (fast, lambda draw=draw: draw(10)):
+            torch.manual_seed(3)
+            sets.append(torch.stack([call() for _ in range(5)]))
+        assert torch.equal(sets[0], sets[1])
+
+
+def test_implicit_output() -> None:
+    """tinygrad: what is assigned has to be realized inside; hostjit: writes are replayed."""
+    state = torch.zeros(1)
+
+    @hostjit.capture
+    def assign(x: torch.Tensor) -> None:
+        state.copy_(x)
+
+    for number in range(5):
+        assign(torch.tensor([float(number)]))
+        assert float(state) == number

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators whose results have sizes that depend on values, in the form in which sizes are known.
+
+A replay compares the sizes with those that it was recorded for before it does anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from hostjit.recording.recorder import Recorder
+
+__all__ = ["has_unknown_sizes", "record_sized"]
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+
+_MASKS = (torch.bool, torch.uint8)
+
+
+class _Writer:
+    """Writes operators into the graph of a recording."""
+
+    def __init__(self, recorder: Recorder, func: Any) -> None:
+        self._recorder = recorder
+        self._func = func
+
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
+        return self._recorder.call(target, args, kwargs)
+
+    def expect(self, count: Node, value: int) -> None:
+        """Have each replay compare an int64 without dims."""
+        self._recorder.read_size(count, value, str(self._func))
+
+    def places(self, mask: Node, count: int) -> Node:
+        """Return the indices [count, dims] of what is set in a mask."""
+        self.expect(self.call(aten.count_nonzero.default, mask), count)
+        return self.call(aten.nonzero_static.default, mask, size=count)
+
+
+def has_unknown_sizes(func: Any, args: Sequence[Any]) -> bool:
+    """Tell whether the sizes of what an operator returns depend on values, and there is a form."""
+    if func is aten.index.Tensor:
+        return any(index is not None and index.dtype in _MASKS for index in args[1])
+    return func in _FORMS
+
+
+def record_sized(
+    recorder: Recorder, func: Any, given: Sequence[Any], args: Any, kwargs: Any, result: Any
+) -> Node:
+    """Record a call that `has_unknown_sizes` and gave `result`; return what that is in the graph.
+
+    `given`: the tensors for which `args` has nodes.
+    """
+    return _FORMS[func](_Writer(recorder, func), given, args, kwargs, result)
+
+
+def _nonzero(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+    places = write.places(args[0], result.shape[0])
+    if result.stride() == (result.shape[1], 1):
+        return places
+    transposed = write.call(aten.t.default, places)  # eager returns columns one after another
+    columns = write.call(aten.clone.default, transposed, memory_format=torch.contiguous_format)
+    return write.call(aten.t.default, columns)
+
+
+def _index(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+    indices: list[Any] = []
+    for tensor, node in zip(given[1], args[1], strict=True):
+        if tensor is None or tensor.dtype not in _MASKS:
+            indices.append(node)
+            continue
+        with torch.utils._python_dispatch._disable_current_modes():
+            count = int(tensor.count_nonzero())
+        places = write.places(node, count)
+        indices += [write.call(aten.select.int, places, 1, dim) for dim in range(tensor.dim())]
+    return write.call(aten.index.Tensor, args[0], indices)
+
+
+def _masked_select(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+    shape = list(torch.broadcast_shapes(given[0].shape, given[1].shape))
+    source, mask = (write.call(aten.expand.default, node, shape) for node in args[:2])
+    places = write.places(mask, result.shape[0])
+    if not shape:
+        source = write.call(aten.reshape.default, source, [1])
+        zeros = write.call(aten.new_zeros.default, places, [result.shape[0]])
+        return write.call(aten.index.Tensor, source, [zeros])
+    indices = [write.call(aten.select.int, places, 1, dim) for dim in range(len(shape))]
+    return write.call(aten.index.Tensor, source, indices)
+
+
+def _repeat_interleave(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+    size = result.shape[0]
+    if kwargs.get("output_size") is None:
+        total = write.call(aten.sum.default, args[0], dtype=torch.int64)
+        write.expect(total, size)
+    return write.call(aten.repeat_interleave.Tensor, args[0], output_size=size)
+
+
+_Form = Callable[[_Writer, Any, Any, Mapping[str, Any], Any], Node]
+_FORMS: dict[Any, _Form] = {
+    aten.nonzero.default: _nonzero,
+    aten.index.Tensor: _index,
+    aten.masked_select.default: _masked_select,
+    aten.repeat_interleave.Tensor: _repeat_interleave,
+}

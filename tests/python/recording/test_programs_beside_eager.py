@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as users write them: nine rounds with changing inputs, captured and eagerly."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import programs_of_data
+import programs_of_objects
+import programs_of_state
+import programs_of_training
+import pytest
+import torch
+from program_list import Program, Programs
+from torch.testing import assert_close
+from torch.utils._pytree import tree_map
+
+import hostjit
+
+PROGRAMS: Programs = Programs(
+    {
+        **programs_of_data.PROGRAMS,
+        **programs_of_objects.PROGRAMS,
+        **programs_of_state.PROGRAMS,
+        **programs_of_training.PROGRAMS,
+    }
+)
+# These change Python objects, read what no guard is about, or have effects around what may raise.
+RUN_EAGERLY = frozenset(
+    {
+        *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
+        *("deque_state", "python_list_state", "thread_name", "set_shared_tensor", "uniq"),
+        *("try_with_effects", "try_random"),
+    }
+)
+_ROUNDS = 9
+
+
+def _run(program: Program, runtime: str | None) -> tuple[list[Any], list[Any]]:
+    """Return what each round gives, with the state of the generator, and the captured functions."""
+    captured: list[Any] = []
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        if runtime is None:
+            return function
+        captured.append(hostjit.capture(function, runtime=runtime))
+        return captured[-1]
+
+    def seen(value: Any) -> Any:
+        return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
+
+    torch.manual_seed(0)
+    step = program(wrap)
+    rounds = []
+    for number in range(_ROUNDS):
+        torch.manual_seed(100 + number)
+        rounds.append((tree_map(seen, step(number)), torch.get_rng_state()))
+    return rounds, captured
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_a_program_does_what_it_does_eagerly(name: str, runtime: str) -> None:
+    expected, _ = _run(PROGRAMS[name], None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, captured = _run(PROGRAMS[name], runtime)
+    for (value, generator), (wanted, wanted_generator) in zip(found, expected, strict=True):
+        assert_close(value, wanted, rtol=2e-4, atol=1e-5, equal_nan=True, check_stride=True)
+        assert torch.equal(generator, wanted_generator)
+    assert (captured[0].captured is None) == (name in RUN_EAGERLY)
