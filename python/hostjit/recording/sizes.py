@@ -61,8 +61,12 @@ def record_sized(
 
 def _nonzero(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
     places = write.places(args[0], result.shape[0])
-    if result.stride() == (result.shape[1], 1):
+    sizes, strides = list(result.shape), list(result.stride())
+    if strides == [sizes[1], 1]:
         return places
+    if not result.numel():
+        kind = {"dtype": torch.int64, "device": result.device}
+        return write.call(aten.empty_strided.default, sizes, strides, **kind)
     transposed = write.call(aten.t.default, places)  # eager returns columns one after another
     columns = write.call(aten.clone.default, transposed, memory_format=torch.contiguous_format)
     return write.call(aten.t.default, columns)
