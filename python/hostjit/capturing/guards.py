@@ -203,7 +203,7 @@ class Guards:
             # Torch 2.11 names the attribute, not the object.
             source, rest = source.base, (source.member,)
         resolved = self._visit(source, walker)
-        if resolved is None:
+        if resolved is None or walker.stays(source):
             return
         value, covered = resolved
         self._kinds.setdefault(id(value), set()).add(kind)
@@ -257,6 +257,8 @@ class Guards:
         except (UnresolvedError, LookupError, AttributeError) as error:
             self._watches.cannot_watch(f"{error}")
             return None
+        if walker.stays(source):
+            return value, covered
         bases = list(_bases(source, walker))
         self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
         if isinstance(value, torch.Tensor):

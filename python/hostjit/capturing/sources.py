@@ -9,9 +9,10 @@ its answer, or says that none can.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +61,20 @@ _CLASS_FACT = frozenset(
 )
 
 
+_OWN = "hostjit.launching"
+
+
+def is_own(value: Any) -> bool:
+    """Tell whether a value is of the code of `hostjit.launch`, or a kernel, which do not change."""
+    if isinstance(value, types.ModuleType):
+        return value.__name__.startswith(_OWN)
+    if isinstance(value, types.FunctionType):
+        return str(value.__module__).startswith(_OWN) and value.__globals__["__name__"] == (
+            value.__module__
+        )
+    return type(value).__module__.startswith(_OWN)
+
+
 class UnresolvedError(Exception):
     """A source has no value that can be read from outside of Dynamo."""
 
@@ -86,6 +101,7 @@ class SourceWalker(ReadWatcher):
         self._installed = traced.installed_globals
         self.argument_objects = argument_objects
         self._cache: dict[Any, tuple[Any, bool]] = {}
+        self._of_own: set[Any] = set()  # sources that go through what `is_own`
 
     def resolve(self, source: Any) -> tuple[Any, bool]:
         """Return the value of a source, and whether the argument spec alone covers it."""
@@ -109,8 +125,24 @@ class SourceWalker(ReadWatcher):
         base, in_arguments = self.resolve(source.base)
         if in_arguments:
             in_arguments = self._stays_in_arguments(base)
-        value = self._step(kind, source, base, in_arguments)
-        return value, in_arguments
+        if is_own(base) or source.base in self._of_own:
+            self._of_own.add(source)
+            with self._unwatched():
+                return self._step(kind, source, base, in_arguments), in_arguments
+        return self._step(kind, source, base, in_arguments), in_arguments
+
+    def stays(self, source: Any) -> bool:
+        """Tell whether what is at a resolved source is hostjit's own, which nobody changes."""
+        return source in self._of_own or is_own(self.resolve(source)[0])
+
+    @contextlib.contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        kept = self.watches, self.classes, self.modules
+        self.watches, self.classes, self.modules = WatchList(), {}, {}
+        try:
+            yield
+        finally:
+            self.watches, self.classes, self.modules = kept
 
     def number_place(self, source: Any) -> NumberPlace | None:
         """Return where a call can read the number at a resolved source; None for no such place."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hostjit.launching.user_kernel import Kernel, kernel_of, sizes_of
 
@@ -82,8 +83,8 @@ def launch(
         threads = _grain(kernel, who, sizes, threads)
     elif threads is None:
         raise ValueError(f"{who}: block is missing, expected the threads of a block")
-    read: list[torch.Tensor] = []
-    written: list[torch.Tensor] = []
+    read: list[Tensor] = []
+    written: list[Tensor] = []
     read_at: list[int] = []
     written_at: list[int] = []
     integers: list[int] = []
@@ -111,7 +112,7 @@ def launch(
             integers.append(argument)  # type: ignore[arg-type]
         else:
             floats.append(float(argument))
-    torch.ops.hostjit.launch_kernel(
+    LAUNCH(
         kernel.number,
         read,
         read_at,
@@ -156,8 +157,8 @@ def _grain(kernel: Kernel, who: str, grid: Any, block: Any) -> tuple[Any, ...]:
     return block or (_ALL, 1, 1)
 
 
-def _tensor(argument: Any, what: str, device: str, is_written: bool) -> torch.Tensor:
-    if isinstance(argument, torch.Tensor):
+def _tensor(argument: Any, what: str, device: str, is_written: bool) -> Tensor:
+    if isinstance(argument, Tensor):
         if argument.requires_grad and torch.is_grad_enabled():
             raise RuntimeError(
                 f"{what} requires a gradient, and a kernel has none: launch it under "
@@ -210,7 +211,7 @@ def _check(kernel: int, read: Any, read_at: Any, written: Any, written_at: Any, 
             )
 
 
-def _is_contiguous(tensor: torch.Tensor) -> bool:
+def _is_contiguous(tensor: Tensor) -> bool:
     """Whether a tensor is contiguous, for all values that its sizes may have."""
     if not any(isinstance(size, torch.SymInt) for size in (*tensor.shape, *tensor.stride())):
         return tensor.is_contiguous()
@@ -224,9 +225,9 @@ def _is_contiguous(tensor: torch.Tensor) -> bool:
 
 def _launch(
     kernel: int,
-    read: Sequence[torch.Tensor],
+    read: Sequence[Tensor],
     read_at: Sequence[int],
-    written: Sequence[torch.Tensor],
+    written: Sequence[Tensor],
     written_at: Sequence[int],
     integers: Sequence[int],
     floats: Sequence[float],

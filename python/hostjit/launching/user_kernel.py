@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 
 class Kernel:
-    """A kernel with what its launches need to know; made by `hostjit.kernel`.
+    """A kernel with what its launches need to know; made by `hostjit.kernel`, and never changed.
 
     Attributes:
         entry: the name of the function.
@@ -39,6 +39,20 @@ class Kernel:
         number: by which operators refer to it.
     """
 
+    entry: str
+    device: str
+    parameters: tuple[str, ...]
+    dtypes: tuple[Any, ...]
+    writes: tuple[int, ...]
+    block: tuple[int, ...] | None
+    shared_memory: int
+    over_range: bool
+    strided: bool
+    number: int
+    hidden: int
+    _words: tuple[str, ...]
+    _code: Code
+
     def __init__(
         self,
         code: Code,
@@ -49,21 +63,29 @@ class Kernel:
         over_range: bool = False,
         strided: bool = False,
     ) -> None:
-        self.entry = code.entry
-        self.device = "cpu" if code.is_cpu else "cuda"
-        self._words = parameters
         found = Parameters(f"kernel '{code.entry}'", parameters)
-        self.parameters, self.dtypes = found.types, tuple(found.dtypes)
-        self.writes = writes
-        self.block = block
-        self.shared_memory = shared_memory
-        self.over_range = over_range
-        self.strided = strided
-        self.hidden = code.hidden
-        self._code = code
+        facts: dict[str, Any] = {
+            "entry": code.entry,
+            "device": "cpu" if code.is_cpu else "cuda",
+            "parameters": found.types,
+            "dtypes": tuple(found.dtypes),
+            "writes": writes,
+            "block": block,
+            "shared_memory": shared_memory,
+            "over_range": over_range,
+            "strided": strided,
+            "hidden": code.hidden,
+            "_words": parameters,
+            "_code": code,
+        }
         with _lock:
-            self.number = next(_numbers)
+            facts["number"] = next(_numbers)
+            vars(self).update(facts)
             _kernels[self.number] = self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Compiled functions do not look whether a kernel is as it was.
+        raise AttributeError(f"kernel '{self.entry}' can't be changed: make another one")
 
     def __repr__(self) -> str:
         return f"<hostjit.Kernel '{self.entry}' ({', '.join(self._words)})>"

@@ -248,3 +248,34 @@ def test_a_launch_with_gradients_is_refused() -> None:
     for run in (f, hostjit.compile(f)):
         with pytest.raises(RuntimeError, match="argument 1 requires a gradient"):
             run(x, w)
+
+
+def _launch_global(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    hostjit.launch(SCALE, 1, (y, x, 0.5, 8))
+    return y
+
+
+def test_the_code_of_launches_is_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hostjit.capturing import capture
+
+    watches = capture(_launch_global, (randn(8),), {}).guards.watches
+    paths = " ".join(str(watch.path) for watch in watches)
+    assert "launching" not in paths and "SCALE" not in paths
+    assert len(watches) <= 8
+
+    # What the user has is: the name of the kernel, and that of the function.
+    fast = hostjit.compile(_launch_global)
+    x = randn(8)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), x * 0.5)
+        monkeypatch.setitem(globals(), "SCALE", of_text("other", "fadd"))
+        torch.testing.assert_close(fast(x), x + 0.5)
+        monkeypatch.setattr(hostjit, "launch", lambda kernel, grid, args: args[0].fill_(3))
+        torch.testing.assert_close(fast(x), torch.full((8,), 3.0))
+
+
+def test_a_kernel_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError, match="kernel 'scale' can't be changed: make another one"):
+        SCALE.block = (1, 1, 1)
+    assert SCALE.block is None
