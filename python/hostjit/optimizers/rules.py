@@ -118,9 +118,104 @@ def _adam(update: Update) -> None:
     update.param.copy_(param - mean * size / rounded(root + group["eps"]))
 
 
+def _gradient(update: Update, param: Any) -> Any:
+    """Return the gradient, turned where the optimizer maximizes, with the decay of weights."""
+    grad = update.read(update.grad)
+    if update.group["maximize"]:
+        grad = -grad
+    if update.group["weight_decay"] != 0 and not update.group.get("decoupled_weight_decay", False):
+        grad = update.rounded(grad + param * update.group["weight_decay"])
+    return grad
+
+
+def _rmsprop_state(group: Mapping[str, Any]) -> tuple[str, ...]:
+    of_momentum = ("momentum_buffer",) if group["momentum"] > 0 else ()
+    of_mean = ("grad_avg",) if group["centered"] else ()
+    return ("step", "square_avg", *of_momentum, *of_mean)
+
+
+def _rmsprop(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    param, alpha = update.read(update.param), group["alpha"]
+    grad = _gradient(update, param)
+    state["step"].add_(1)
+    square = rounded(rounded(update.read(state["square_avg"]) * alpha) + grad * grad * (1 - alpha))
+    state["square_avg"].copy_(square)
+    if group["centered"]:
+        mean = update.read(state["grad_avg"])
+        mean = rounded(mean + (grad - mean) * (1 - alpha))
+        state["grad_avg"].copy_(mean)
+        square = rounded(square - mean * mean)
+    root = rounded(rounded(torch.sqrt(square)) + group["eps"])
+    if group["momentum"] > 0:
+        kept = update.read(state["momentum_buffer"])
+        buffer = rounded(rounded(kept * group["momentum"]) + grad / root)
+        state["momentum_buffer"].copy_(buffer)
+        update.param.copy_(param - buffer * update.numbers["lr"])
+    else:
+        update.param.copy_(param - update.numbers["lr"] * grad / root)
+
+
+def _adagrad(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    param = update.read(update.param)
+    grad = _gradient(update, param)
+    count = state["step"].add_(1).to(torch.float64)
+    size = update.numbers["lr"] / (1 + (count - 1) * group["lr_decay"])
+    total = rounded(update.read(state["sum"]) + grad * grad)
+    state["sum"].copy_(total)
+    root = rounded(rounded(torch.sqrt(total)) + group["eps"])
+    update.param.copy_(param - size * grad / root)
+
+
+def _adamax(update: Update) -> None:
+    state, rounded = update.state, update.rounded
+    lr, (beta1, beta2) = update.numbers["lr"], update.numbers["betas"]
+    param = update.read(update.param)
+    grad = _gradient(update, param)
+    count = state["step"].add_(1).to(torch.float64)
+    mean = update.read(state["exp_avg"])
+    mean = rounded(mean + (grad - mean) * (1 - beta1))
+    state["exp_avg"].copy_(mean)
+    kept = rounded(update.read(state["exp_inf"]) * beta2)
+    largest = torch.maximum(kept, rounded(torch.abs(grad) + update.group["eps"]))
+    state["exp_inf"].copy_(largest)
+    update.param.copy_(param - lr / (1 - torch.pow(beta1, count)) * mean / largest)
+
+
+def _nadam(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    lr, (beta1, beta2) = update.numbers["lr"], update.numbers["betas"]
+    param = update.read(update.param)
+    grad = _gradient(update, param)
+    count = state["step"].add_(1).to(torch.float64)
+    if group["weight_decay"] != 0 and group["decoupled_weight_decay"]:
+        param = rounded(param * (1 - lr * group["weight_decay"]))
+    decay = group["momentum_decay"]
+    now, following = (
+        beta1 * (1 - 0.5 * torch.pow(0.96, steps * decay)) for steps in (count, count + 1)
+    )
+    product = state["mu_product"].copy_(state["mu_product"] * now).to(torch.float64)
+    mean = update.read(state["exp_avg"])
+    mean = rounded(mean + (grad - mean) * (1 - beta1))
+    state["exp_avg"].copy_(mean)
+    square = rounded(rounded(update.read(state["exp_avg_sq"]) * beta2) + grad * (1 - beta2) * grad)
+    state["exp_avg_sq"].copy_(square)
+    root = rounded(torch.sqrt(rounded(square / (1 - torch.pow(beta2, count)))))
+    root = rounded(root + group["eps"])
+    param = rounded(param - lr * (1 - now) / (1 - product) * grad / root)
+    update.param.copy_(param - lr * following / (1 - product * following) * mean / root)
+
+
 # By exact class: a subclass may do something else.
 RULES: dict[type, Rule] = {
     torch.optim.SGD: Rule(("lr",), _sgd_state, _sgd),
     torch.optim.Adam: Rule(("lr", "betas"), _adam_state, _adam),
     torch.optim.AdamW: Rule(("lr", "betas"), _adam_state, _adam),
+    torch.optim.RMSprop: Rule(("lr",), _rmsprop_state, _rmsprop),
+    torch.optim.Adagrad: Rule(("lr",), lambda _: ("step", "sum"), _adagrad),
+    torch.optim.Adamax: Rule(("lr", "betas"), lambda _: ("step", "exp_avg", "exp_inf"), _adamax),
+    torch.optim.NAdam: Rule(
+        ("lr", "betas"), lambda _: ("step", "mu_product", "exp_avg", "exp_avg_sq"), _nadam
+    ),
 }

@@ -284,7 +284,7 @@ class Slots(Entry):
 
 
 class Contents(Entry):
-    """The elements of a NumPy array, a bytearray or a deque, which have no version."""
+    """The elements of an array, of bytes that may change or of a deque, which have no version."""
 
     unwatchable = True
 
@@ -295,12 +295,16 @@ class Contents(Entry):
 
     def _find(self) -> tuple[Any, ...]:
         if hasattr(self._value, "tobytes"):
-            return self._value.shape, str(self._value.dtype), self._value.tobytes()
+            kind = getattr(self._value, "dtype", None) or self._value.format
+            return self._value.shape, str(kind), self._value.tobytes()
         return tuple(self._value)
 
     def values(self) -> Iterable[Any]:
         """The elements that may have state of their own."""
-        return self._expected if isinstance(self._value, collections.deque) else ()
+        if isinstance(self._value, collections.deque):
+            return self._expected
+        has_objects = getattr(getattr(self._value, "dtype", None), "hasobject", False)
+        return self._value.ravel().tolist() if has_objects else ()
 
     def differs(self) -> bool:
         found = self._find()

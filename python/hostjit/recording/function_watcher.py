@@ -20,7 +20,7 @@ _MEMORY = frozenset(
         *("numpy", "__array__", "data_ptr", "storage_offset", "untyped_storage", "storage"),
         *("_typed_storage", "__dlpack__", "share_memory_", "register_hook", "__reduce_ex__"),
         *("register_post_accumulate_grad_hook", "resize_", "set_", "__cuda_array_interface__"),
-        *("map_", "map2_", "apply_", "__deepcopy__"),
+        *("map_", "map2_", "apply_", "__deepcopy__", "_is_view", "is_shared", "is_pinned"),
     }
 )
 _MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata", "grad_fn", "output_nr"})
@@ -46,6 +46,9 @@ class FunctionWatcher(TorchFunctionMode):
                 self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
             elif name == "__get__" and attribute in ("grad", "_grad"):
                 self._recorder.asked.add(id(args[0]))
+            elif attribute == "is_leaf" and args[0].requires_grad:
+                if self._recorder.is_argument(args[0]):
+                    self._recorder.refuse("it asks whether an argument is a leaf")
             elif attribute == "grad_fn" and not args[0].requires_grad:
                 pass  # None, whatever the values are
             elif attribute in _MEMORY_ATTRIBUTES:

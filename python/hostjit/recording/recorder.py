@@ -131,6 +131,10 @@ class Recorder(TorchDispatchMode):
         """Tell whether a tensor is in the graph."""
         return id(tensor) in self._nodes
 
+    def is_argument(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an argument of the call."""
+        return id(tensor) in self._leaves
+
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor existed before the call."""
         return id(tensor) in self._leaves or id(tensor) in self._state.tensors

@@ -55,6 +55,8 @@ __all__ = ["Recordings"]
 
 # A call that changes Python state may do so only the first times, to set something up.
 _MOST_CHANGES = 2
+# With so many objects among the arguments and no recording, there may never be one.
+_MOST_OBJECTS = 64
 _CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
@@ -163,6 +165,13 @@ class Recordings(Compilation):
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key = objects_of(args, kwargs)
+        if key not in self._calls and len(self._calls) >= _MOST_OBJECTS and not self._recorded:
+            self._calls.clear()
+            self._say(
+                "objects",
+                f"was called with {_MOST_OBJECTS} different objects, and has recordings for each "
+                "object, after a call with it: give it what differs in tuples, lists or dicts",
+            )
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self.options.warmup:
             return None, self.target(*args, **kwargs)

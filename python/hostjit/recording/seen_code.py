@@ -54,6 +54,17 @@ _OF_GENERATORS = frozenset(
 # Objects that give another number each time, which is not seen otherwise.
 RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
 _NOW = frozenset({"now", "today", "utcnow"})
+# Settings of PyTorch that calls are not compared by.
+_SETTINGS = frozenset(
+    {
+        *("get_num_threads", "get_num_interop_threads", "_get_mkldnn_enabled"),
+        *("_get_float32_matmul_precision", "_get_fp32_precision_getter", "_get_cudnn_enabled"),
+        *("_get_cudnn_benchmark", "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32"),
+        *("_get_mkldnn_deterministic", "_get_onednn_allow_tf32", "_get_nnpack_enabled"),
+        *("_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled"),
+    }
+)
+_OF_SETTINGS = (os.path.join(_TORCH, "backends") + os.sep, os.path.join(_TORCH, "__init__.py"))
 
 
 class SeenCode:
@@ -98,6 +109,9 @@ class SeenCode:
             if not _is_own(frame.f_code.co_filename):
                 self._note(frame, f"calls {name} of a random number generator")
             return
+        if name in _SETTINGS and _is_asked_by_user(frame):
+            self._note(frame, f"calls {name}, of a setting that no replay compares")
+            return
         if _is_repeatable(function, name, owner):
             return
         if _acts_for_library(frame) or _is_imported(frame):
@@ -123,6 +137,13 @@ def _is_repeatable(function: Any, name: str, owner: Any) -> bool:
     if module == "builtins":
         return name not in _IMPURE_BUILTINS
     return module.partition(".")[0].strip("_") in _REPEATABLE and "numpy.random" not in module
+
+
+def _is_asked_by_user(frame: types.FrameType | None) -> bool:
+    """Tell whether users' code asks, directly or by what PyTorch has to ask for settings."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OF_SETTINGS):
+        frame = frame.f_back
+    return frame is not None and not is_library(frame.f_code.co_filename)
 
 
 def _is_own(filename: str) -> bool:

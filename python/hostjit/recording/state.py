@@ -11,6 +11,8 @@ from __future__ import annotations
 import collections
 import collections.abc
 import contextvars
+import functools
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +57,8 @@ __all__ = ["State"]
 _MOST_OBJECTS = 200_000
 # Code that has one of these may reach any attribute.
 _DYNAMIC = frozenset({"getattr", "setattr", "delattr", "vars", "globals", "locals", "__dict__"})
+# Code that has this name may reach any of its globals.
+_OF_GLOBALS = "globals"
 
 
 class State:
@@ -82,6 +86,7 @@ class State:
         self._everything = False
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._pending: list[tuple[Any, str]] = []
+        self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at what `code`, which is going to run with these globals, can reach."""
@@ -106,6 +111,9 @@ class State:
                     self._extend(entry, fresh)
             if is_user:
                 self._add_globals(code, variables)
+                for names, path in self._attributes_of_arguments:
+                    for name in names & self._user_names:
+                        self._hinder(f"{path}.{name}")
             self._walk()
 
     def add_target(self, target: Any) -> None:
@@ -173,6 +181,9 @@ class State:
             entry = self._entries[key] = Items(variables, None, where, by_name=True)
             self.objects[id(variables)] = variables
         assert isinstance(entry, Items)
+        if _OF_GLOBALS in code.co_names:
+            entry.by_attribute = True
+            self._extend(entry, frozenset(entry.keys()))
         for name in globals_of(code):
             if entry.add(name):
                 self._push(variables.get(name), f"{where}.{name}")
@@ -228,6 +239,8 @@ class State:
         if isinstance(value, torch.Tensor):
             self.leaves.add(id(value))
             self._note_tensor(value)
+            if vars(value):
+                self._attributes_of_arguments.append((frozenset(vars(value)), path))
         elif kind is tuple or is_namedtuple_type(kind):
             for index, item in enumerate(value):
                 self._add_argument(item, f"{path}[{index}]")
@@ -336,11 +349,19 @@ class State:
             for part in inner:
                 self._push(part, path)
             return
-        if isinstance(value, (*numpy_types.ARRAYS, bytearray, collections.deque)):
+        if isinstance(value, (*numpy_types.ARRAYS, bytearray, memoryview, collections.deque)):
             contents = Contents(value, path)
             self._add("contents", value, contents)
             for item in contents.values():
                 self._push(item, f"an item of {path}")
+            return
+        if isinstance(value, (operator.attrgetter, operator.methodcaller)):
+            self._add_names_of(value)
+            return
+        if isinstance(value, functools._lru_cache_wrapper):
+            module = sys.modules.get(value.__module__)
+            if module is None or not is_library_module(module):
+                self._hinder(f"{path}, whose results are kept in a cache")
             return
         if isinstance(value, contextvars.ContextVar):
             variable = Variable(value, path)
@@ -364,6 +385,14 @@ class State:
             self._visit_attributes(value, path)
         elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
+
+    def _add_names_of(self, getter: operator.attrgetter[Any] | operator.methodcaller) -> None:
+        texts = [text for text in getter.__reduce__()[1] if isinstance(text, str)]
+        names = {name for text in texts for name in text.split(".")}
+        self._names |= names
+        self._user_names |= names
+        for entry in list(self._entries.values()):
+            self._extend(entry, names)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
         """Numbers such as learning rates are read at each call, so they are free to change."""

@@ -145,7 +145,7 @@ kernel @k ptx(entry="k", parameters=[ptr, ptr]) """
             "%a      tensor<f32, [16], cuda:0>  64     0       0..4\n"
             "%y      tensor<f32, [16], cuda:0>  64     output  2..5\n"
             "arena 0 bytes, lower bound 0 bytes, without sharing 0 bytes\n"
-            "arena of cuda:0 64 bytes, lower bound 64 bytes (1.000x), without sharing 64 bytes\n");
+            "arena of cuda:0 256 bytes, lower bound 64 bytes (4.000x), without sharing 64 bytes\n");
 }
 
 }  // namespace

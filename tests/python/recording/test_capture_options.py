@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 import threading
 import warnings
@@ -287,3 +288,20 @@ def test_reading_sizes_is_an_error_where_reading_is() -> None:
     fast = hostjit.capture(lambda x: x[x > 0], on_read="raise", warmup=0)
     with pytest.raises(hostjit.CaptureError, match=r"aten.index.Tensor reads data"):
         fast(randn(3))
+
+
+def test_an_object_that_differs_at_each_call_is_said() -> None:
+    @dataclasses.dataclass
+    class State:
+        position: torch.Tensor
+
+    fast = hostjit.capture(lambda state: State(state.position + 1))
+
+    def call_often() -> None:
+        kept = [State(torch.zeros(1))]
+        for number in range(80):
+            kept.append(fast(kept[-1]))
+            assert float(kept[-1].position) == number + 1
+
+    with pytest.warns(UserWarning, match="was called with 64 different objects"):
+        call_often()

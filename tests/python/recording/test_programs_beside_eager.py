@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import programs_of_data
+import programs_of_lookups
 import programs_of_objects
 import programs_of_state
 import programs_of_training
@@ -23,6 +24,7 @@ import hostjit
 PROGRAMS: Programs = Programs(
     {
         **programs_of_data.PROGRAMS,
+        **programs_of_lookups.PROGRAMS,
         **programs_of_objects.PROGRAMS,
         **programs_of_state.PROGRAMS,
         **programs_of_training.PROGRAMS,
@@ -33,7 +35,8 @@ RUN_EAGERLY = frozenset(
     {
         *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
         *("deque_state", "python_list_state", "thread_name", "set_shared_tensor", "uniq"),
-        *("try_with_effects", "try_random"),
+        *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
+        *("arg_is_view", "arg_pinned_shared", "num_threads", "backend_flags", "matmul_precision"),
     }
 )
 _ROUNDS = 9

@@ -12,7 +12,7 @@ import pytest
 import torch
 from same_state import check_same_state
 from torch import nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
 
 import hostjit
 
@@ -62,6 +62,17 @@ def adamw(model: nn.Module) -> Optimizer:
         (AdamW, {"amsgrad": True, "maximize": True, "foreach": False}),
         (AdamW, {"fused": True}),
         (AdamW, {"lr": torch.tensor(0.05)}),
+        (RMSprop, {}),
+        (RMSprop, {"momentum": 0.5, "centered": True, "weight_decay": 0.1, "eps": 1e-3}),
+        (RMSprop, {"foreach": True, "maximize": True, "alpha": 0.5}),
+        (Adagrad, {}),
+        (Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1, "foreach": True}),
+        (Adagrad, {"initial_accumulator_value": 0.3, "maximize": True}),
+        (Adamax, {}),
+        (Adamax, {"weight_decay": 0.1, "betas": (0.5, 0.7), "foreach": True}),
+        (NAdam, {}),
+        (NAdam, {"weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
+        (NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True, "foreach": True}),
     ],
 )
 def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
@@ -88,6 +99,26 @@ def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
 def test_half_precision_is_as_exact_as_eager(
     kind: Any, arguments: dict[str, Any], form: str, runtime: str
 ) -> None:
+    _check_half_precision(kind, arguments, form, runtime)
+
+
+@pytest.mark.parametrize("form", ["single", "foreach"])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (RMSprop, {"momentum": 0.5, "centered": True, "weight_decay": 0.1, "eps": 1e-3}),
+        (Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
+        (Adamax, {"weight_decay": 0.1}),
+        (NAdam, {"weight_decay": 0.1}),
+    ],
+)
+def test_half_precision_where_there_is_no_fused_form(
+    kind: Any, arguments: dict[str, Any], form: str, runtime: str
+) -> None:
+    _check_half_precision(kind, arguments, form, runtime)
+
+
+def _check_half_precision(kind: Any, arguments: dict[str, Any], form: str, runtime: str) -> None:
     weights = torch.randn(1000).bfloat16()
     parameters = [nn.Parameter(weights.clone()) for _ in range(2)]
     parameters.append(nn.Parameter(weights.double()))
@@ -197,8 +228,8 @@ def test_steps_count_as_writes(runtime: str) -> None:
 
 
 def test_what_runs_eagerly(runtime: str) -> None:
-    trainer = Trainer(lambda model: torch.optim.RMSprop(model.parameters()), runtime)
-    with pytest.warns(UserWarning, match="there are no steps of RMSprop to compile"):
+    trainer = Trainer(lambda model: Adadelta(model.parameters()), runtime)
+    with pytest.warns(UserWarning, match="there are no steps of Adadelta to compile"):
         trainer.train()
     trainer = Trainer(adamw, runtime)
     trainer.train(2)
