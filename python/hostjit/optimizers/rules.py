@@ -195,7 +195,7 @@ def _nadam(update: Update) -> None:
     now, following = (
         beta1 * (1 - 0.5 * torch.pow(0.96, steps * decay)) for steps in (count, count + 1)
     )
-    product = state["mu_product"].copy_(state["mu_product"] * now).to(torch.float64)
+    product = state["mu_product"].mul_(now.to(state["mu_product"])).to(torch.float64)
     mean = update.read(state["exp_avg"])
     mean = rounded(mean + (grad - mean) * (1 - beta1))
     state["exp_avg"].copy_(mean)
