@@ -84,10 +84,8 @@ with torch.no_grad():
 
 
 def test_the_environment_picks_the_runtime() -> None:
-    code = (
-        PROGRAM
-        + "\nprint({row['name']: row['current'] for row in hostjit._C.knob_rows()}['host_ir_jit'])"
-    )
+    rows = "{row['name']: row['current'] for row in hostjit._C.knob_rows()}"
+    code = PROGRAM + f"\nprint({rows}['host_ir_jit'])"
     assert "off" in run(code, HOSTJIT_DISABLE="host_ir_jit").stdout
     assert "on" in run(code, HOSTJIT_ENABLE=" host_ir_jit ").stdout
 
