@@ -162,8 +162,7 @@ py::tuple OpenNumbers::describe() const {
   for (size_t slot = 0; slot < numbers_.size(); ++slot) {
     const OpenNumber& number = numbers_[slot];
     if (number.is_float) {
-      numbers.append(
-          py::make_tuple(true, number.least_float, number.most_float, values[slot]));
+      numbers.append(py::make_tuple(true, number.least_float, number.most_float, values[slot]));
     } else {
       numbers.append(py::make_tuple(false, number.least, number.most, values[slot]));
     }

@@ -134,7 +134,7 @@ def test_floats_that_become_something_else(runtime: str) -> None:
         return x[: int(t)] * t, t * 2
 
     x = torch.randn(9)
-    check(function, [(x, t) for t in (1.1, 2.2, 3.7)], programs=3, runtime=runtime)
+    check(function, [(x, t) for t in (1.1, 2.2, 3.7)], programs=2, runtime=runtime)
 
 
 def test_integer_tensors(runtime: str) -> None:
