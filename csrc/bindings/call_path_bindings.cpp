@@ -43,7 +43,7 @@ std::shared_ptr<Specialization> make_specialization(
     bool repeatable, const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
-    std::vector<std::pair<size_t, uint64_t>> static_leaves, const py::object& process_modes,
+    std::vector<Specialization::StaticLeaf> static_leaves, const py::object& process_modes,
     std::string reason, bool retries) {
   Specialization::Options options;
   options.args = args.ptr();
@@ -374,7 +374,8 @@ void bind_call_path(py::module_& module) {
       "kwargs):\n"
       "asked at each call, when all else holds. static_leaves: (leaf, address), arguments that are "
       "in this\n"
-      "memory at each call. process_modes: (deterministic, default dtype) of the calls that it "
+      "memory at each call; None: in that of the first. process_modes: (deterministic, default "
+      "dtype) of the calls that it "
       "answers;\n"
       "None: as they are now. reason: why there is a route, in words. retries: a call whose "
       "program\n"
@@ -390,7 +391,7 @@ void bind_call_path(py::module_& module) {
            py::arg("guarded") = std::vector<size_t>{}, py::arg("backward") = py::none(),
            py::arg("any_arguments") = false, py::arg("outside") = py::none(),
            py::arg("replaceable") = py::tuple(), py::arg("condition") = py::none(),
-           py::arg("static_leaves") = std::vector<std::pair<size_t, uint64_t>>{},
+           py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("process_modes") = py::none(), py::arg("reason") = "",
            py::arg("retries") = false)
       .def_property_readonly("program", &Specialization::program)

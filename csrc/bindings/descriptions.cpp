@@ -187,6 +187,26 @@ py::tuple NumberResults::describe() const {
   return py::make_tuple(sources, steps);
 }
 
+// (slot, dict, key) or (slot, cell, None) of those that are no arguments.
+py::list OpenNumbers::describe_places() const {
+  py::list places;
+  for (const Item& item : items_) {
+    places.append(py::make_tuple(item.slot, object_of(item.holder), object_of(item.key)));
+  }
+  return places;
+}
+
+py::list WatchList::describe_gradients() const {
+  py::list described;
+  for (const PyRef& tensor : without_gradient_) {
+    described.append(py::make_tuple(object_of(tensor), false));
+  }
+  for (const PyRef& tensor : with_gradient_) {
+    described.append(py::make_tuple(object_of(tensor), true));
+  }
+  return described;
+}
+
 // same_as: for each tensor leaf the first that is the same object. all_count: other leaves have to
 // be different objects. anchors: (leaf, id of the tensor outside that it is).
 py::dict TensorIdentities::describe() const {
@@ -238,8 +258,11 @@ py::dict Specialization::describe() const {
   described["results"] = results_.describe();
   described["stores"] = stores_.size();
   described["bindings"] = describe_all(bindings_);
+  described["number_places"] = numbers_.describe_places();
+  described["gradients"] = watches_.describe_gradients();
   described["guards"] = guards;
   described["output"] = output_.describe();
+  described["revalidate"] = object_of(revalidate_);
   described["always_revalidate"] = always_revalidate_;
   described["mutated"] = mutated_;
   described["identities"] = identities_.describe();

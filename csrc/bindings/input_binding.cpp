@@ -41,6 +41,10 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
   object_ = PyRef::share(py::object(parts[1]).ptr());
   if (kind == "gradient") {
     kind_ = Kind::kGradient;
+    if (parts.size() > 2) {
+      guard_.emplace(parts[2].cast<at::Tensor>());
+      return;
+    }
     const at::Tensor& gradient = THPVariable_Unpack(object_.get()).grad();
     HOSTJIT_CHECK(gradient.defined(), "an input is bound to a gradient that is None");
     guard_.emplace(gradient);

@@ -18,7 +18,8 @@ namespace hostjit {
 // Where one input of a program is found at a call. Made from
 //   an int                            that tensor leaf of the arguments
 //   a Tensor                          that tensor, held by reference
-//   ("gradient", tensor)              what `tensor.grad` then is
+//   ("gradient", tensor)              what `tensor.grad` then is, like what it is now
+//   ("gradient", tensor, example)     the same, like the example
 //   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
 //   ("open", slot)                    that open number of the call, a scalar
 class InputBinding {

@@ -40,6 +40,7 @@ class OpenNumbers {
 
   // See descriptions.cpp.
   pybind11::tuple describe() const;
+  pybind11::list describe_places() const;
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

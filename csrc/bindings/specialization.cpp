@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <string>
 
@@ -238,14 +239,21 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
 }
 
 bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
-                                      const Leaves& leaves) const {
+                                      const Leaves& leaves) {
+  const auto address_of = [&](size_t leaf) {
+    return std::bit_cast<uint64_t>(THPVariable_Unpack(leaves[leaf]).const_data_ptr());
+  };
   for (const auto& [leaf, address] : static_leaves_) {
-    const void* data = THPVariable_Unpack(leaves[leaf]).const_data_ptr();
-    if (reinterpret_cast<uint64_t>(data) != address) return false;
+    if (address && *address != address_of(leaf)) return false;
   }
-  if (!condition_) return true;
-  const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
-  return answer && answer.get() == Py_True;
+  if (condition_) {
+    const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
+    if (!answer || answer.get() != Py_True) return false;
+  }
+  for (auto& [leaf, address] : static_leaves_) {
+    if (!address) address = address_of(leaf);
+  }
+  return true;
 }
 
 bool Specialization::watches_hold() {

@@ -31,6 +31,9 @@ class ProgramCall;
 // A compiled program together with everything that has to hold for it to answer a call.
 class Specialization : public std::enable_shared_from_this<Specialization> {
  public:
+  // An argument that is in the same memory at each call; nullopt: the first call tells in which.
+  using StaticLeaf = std::pair<size_t, std::optional<uint64_t>>;
+
   struct Options {
     PyObject* args = nullptr;    // tuple: the example call
     PyObject* kwargs = nullptr;  // dict or null
@@ -63,8 +66,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     bool any_arguments = false;              // the route looks at the arguments itself
     // callable(args, kwargs) -> bool or None: asked at each call, when all else holds.
     PyObject* condition = nullptr;
-    // (leaf, address): an argument is in this memory at each call.
-    std::vector<std::pair<size_t, uint64_t>> static_leaves;
+    std::vector<StaticLeaf> static_leaves;
     // Of the process, under which it is to answer; nullopt: those of now.
     std::optional<GlobalState::ProcessModes> process_modes;
     std::string reason;  // why there is a route, in words
@@ -139,7 +141,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
                   const Leaves& leaves);
   // Whether arguments are where they have to be, and the condition says yes.
   bool last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
-                        const Leaves& leaves) const;
+                        const Leaves& leaves);
   // Takes `now`, found where `before` was, for it: a tensor, or a tuple with tensors in it.
   bool replace(PyObject* before, PyObject* now);
   // Leaves the sizes of inputs with symbols to the rows.
@@ -188,7 +190,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool any_arguments_;
   bool retries_;
   PyRef condition_;
-  std::vector<std::pair<size_t, uint64_t>> static_leaves_;
+  std::vector<StaticLeaf> static_leaves_;
   std::string reason_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;

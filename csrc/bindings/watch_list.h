@@ -69,6 +69,9 @@ class WatchList {
   using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
   bool holds_after(const Replace& replace);
 
+  // (tensor, whether it has a gradient) of all that are watched for that; see descriptions.cpp.
+  pybind11::list describe_gradients() const;
+
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;
 

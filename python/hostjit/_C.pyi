@@ -203,7 +203,7 @@ class Specialization:
         outside: Sequence[torch.Tensor] | None = None,
         replaceable: Sequence[torch.Tensor] = (),
         condition: Callable[..., bool] | None = None,
-        static_leaves: Sequence[tuple[int, int]] = (),
+        static_leaves: Sequence[tuple[int, int | None]] = (),
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,

@@ -21,46 +21,11 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.inputs import LiveInput
 from hostjit.recording.program import RecordedProgram
+from hostjit.recording.pruned import Pruned
 
-__all__ = ["Pruned", "prune"]
+__all__ = ["prune"]
 
 aten = torch.ops.aten
-
-
-class Pruned:
-    """The part of a program that runs once.
-
-    Attributes:
-        sources: what it reads.
-        values: what it computed last; inputs of the rest.
-        operators: how many it has.
-    """
-
-    def __init__(
-        self, graph: torch.fx.Graph, sources: list[torch.Tensor], program: _C.CompiledProgram
-    ) -> None:
-        self.sources = sources
-        self.operators = sum(node.op == "call_function" for node in graph.nodes)
-        self._program = program
-        self.values: list[torch.Tensor] = []
-        self.compute()
-
-    def compute(self) -> None:
-        """Compute the values anew, into new memory."""
-        self._versions = self._seen()
-        with torch.no_grad():
-            self.values = self._program.run(self.sources)
-
-    def is_current(self) -> bool:
-        """Tell whether nobody has written to what it reads."""
-        return self._versions == self._seen()
-
-    def watches(self) -> list[tuple[Any, ...]]:
-        """Return what tells the call path that it is."""
-        return [("unwritten", tensor) for tensor in self.sources]
-
-    def _seen(self) -> list[tuple[int, int]]:
-        return [(tensor._version, tensor.data_ptr()) for tensor in self.sources]
 
 
 def prune(
@@ -87,7 +52,9 @@ def prune(
     if not kept:
         return program, None
     once, sources = _once(kept, bindings)
-    pruned = Pruned(once, sources, compile_graph(once))
+    operators = sum(node.op == "call_function" for node in once.nodes)
+    pruned = Pruned(compile_graph(once), sources, operators)
+    pruned.compute()
     rest = _rest(graph, kept, bindings)
     inputs = [binding for node, binding in bindings.items() if node in rest]
     constants = [

@@ -8,34 +8,44 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
-from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
-from hostjit.capturing.tracing import is_random
-from hostjit.recording.inputs import LiveInput
-from hostjit.recording.program import guard_graph
-from hostjit.recording.recorder import Recorder
-
-if TYPE_CHECKING:
-    from hostjit.recording.recordings import Recordings
+from hostjit import _C
 
 __all__ = ["ReadGuard"]
 
 
 class ReadGuard:
-    """The values that were read, and the program that computes them."""
+    """The values that were read, and the program that computes them.
 
-    def __init__(self, owner: Recordings, recorder: Recorder) -> None:
-        """Raises CaptureError where they cannot be computed without an effect."""
-        module, self._inputs = guard_graph(recorder, recorder.reads)
-        self._is_random = is_random(module.graph)
-        self._program = owner.compile_graph(module.graph, f"{owner.name}_reads")
-        self._runtime = owner.runtime
-        self._expected = [read.expected for read in recorder.reads]
-        self._bytes = [_bytes(read.expected) for read in recorder.reads]
-        self._where = [read.where for read in recorder.reads]
+    Args:
+        program: computes them; without an effect.
+        inputs: where its inputs are found, as `_C.Specialization` takes bindings; no open numbers.
+        expected: the values that were read.
+        where: the lines that read them, "file:line" each.
+        is_random: the program draws random numbers.
+        runtime: as of `hostjit.compile`.
+    """
+
+    def __init__(
+        self,
+        program: _C.CompiledProgram,
+        inputs: Sequence[Any],
+        expected: Sequence[torch.Tensor],
+        where: Sequence[str],
+        *,
+        is_random: bool,
+        runtime: str | None,
+    ) -> None:
+        self.program = program
+        self.inputs = list(inputs)
+        self.expected = list(expected)
+        self.where = list(where)
+        self.is_random = is_random
+        self.runtime = runtime
+        self._bytes = [_bytes(values) for values in expected]
 
     def holds(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Tell whether a call reads the same values."""
@@ -46,27 +56,26 @@ class ReadGuard:
         """Say which value differs; "" if none does."""
         for index, found in enumerate(self._compute(leaves)):
             if _bytes(found) != self._bytes[index]:
-                expected, now = self._expected[index].tolist(), found.tolist()
-                return f"a value read at {self._where[index]}: expected {expected}, found {now}"
+                expected, now = self.expected[index].tolist(), found.tolist()
+                return f"a value read at {self.where[index]}: expected {expected}, found {now}"
         return ""
 
     def _compute(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        inputs = [_find(binding, leaves) for binding in self._inputs]
-        with torch.no_grad(), _generators_kept(inputs) if self._is_random else _nothing():
-            return self._program.run(inputs, self._runtime)
+        inputs = [_find(binding, leaves) for binding in self.inputs]
+        with torch.no_grad(), _generators_kept(inputs) if self.is_random else _nothing():
+            return self.program.run(inputs, self.runtime)
 
 
 _nothing = contextlib.nullcontext
 
 
-def _find(binding: InputBinding, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
-    if isinstance(binding, ArgumentLeaf):
-        return leaves[binding.index]
-    assert isinstance(binding, BoundTensor)
-    if not isinstance(binding, LiveInput):
-        return binding.tensor
+def _find(binding: Any, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+    if isinstance(binding, int):
+        return leaves[binding]
+    if isinstance(binding, torch.Tensor):
+        return binding
     found: torch.Tensor
-    kind, owner, *place = binding.description
+    kind, owner, *place = binding
     if kind == "gradient":
         found = owner.grad
         return found

@@ -16,10 +16,12 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.tracing import is_random
+from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import Signature
-from hostjit.recording.program import RecordedProgram, make_program
-from hostjit.recording.pruning import Pruned, prune
+from hostjit.recording.program import RecordedProgram, guard_graph, make_program
+from hostjit.recording.pruned import Pruned
+from hostjit.recording.pruning import prune
 from hostjit.recording.read_guard import ReadGuard
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.results import Results
@@ -56,10 +58,12 @@ class Replay:
         recording: what was recorded.
         specialization: what the call path runs.
         has_sizes: it is for sizes that depend on values.
+        checks: what Python asks about a call.
     """
 
     recording: Recording
     specialization: _C.Specialization
+    checks: ReplayChecks
 
     def __init__(
         self,
@@ -79,7 +83,6 @@ class Replay:
         self._wants_gradients = wants_gradients
         self._leaves: Sequence[torch.Tensor] = leaves
         self.has_sizes = recorder.has_sizes
-        self._guard: ReadGuard | None = None
         self._static: list[tuple[str, int, int]] = []
 
     def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -91,9 +94,9 @@ class Replay:
         _check_shared(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
-        self._pruned: Pruned | None = None
+        pruned: Pruned | None = None
         if owner.options.prune and program.backward is None:
-            program, self._pruned = prune(
+            program, pruned = prune(
                 program, lambda graph: owner.compile_graph(graph, f"{owner.name}_once")
             )
         compiled = owner.compile_graph(program.graph_module.graph, owner.name)
@@ -102,8 +105,6 @@ class Replay:
             graph = program.backward.graph_module.graph
             backward = owner.compile_graph(graph, f"{owner.name}_backward")
             plan = describe_backward(program.backward, compiled, backward, owner.runtime)
-        if recorder.reads:
-            self._guard = ReadGuard(owner, recorder)
         self._facts = [
             (binding.tensor, binding.facts)
             for binding in program.inputs
@@ -118,16 +119,12 @@ class Replay:
         self._outside = list({id(x): x for x in (*bound, *others, *state.shared)}.values())
         self._inputs = list(map(describe, program.inputs))
         self._gradients = self._touched_gradients(recorder)
-        self._leaf_gradients = self._leaf_checks(args, kwargs, recorder)
         output = describe_output(program.output)
         result, *assigned = output[1]
         if assigned:
-            result = ("call", _assign, [result, *assigned])
+            result = ("call", assign_gradients, [result, *assigned])
         self._find_static(args, kwargs)
         written = [program.inputs[index] for index in program.mutated]
-        self._written = [b.index for b in written if isinstance(b, ArgumentLeaf)]
-        conditions = self._guard is not None or bool(self._leaf_gradients)
-        conditions = conditions or (self._pruned is not None and bool(self._written))
         has_effects = program.mutated or assigned or is_random(program.graph_module.graph)
         if recorder.handled and has_effects:
             raise CaptureError(
@@ -138,6 +135,13 @@ class Replay:
             )
         read = [(s.owner, s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
         self._gradient_facts = [(owner, TensorFacts.of(gradient)) for owner, gradient in read]
+        self.checks = ReplayChecks(
+            self._leaf_checks(args, kwargs, recorder),
+            [binding.index for binding in written if isinstance(binding, ArgumentLeaf)],
+            pruned,
+            self._read_guard(recorder) if recorder.reads else None,
+        )
+        self._anchors = anchors_of(tensor_leaves(args, kwargs), self._outside)
         with _gradients(read):
             self.specialization = _C.Specialization(
                 args=args,
@@ -153,13 +157,13 @@ class Replay:
                 reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
                 backward=plan,
                 outside=self._outside,
-                condition=self._condition if conditions else None,
+                condition=self.checks.condition(),
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 retries=bool(recorder.handled),
             )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
-        count = self._pruned.operators if self._pruned is not None else 0
+        count = pruned.operators if pruned is not None else 0
         self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), count)
         self._recorder = self._results = None
         self._leaves = ()
@@ -181,32 +185,51 @@ class Replay:
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
                 return f"argument '{name}' is a static input, and is in other memory"
-        return self._guard.difference(leaves) if self._guard is not None else ""
+        return self.checks.reads.difference(leaves) if self.checks.reads is not None else ""
 
     def _watches(self) -> list[tuple[Any, ...]]:
         watches = self._state.watches()
         watches += [("tensor", tensor) for tensor, _ in self._met]
         for owner, has_gradient in self._gradients:
             watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
-        if self._pruned is not None:
-            watches += self._pruned.watches()
+        if self.checks.pruned is not None:
+            watches += self.checks.pruned.watches()
         return watches
 
-    def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    def is_current(self) -> bool:
+        """Tell whether all that the call met besides its arguments is what it was.
+
+        Not whether there are gradients, what is in tensors, and what runs once: replays look.
+        """
         if not self._state.holds():
-            return None
-        if any(TensorFacts.of(x) != facts for x, facts in (*self._facts, *self._met)):
+            return False
+        return all(TensorFacts.of(x) == facts for x, facts in (*self._facts, *self._met))
+
+    def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        if not self.is_current():
             return None
         if any((owner.grad is not None) != has for owner, has in self._gradients):
             return None
         for owner, facts in self._gradient_facts:
             if owner.grad is None or TensorFacts.of(owner.grad) != facts:
                 return None
-        if self._pruned is not None and not self._pruned.is_current():
-            self._pruned.compute()
-            values = self._pruned.values
-            self._inputs = [*self._inputs[: len(self._inputs) - len(values)], *values]
-        return self._watches(), self._inputs, [], self._outside, []
+        if anchors_of(tensor_leaves(args, kwargs), self._outside) != self._anchors:
+            return None
+        self._inputs = self.checks.renewed(self._inputs)
+        return self._watches(), self._inputs, [], self._outside, [], []
+
+    def _read_guard(self, recorder: Recorder) -> ReadGuard:
+        """Raises CaptureError where what was read cannot be computed without an effect."""
+        module, inputs = guard_graph(recorder, recorder.reads)
+        random = is_random(module.graph)
+        return ReadGuard(
+            self._owner.compile_graph(module.graph, f"{self._owner.name}_reads"),
+            list(map(describe, inputs)),
+            [read.expected for read in recorder.reads],
+            [read.where for read in recorder.reads],
+            is_random=random,
+            runtime=self._owner.runtime,
+        )
 
     def _touched_gradients(self, recorder: Recorder) -> list[tuple[torch.Tensor, bool]]:
         """The tensors whose `.grad` matters, and whether there was one when the call began."""
@@ -231,17 +254,6 @@ class Replay:
             if leaf.grad is not known[1] or id(leaf) in recorder.asked:
                 found.append((index, known[1] is not None))
         return found
-
-    def _condition(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        leaves = tensor_leaves(args, kwargs)
-        for index, has in self._leaf_gradients:
-            if (leaves[index].grad is not None) != has:
-                return False
-        if self._pruned is not None:
-            memory = {x.untyped_storage()._cdata for x in self._pruned.sources}
-            if any(leaves[i].untyped_storage()._cdata in memory for i in self._written):
-                return False
-        return self._guard is None or self._guard.holds(leaves)
 
     def _find_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from hostjit.recording.mismatch import named_arguments
@@ -281,10 +293,3 @@ def _gradients(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[N
     finally:
         for owner, after in now:
             owner.grad = after
-
-
-def _assign(result: Any, *pairs: Any) -> Any:
-    """Give tensors their gradients: owners and gradients in turn."""
-    for owner, gradient in zip(pairs[::2], pairs[1::2], strict=True):
-        owner.grad = gradient
-    return result

@@ -11,7 +11,14 @@ import torch
 from hostjit import _C
 from hostjit.saving.values import Values, float_from_bits
 
-__all__ = ["ExampleCall", "arguments_to_json", "arguments_to_text", "number_positions"]
+__all__ = [
+    "ExampleCall",
+    "arguments_to_json",
+    "arguments_to_text",
+    "example_tensor",
+    "number_positions",
+    "tensor_to_json",
+]
 
 
 def arguments_to_json(described: Any, values: Values) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
 
     match node:
         case ("tensor" | "tensor_of_any_size" as kind, cls, guard):
-            return [kind, _tensor_to_json(cls, guard)]
+            return [kind, tensor_to_json(cls, guard)]
         case ("float", bits):
             return ["value", {"float": f"{bits:016x}"}]
         case ("complex", real, imaginary):
@@ -62,7 +69,8 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
         raise _C.Error(f"{where} is compared with an object: {error}") from None
 
 
-def _tensor_to_json(cls: type, guard: dict[str, Any]) -> dict[str, Any]:
+def tensor_to_json(cls: type, guard: dict[str, Any]) -> dict[str, Any]:
+    """Write what a guard of the core describes; raises hostjit.Error for other dispatch keys."""
     described = {
         "dtype": str(guard["dtype"]).removeprefix("torch."),
         "device": guard["device"],
@@ -80,7 +88,7 @@ def _tensor_to_json(cls: type, guard: dict[str, Any]) -> dict[str, Any]:
 
 
 def _keys_of(described: dict[str, Any]) -> int:
-    example = _example_tensor({**described, "sizes": [0], "strides": [1]})
+    example = example_tensor({**described, "sizes": [0], "strides": [1]})
     probe = _C.Specialization(
         args=(example,), kwargs={}, program=None, bindings=(), output=("object", None)
     )
@@ -88,7 +96,8 @@ def _keys_of(described: dict[str, Any]) -> int:
     return keys
 
 
-def _example_tensor(described: dict[str, Any]) -> torch.Tensor:
+def example_tensor(described: dict[str, Any]) -> torch.Tensor:
+    """Return a tensor like the one that was described; its values are any."""
     dtype = getattr(torch, described["dtype"])
     with torch.inference_mode(bool(described["inference"])), torch.no_grad():
         tensor = torch.empty_strided(
@@ -170,7 +179,7 @@ class ExampleCall:
         elif number in self._given:
             tensor = self._given[number]
         else:
-            tensor = _example_tensor(content)
+            tensor = example_tensor(content)
         self.tensors.append(tensor)
         return tensor
 

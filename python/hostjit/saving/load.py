@@ -10,11 +10,14 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.saving.bindings import Parts
 from hostjit.saving.container import SavedFile, opened
-from hostjit.saving.loaded import LoadedFunction, LoadedProgram
-from hostjit.saving.names import named_tensors
+from hostjit.saving.loaded import Answer, LoadedFunction, LoadedProgram
+from hostjit.saving.names import Named, named
+from hostjit.saving.numbers import NumberReader
 from hostjit.saving.programs import ProgramReader
-from hostjit.saving.specializations import signature, specialization_from_json
+from hostjit.saving.signatures import conditions, signature
+from hostjit.saving.specializations import specialization_from_json
 from hostjit.saving.tensors import TensorReader
 from hostjit.saving.values import Classes
 
@@ -47,26 +50,31 @@ def load(
 
     Args:
         path: of the file.
-        parameters: tensors by name, or a module that has them, in place of those of the file; held
-            by reference. Dtypes, devices, sizes and strides have to be those that were saved. Such
-            as do not need a gradient where the saved ones did (those of a state_dict) share their
-            memory with new parameters that do.
-        target: what answers other calls: a callable to compile, or a compiled function. Then the
-            tensors that it holds take the place of those of the file, by name.
+        parameters: what takes the place of what the file has, by reference: a module, an optimizer,
+            a state_dict, or a dict of such and of tensors by the names that the function has for
+            them. Dtypes, devices, sizes and strides have to be those that were saved. Such as do
+            not need a gradient where the saved ones did (those of a state_dict) share their memory
+            with new parameters that do. An optimizer has to make the steps that the saved one made,
+            and to have made its state.
+        target: what answers other calls: a callable to compile, or a compiled or captured function.
+            Then what it holds takes the place of what the file has, by name.
         classes: of named tuples, dataclasses and enums that arguments or results have, if any.
             A file only names such; none is imported.
         recompile: compile the Host IR, and leave the object code of the file alone.
 
     Returns:
         A callable. `parameters` is a dict of the tensors that it holds, by name: written in place
-        they change the next results; `signatures` are the calls that it answers, in words;
+        they change the next results; `numbers` a dict of those that it reads at each call and that
+        nothing that was given has, to be changed; `signatures` are the calls that it answers, in
+        words;
         `recompiled` says why the object code was not used, if so. `host_ir()`, `llvm_ir()`,
         `asm()` and `profile()` are as of `hostjit.compile`.
 
     Raises:
         hostjit.Error: the file is none of hostjit's, cut short, damaged, or of another format; it
-            was saved without parameters that are not given, or those don't fit; it names a class
-            that is not in `classes`; it needs a device that is not there.
+            was saved without parameters that are not given, or what is given doesn't fit; it names
+            a class that is not in `classes`; it needs a device that is not there.
+        hostjit.MismatchError: at a call that differs from those that were recorded.
         OSError: the file can't be read.
 
     Example:
@@ -76,9 +84,7 @@ def load(
     """
     if parameters is not None and target is not None:
         raise TypeError("hostjit.load takes parameters or a target: a target has its own tensors")
-    given = named_tensors(target if target is not None else parameters)
-    if isinstance(parameters, Mapping):
-        given = dict(parameters)
+    given = named(parameters if target is None else target)
     with opened(path) as file:
         try:
             return _load(file, given, _compiled(target), Classes(classes), recompile)
@@ -90,7 +96,7 @@ def load(
 
 def _load(
     file: SavedFile,
-    given: Mapping[str, torch.Tensor],
+    given: Named,
     target: _C.CompiledFunction | None,
     classes: Classes,
     recompile: bool,
@@ -110,24 +116,59 @@ def _load(
             foreign,
         )
         return _C.CompiledFunction(program.run, program)
-    tensors = TensorReader(file, manifest["tensors"], given)
-    specializations = manifest["specializations"]
+    _check_given(manifest, given)
+    optimizers: dict[str, Any] = {}
+    if given.optimizers and manifest["optimizers"]:
+        from hostjit.saving.optimizers import bound_optimizers
+
+        optimizers = bound_optimizers(manifest, given)
+    tensors = TensorReader(file, manifest["tensors"], given.tensors)
+    numbers = NumberReader(manifest["numbers"], given.numbers)
+    parts = Parts(
+        programs.programs,
+        tensors.tensors,
+        manifest["tensors"],
+        tensors.given,
+        numbers.places,
+        classes,
+        tuple(optimizers.values()),
+    )
     owner = LoadedFunction(
         manifest["name"],
         programs.programs,
         tensors.named,
-        [signature(described) for described in specializations],
+        numbers,
+        {name: given.optimizers[name] for name in optimizers},
         foreign,
         target,
     )
     # Dynamo stops in front of it: there is no code to follow.
     run = torch._dynamo.disable(owner.run, reason="it was loaded from a file")
     function = _C.CompiledFunction(run, owner)
-    for described in reversed(specializations):  # each goes to the front
-        function.add(
-            specialization_from_json(described, programs.programs, tensors.tensors, classes)
+    specializations = manifest["specializations"]
+    made = [specialization_from_json(described, parts) for described in specializations]
+    for (_, replay), described in zip(made, specializations, strict=True):
+        owner.add(
+            Answer(
+                signature(described),
+                conditions(described, parts),
+                replay,
+                described["checks"] is not None,
+            )
         )
+    for specialization, _ in reversed(made):  # each goes to the front
+        function.add(specialization)
     return function
+
+
+def _check_given(manifest: dict[str, Any], given: Named) -> None:
+    """Raise where nothing that is given has a name of the file's."""
+    names = [name for entry in manifest["tensors"] for name in entry["names"]]
+    if names and given.tensors and given.tensors.keys().isdisjoint(names):
+        raise _C.Error(
+            f"none of its tensors is given: it has '{names[0]}', what is given has "
+            f"'{next(iter(given.tensors))}'"
+        )
 
 
 def _foreign(manifest: dict[str, Any]) -> str:

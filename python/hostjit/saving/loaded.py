@@ -3,19 +3,47 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit import _C
 from hostjit.inspection import Inspection
 from hostjit.program_compilation import ProgramCompilation
-from hostjit.saving.specializations import signature_of
 
-__all__ = ["LoadedFunction", "LoadedProgram"]
+if TYPE_CHECKING:
+    from hostjit.saving.numbers import NumberReader
+    from hostjit.saving.replays import LoadedReplay
+
+__all__ = ["Answer", "LoadedFunction", "LoadedProgram"]
 
 Target = Callable[..., Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The calls that one specialization answers, in words.
+
+    Attributes:
+        signature: arguments and modes.
+        conditions: what else is checked.
+        replay: looks at a call; None where nothing else is checked.
+        is_recorded: by `hostjit.capture`.
+    """
+
+    signature: str
+    conditions: str
+    replay: LoadedReplay | None
+    is_recorded: bool
+
+    def to_text(self, call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Return them with the reason why a call of this signature is none of them, if known."""
+        reason = ""
+        if self.replay is not None and call == self.signature:
+            reason = self.replay.difference(args, kwargs)
+        return self.signature + self.conditions + (f" (but {reason})" if reason else "")
 
 
 class LoadedFunction(Inspection):
@@ -23,6 +51,9 @@ class LoadedFunction(Inspection):
 
     Attributes:
         parameters: the tensors that the programs hold and that had a name, by that.
+        numbers: those that the programs read at each call and that no given object has, by name.
+        places: where all numbers are that the programs read at each call, by name.
+        optimizers: those that were given, by name.
         signatures: the calls that are answered, in words.
         recompiled: why the object code of the file was not used; "" where it was.
     """
@@ -32,7 +63,8 @@ class LoadedFunction(Inspection):
         name: str,
         programs: Sequence[_C.CompiledProgram],
         parameters: Mapping[str, torch.Tensor],
-        signatures: Sequence[str],
+        numbers: NumberReader,
+        optimizers: Mapping[str, torch.optim.Optimizer],
         recompiled: str,
         target: _C.CompiledFunction | None,
     ) -> None:
@@ -40,9 +72,18 @@ class LoadedFunction(Inspection):
         self._latest = programs[0] if programs else None
         self.__name__ = name
         self.parameters = dict(parameters)
-        self.signatures = list(signatures)
+        self.numbers = numbers.values
+        self.places = numbers.named
+        self.optimizers = dict(optimizers)
+        self.signatures: list[str] = []
         self.recompiled = recompiled
         self._target = target
+        self._answers: list[Answer] = []
+
+    def add(self, answer: Answer) -> None:
+        """Remember what is answered."""
+        self._answers.append(answer)
+        self.signatures.append(answer.signature + answer.conditions)
 
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -57,11 +98,17 @@ class LoadedFunction(Inspection):
         """Answer a call that has no program: the target does; raises hostjit.Error without one."""
         if self._target is not None:
             return self._target.__wrapped__(*args, **kwargs)
-        known = "\n  ".join(self.signatures)
-        raise _C.Error(
+        call = _call_to_text(args, kwargs)
+        known = "".join(f"\n  {answer.to_text(call, args, kwargs)}" for answer in self._answers)
+        text = (
             f"'{self.__name__}' was loaded without its Python code, and has no program for this "
-            f"call:\n  {_call_to_text(args, kwargs)}\nIt has one for\n  {known}"
+            f"call:\n  {call}\nIt has one for{known}"
         )
+        if any(answer.is_recorded for answer in self._answers):
+            from hostjit.recording.errors import MismatchError
+
+            raise MismatchError(text)
+        raise _C.Error(text)
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Raise hostjit.Error: there is nothing to compile anew."""
@@ -94,10 +141,12 @@ class LoadedProgram(ProgramCompilation):
 
 
 def _call_to_text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    from hostjit.saving.signatures import signature_of
+
     try:
         call = _C.Specialization(
             args=args, kwargs=kwargs, program=None, bindings=(), output=("object", None)
         )
-        return signature_of(call)
+        return signature_of(call.describe())
     except (RuntimeError, TypeError) as error:
         return f"one that can't be described: {error}"

@@ -1,44 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that calls return, as JSON: how they are made of the open numbers of a call."""
+"""Numbers that programs read at each call from dicts and cells: where, and what is there now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostjit import _C
+from hostjit.saving.names import Place
 from hostjit.saving.values import Values
 
-__all__ = ["made_from_json", "made_to_json"]
+__all__ = ["NumberReader", "NumberWriter"]
 
 
-def made_to_json(described: tuple[Any, ...], values: Values) -> list[Any]:
-    """Write the tuple that `_C.Specialization` takes as `results`."""
-    sources, steps = described
-    names = {id(function): function.__name__ for function in _functions()} if steps else {}
-    return [
-        [[kind, value if kind == "open" else values.to_json(value)] for kind, value in sources],
-        [[_name_of(function, names), list(operands)] for function, operands in steps],
-    ]
+class NumberWriter:
+    """Numbers places.
+
+    Args:
+        names: of places that have some.
+    """
+
+    def __init__(self, names: Mapping[str, Place]) -> None:
+        self._names: dict[tuple[int, Any], list[str]] = {}
+        for name, (holder, key) in names.items():
+            self._names.setdefault((id(holder), key), []).append(name)
+        self._numbers: dict[tuple[int, Any], int] = {}
+        self.places: list[Place] = []
+        self.described: list[dict[str, Any]] = []
+
+    def add(self, holder: Any, key: Any) -> int:
+        """Return the number of a place."""
+        number = self._numbers.setdefault((id(holder), key), len(self.places))
+        if number == len(self.places):
+            value = Values().to_json(_read(holder, key))
+            # By its key where nothing that the function can reach has it.
+            names = self._names.get((id(holder), key)) or [self._unused(str(key or "number"))]
+            self.places.append((holder, key))
+            self.described.append({"names": names, "value": value})
+        return number
+
+    def _unused(self, name: str) -> str:
+        used = {other for entry in self.described for other in entry["names"]}
+        count = 1
+        while name in used:
+            count += 1
+            name = f"{name.partition(' ')[0]} {count}"
+        return name
 
 
-def made_from_json(described: list[Any], values: Values) -> tuple[Any, ...]:
-    """Return the tuple that `_C.Specialization` takes as `results`."""
-    sources, steps = described
-    read = [(kind, value if kind == "open" else values.from_json(value)) for kind, value in sources]
-    if not read:
-        return ()
-    functions = {function.__name__: function for function in _functions()} if steps else {}
-    return read, [(functions[name], operands) for name, operands in steps]
+class NumberReader:
+    """Finds the places of a file.
+
+    Args:
+        described: its numbers.
+        given: places by name that take the place of those of `values`.
+
+    Attributes:
+        places: in their order.
+        named: the same by name.
+        values: those that nothing else has, by name: of a file.
+    """
+
+    def __init__(self, described: Sequence[dict[str, Any]], given: Mapping[str, Place]) -> None:
+        self.places: list[Place] = []
+        self.named: dict[str, Place] = {}
+        self.values: dict[str, Any] = {}
+        values = Values()
+        for entry in described:
+            names = entry["names"]
+            place = next((given[name] for name in names if name in given), None)
+            if place is None:
+                self.values[names[0]] = _checked(values.from_json(entry["value"]))
+                place = self.values, names[0]
+            self.places.append(place)
+            self.named.update(dict.fromkeys(names, place))
 
 
-def _name_of(function: Callable[..., Any], names: dict[int, str]) -> str:
-    if id(function) not in names:
-        raise _C.Error(f"a number that it returns is made by {function!r}")
-    return names[id(function)]
+def _read(holder: Any, key: Any) -> Any:
+    return holder[key] if isinstance(holder, dict) else holder.cell_contents
 
 
-def _functions() -> tuple[Callable[..., Any], ...]:
-    from hostjit.capturing.number_results import FUNCTIONS
-
-    return FUNCTIONS
+def _checked(value: Any) -> Any:
+    items = value if isinstance(value, tuple) else (value,)
+    if not all(type(item) in (int, float) for item in items):
+        raise _C.Error(f"a number of the file is {value!r}")
+    return value

@@ -18,15 +18,15 @@ class ProgramWriter:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._kept: list[_C.CompiledProgram] = []
+        self.programs: list[_C.CompiledProgram] = []  # in their order
         self.described: list[dict[str, str]] = []
         self.members: dict[str, bytes] = {}
 
     def add(self, program: _C.CompiledProgram) -> int:
         """Return the number of a program; raises hostjit.Error for code that is not in it."""
-        number = self._numbers.setdefault(id(program), len(self._kept))
-        if number == len(self._kept):
-            self._kept.append(program)
+        number = self._numbers.setdefault(id(program), len(self.programs))
+        if number == len(self.programs):
+            self.programs.append(program)
             _check_kernels(program.program)
             key, code = program.portable_code()
             self.members[f"host_ir/{number}"] = program.host_ir().encode()

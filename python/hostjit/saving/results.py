@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.recording.checks import assign_gradients
 from hostjit.saving.tensors import TensorWriter
 from hostjit.saving.values import Values
 
@@ -37,6 +38,8 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
                 return ["dict", written, [write(child) for child in nodes]]
             case ("view", *geometry, nodes):
                 return ["view", geometry, [write(child) for child in nodes]]
+            case ("call", maker, nodes) if maker is assign_gradients:
+                return ["assign", [write(child) for child in nodes]]
             case ("call", maker, nodes):
                 return ["make", *_maker_to_json(maker, values), [write(child) for child in nodes]]
         raise AssertionError(f"unknown result {node[0]!r}")
@@ -90,6 +93,10 @@ def result_from_json(
                 return ("dict", made, [read(child) for child in nodes])
             case ["view", geometry, nodes]:
                 return ("view", *geometry, [read(child) for child in nodes])
+            case ["assign", [result, *pairs]]:
+                if any(owner[0] not in ("argument", "tensor") for owner in pairs[::2]):
+                    raise ValueError("gradients are assigned to what is no tensor")
+                return ("call", assign_gradients, [read(child) for child in (result, *pairs)])
             case ["make", how, name, names, nodes]:
                 maker = _maker_from_json(how, values.classes.find(name), names)
                 return ("call", maker, [read(child) for child in nodes])

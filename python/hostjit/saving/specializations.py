@@ -9,26 +9,29 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.recording.checks import ReplayChecks
 from hostjit.saving.arguments import (
     ExampleCall,
     arguments_to_json,
-    arguments_to_text,
     number_positions,
 )
-from hostjit.saving.modes import in_modes, modes_to_json, modes_to_text, process_modes
-from hostjit.saving.numbers import made_from_json, made_to_json
-from hostjit.saving.programs import ProgramWriter
+from hostjit.saving.bindings import (
+    Parts,
+    Writers,
+    binding_from_json,
+    binding_to_json,
+    example_inputs,
+)
+from hostjit.saving.made_numbers import made_from_json, made_to_json
+from hostjit.saving.modes import in_modes, modes_to_json, process_modes
+from hostjit.saving.replays import LoadedReplay, checks_from_json, checks_to_json
 from hostjit.saving.results import result_from_json, result_to_json
+from hostjit.saving.signatures import signature
 from hostjit.saving.tensors import TensorWriter
 from hostjit.saving.values import Classes, Values, float_from_bits, float_to_bits
 from hostjit.size_condition import SizeCondition
 
-__all__ = [
-    "signature",
-    "signature_of",
-    "specialization_from_json",
-    "specialization_to_json",
-]
+__all__ = ["replay_of", "specialization_from_json", "specialization_to_json"]
 
 # What must be the same of a specialization and of what is made of its description.
 _COMPARED = (
@@ -43,31 +46,17 @@ _COMPARED = (
 )
 
 
-def signature(described: dict[str, Any]) -> str:
-    """Return the calls that a specialization answers, in words."""
-    text = arguments_to_text(described["arguments"])
-    return f"{text}, {modes_to_text(described['modes'])}"
-
-
-def signature_of(specialization: _C.Specialization) -> str:
-    """Return the same of one that is described; raises hostjit.Error where it can't be."""
-    facts = specialization.describe()
-    arguments = arguments_to_json(facts["arguments"], Values())
-    return signature({"arguments": arguments, "modes": modes_to_json(facts["modes"])})
-
-
 def specialization_to_json(
-    specialization: _C.Specialization, programs: ProgramWriter, tensors: TensorWriter
+    specialization: _C.Specialization, facts: dict[str, Any], writers: Writers
 ) -> dict[str, Any]:
-    """Write a specialization; raises hostjit.Error that says why it can't be."""
-    facts = specialization.describe()
+    """Write a specialization, which `facts` describe; raises hostjit.Error if it can't be."""
     values = Values()
     modes = modes_to_json(facts["modes"])
     arguments = arguments_to_json(facts["arguments"], values)
     what = signature({"arguments": arguments, "modes": modes})
     try:
-        described = _to_json(specialization, facts, arguments, modes, programs, tensors, values)
-        _check_same(specialization, described, tensors, values)
+        described = _to_json(specialization, facts, arguments, modes, writers, values)
+        _check_same(specialization, facts, described, writers, values)
     except _C.Error as error:
         raise _C.Error(f"{what}: {error}") from None
     return described
@@ -78,36 +67,38 @@ def _to_json(
     facts: dict[str, Any],
     arguments: dict[str, Any],
     modes: dict[str, Any],
-    programs: ProgramWriter,
-    tensors: TensorWriter,
+    writers: Writers,
     values: Values,
 ) -> dict[str, Any]:
     program = specialization.program
     if facts["route"] is not None or program is None:
         reason = facts["reason"] or "it runs eagerly"
         raise _C.Error(f"its calls run Python code, which no file can hold: {reason}")
-    if facts["always_revalidate"]:
+    replay = replay_of(facts)
+    checks = None if replay is None else replay.checks
+    if facts["always_revalidate"] and replay is None:
         raise _C.Error("what it read can't be watched, and is looked at again at every call")
-    numbers, num_items = facts["numbers"]
     if facts["stores"]:
         raise _C.Error("its calls change what objects of this process keep")
-    if num_items:
-        raise _C.Error("it reads numbers that objects of this process keep")
-    if facts["condition"] is not None:
-        raise _C.Error("what it read of tensors, or their gradients, is compared by Python code")
     if facts["retries"]:
         raise _C.Error("its Python code, which no file can hold, handles errors of operators")
-    if facts["static_leaves"]:
-        raise _C.Error("some of its inputs are static: in memory of this process")
+    if facts["condition"] is not checks and facts["condition"] is not None:
+        raise _C.Error("its calls are compared by Python code that is no recording's")
     if facts["row_guard"] is not None and not isinstance(facts["row_guard"], SizeCondition):
         raise _C.Error("what it assumes of sizes is a Python function")
+    programs, tensors = writers.programs, writers.tensors
+    numbers, _ = facts["numbers"]
+    places = {slot: place for slot, *place in facts["number_places"]}
+    guarded_bindings = zip(facts["bindings"], facts["guards"], strict=True)
     # Anchors are ids of tensors that the bindings or the result keep alive; others are gone or
     # can't be reached by callers of what is loaded.
     described = {
         "arguments": arguments,
         "modes": modes,
         "program": programs.add(program),
-        "bindings": [_binding_to_json(binding, tensors) for binding in facts["bindings"]],
+        "bindings": [
+            binding_to_json(binding, guard, writers) for binding, guard in guarded_bindings
+        ],
         "result": result_to_json(facts["output"], tensors, values),
         "mutated": facts["mutated"],
         "same_as": facts["identities"]["same_as"],
@@ -115,12 +106,22 @@ def _to_json(
         "runtime": facts["runtime"],
         "reuse_outputs": facts["reuse_outputs"],
         "numbers": [
-            [is_float, *(float_to_bits(bound) if is_float else bound for bound in bounds), value]
-            for is_float, *bounds, value in numbers
+            {
+                "bounds": [float_to_bits(x) if is_float else x for x in bounds],
+                "is_float": is_float,
+                "made": made,
+                "place": writers.numbers.add(*places[slot]) if slot in places else None,
+            }
+            for slot, (is_float, *bounds, made) in enumerate(numbers)
         ],
         "made": made_to_json(facts["results"], values),
         "guarded": facts["guarded"],
         "condition": _condition_to_json(facts["row_guard"]),
+        "gradients": [
+            [tensors.add_with_gradient(tensor), has] for tensor, has in facts["gradients"]
+        ],
+        "checks": checks and checks_to_json(checks, writers),
+        "static": [leaf for leaf, _ in facts["static_leaves"]],
         "backward": None,
     }
     backward = specialization.backward
@@ -129,26 +130,22 @@ def _to_json(
             **_backward_to_json(facts["backward"], tensors),
             "program": programs.add(backward.program),
         }
-    by_id = {id(tensor): number for number, tensor in enumerate(tensors.tensors)}
-    anchors = facts["identities"]["anchors"]
-    unknown = [leaf for leaf, address in anchors if address not in by_id]
-    if unknown:
-        raise _C.Error(
-            f"tensor {unknown[0]} of the arguments is one that the program met elsewhere, too, and "
-            "which is not part of it"
-        )
-    described["anchors"] = [[leaf, by_id[address]] for leaf, address in anchors]
+    described["anchors"] = []
+    for leaf, address in facts["identities"]["anchors"]:
+        number = tensors.add_by_id(address)
+        if number is None:
+            raise _C.Error(
+                f"tensor {leaf} of the arguments is one that the program met elsewhere, too, and "
+                "that has no name"
+            )
+        described["anchors"].append([leaf, number])
     return described
 
 
-def _binding_to_json(binding: Any, tensors: TensorWriter) -> Any:
-    if isinstance(binding, int):
-        return binding
-    if isinstance(binding, torch.Tensor):
-        return ["tensor", tensors.add(binding)]
-    if binding[0] == "open":
-        return ["open", binding[1]]
-    raise _C.Error("it is the step of an optimizer, which reads the optimizer's state")
+def replay_of(facts: dict[str, Any]) -> Any:
+    """Return the recording, or what was loaded of it, that a specialization replays; else None."""
+    replay = getattr(facts["revalidate"], "__self__", None)
+    return replay if hasattr(replay, "checks") else None
 
 
 def _condition_to_json(condition: SizeCondition | None) -> dict[str, Any] | None:
@@ -172,69 +169,81 @@ def _backward_to_json(facts: dict[str, Any], tensors: TensorWriter) -> dict[str,
 
 
 def specialization_from_json(
-    described: dict[str, Any],
-    programs: Sequence[_C.CompiledProgram],
-    tensors: Sequence[torch.Tensor],
-    classes: Classes,
-) -> _C.Specialization:
-    """Make a specialization; raises whatever a description that nobody wrote leads to."""
-    values = Values(classes)
+    described: dict[str, Any], parts: Parts
+) -> tuple[_C.Specialization, LoadedReplay | None]:
+    """Make a specialization, and what looks at calls for it, if anything has to.
+
+    Raises whatever a description that nobody wrote leads to.
+    """
+    values, tensors = Values(parts.classes), parts.tensors
     given = {leaf: tensors[number] for leaf, number in described["anchors"]}
     call = ExampleCall(described["arguments"], values, described["same_as"], given)
-    bindings = [_binding_from_json(binding, tensors) for binding in described["bindings"]]
+    bindings = [binding_from_json(binding, parts) for binding in described["bindings"]]
     output = result_from_json(described["result"], tensors, values)
-    program = programs[described["program"]]
+    program = parts.programs[described["program"]]
     condition = described["condition"]
-    program.check(_inputs(bindings, call, described))
+    is_float = [bool(number["is_float"]) for number in described["numbers"]]
+    program.check(example_inputs(bindings, call, is_float))
+    numbers = _numbers_from_json(described, parts)
+    outside = _outside(described, tensors) if described["all_count"] else None
+    replay = _replay_from_json(described, parts, bindings, numbers, outside, call)
     with in_modes(described["modes"]):
-        return _C.Specialization(
+        made = _C.Specialization(
             args=call.args,
             kwargs=call.kwargs,
             program=program,
             bindings=bindings,
             output=output,
+            watches=[] if replay is None else replay.watches(),
+            revalidate=None if replay is None else replay.revalidate,
             mutated=described["mutated"],
             runtime=described["runtime"],
             reuse_outputs=described["reuse_outputs"],
-            numbers=_numbers_from_json(described),
+            numbers=numbers,
             results=made_from_json(described["made"], values),
             row_guard=condition and SizeCondition.parse(condition["names"], condition["text"]),
             guarded=described["guarded"],
-            backward=_backward_from_json(described["backward"], program, programs, tensors),
-            outside=_outside(described, tensors) if described["all_count"] else None,
+            backward=_backward_from_json(described["backward"], program, parts.programs, tensors),
+            outside=outside,
+            condition=None if replay is None else replay.checks.condition(),
+            static_leaves=[(int(leaf), None) for leaf in described["static"]],
             process_modes=process_modes(described["modes"]),
         )
+    return made, replay
 
 
-def _binding_from_json(binding: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    match binding:
-        case ["tensor", number]:
-            return tensors[number]
-        case ["open", slot]:
-            return ("open", slot)
-    return binding
+def _replay_from_json(
+    described: dict[str, Any],
+    parts: Parts,
+    bindings: Sequence[Any],
+    numbers: Sequence[Any],
+    outside: Sequence[torch.Tensor] | None,
+    call: ExampleCall,
+) -> LoadedReplay | None:
+    optimizers = parts.optimizers if described["mutated"] else ()
+    if described["checks"] is None and not described["gradients"] and not optimizers:
+        return None
+    checks = ReplayChecks()
+    if described["checks"] is not None:
+        checks = checks_from_json(described["checks"], parts)
+    gradients = [
+        (parts.tensors[number], parts.name_of(number), bool(has))
+        for number, has in described["gradients"]
+    ]
+    return LoadedReplay(checks, gradients, bindings, numbers, outside, call.tensors, optimizers)
 
 
-def _inputs(bindings: Sequence[Any], call: ExampleCall, described: dict[str, Any]) -> list[Any]:
-    """What the inputs of the program are at the example call."""
-    found: list[Any] = []
-    for binding in bindings:
-        if isinstance(binding, int):
-            found.append(call.tensors[binding])
-        elif isinstance(binding, torch.Tensor):
-            found.append(binding)
-        else:
-            found.append(0.0 if described["numbers"][binding[1]][0] else 0)
-    return found
-
-
-def _numbers_from_json(described: dict[str, Any]) -> list[tuple[Any, ...]]:
+def _numbers_from_json(described: dict[str, Any], parts: Parts) -> list[tuple[Any, ...]]:
     positions = number_positions(described["arguments"])
     numbers: list[tuple[Any, ...]] = []
-    for slot, (is_float, *bounds, value) in enumerate(described["numbers"]):
-        limits = [float_from_bits(bound) if is_float else bound for bound in bounds]
-        place = (positions[slot],) if value is None else ("value", value)
-        numbers.append((float if is_float else int, *limits, *place))
+    for slot, number in enumerate(described["numbers"]):
+        is_float, made, place = number["is_float"], number["made"], number["place"]
+        limits = [float_from_bits(x) if is_float else x for x in number["bounds"]]
+        if made is not None:
+            where: tuple[Any, ...] = ("value", made)
+        else:
+            where = (positions[slot],) if place is None else parts.places[place]
+        numbers.append((float if is_float else int, *limits, *where))
     return numbers
 
 
@@ -271,31 +280,38 @@ def _outside(described: dict[str, Any], tensors: Sequence[torch.Tensor]) -> list
 
     def visit(node: Any) -> None:
         if isinstance(node, list):
-            if len(node) == 2 and node[0] == "tensor" and isinstance(node[1], int):
+            if len(node) > 1 and node[0] in ("tensor", "gradient") and isinstance(node[1], int):
                 found[node[1]] = tensors[node[1]]
             for child in node:
                 visit(child)
 
     visit(described["bindings"])
     visit(described["result"])
+    others = [number for number, _ in described["gradients"]]
+    others += [number for _, number in described["anchors"]]
+    found.update({number: tensors[number] for number in others})
     return list(found.values())
 
 
 def _check_same(
     specialization: _C.Specialization,
+    before: dict[str, Any],
     described: dict[str, Any],
-    tensors: TensorWriter,
+    writers: Writers,
     values: Values,
 ) -> None:
     """Make it again, here, and compare what it checks of a call: nothing may be lost."""
     assert specialization.program is not None
-    programs = {described["program"]: specialization.program}
-    if specialization.backward is not None:
-        programs[described["backward"]["program"]] = specialization.backward.program
-    by_number = [programs.get(number) for number in range(max(programs) + 1)]
-    classes = Classes(values.met)
-    made = specialization_from_json(described, by_number, tensors.tensors, classes)  # type: ignore[arg-type]
-    before, after = specialization.describe(), made.describe()
+    parts = Parts(
+        writers.programs.programs,
+        writers.tensors.tensors,
+        writers.tensors.described,
+        frozenset(),
+        writers.numbers.places,
+        Classes(values.met),
+    )
+    made, _ = specialization_from_json(described, parts)
+    after = made.describe()
     for name in _COMPARED:
         if before[name] != after[name]:
             raise _C.Error(f"the {name} of its calls can't be described")

@@ -12,7 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.saving.container import SavedFile
 
-__all__ = ["TensorReader", "TensorWriter"]
+__all__ = ["TensorReader", "TensorWriter", "tensor_name"]
 
 
 class TensorWriter:
@@ -25,8 +25,10 @@ class TensorWriter:
 
     def __init__(self, names: Mapping[str, torch.Tensor], with_named: bool) -> None:
         self._names: dict[int, list[str]] = {}
+        self._named: dict[int, torch.Tensor] = {}
         for name, tensor in names.items():
             self._names.setdefault(id(tensor), []).append(name)
+            self._named[id(tensor)] = tensor
         self._with_named = with_named
         self._numbers: dict[int, int] = {}
         self._storages: dict[int, int] = {}
@@ -42,9 +44,25 @@ class TensorWriter:
             self.described.append(self._describe(tensor))
         return self._numbers[id(tensor)]
 
-    def _describe(self, tensor: torch.Tensor) -> dict[str, Any]:
-        names = self._names.get(id(tensor), [])
+    def add_with_gradient(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor whose `.grad`, if it has one, is part of the file."""
+        number = self.add(tensor)
+        entry = self.described[number]
+        if tensor.grad is not None and entry["gradient"] is None:
+            entry["gradient"] = self._describe(tensor.grad, entry["written"])
+        return number
+
+    def add_by_id(self, address: int) -> int | None:
+        """Return the number of a tensor that was added or has a name; None for others."""
+        if address in self._named:
+            return self.add(self._named[address])
+        return self._numbers.get(address)
+
+    def _describe(self, tensor: torch.Tensor, written: bool | None = None) -> dict[str, Any]:
+        names = self._names.get(id(tensor), []) if written is None else []
         what = f"tensor '{names[0]}'" if names else "a constant"
+        if written is None:
+            written = self._with_named or not names
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
             raise _C.Error(f"{what} is a {type(tensor).__qualname__}, expected a plain tensor")
         if tensor.layout is not torch.strided or tensor.is_quantized:
@@ -61,8 +79,9 @@ class TensorWriter:
             "requires_grad": tensor.requires_grad,
             "parameter": type(tensor) is torch.nn.Parameter,
             "inference": tensor.is_inference(),
-            "storage": self._add_storage(tensor, written=self._with_named or not names),
-            "written": self._with_named or not names,
+            "storage": self._add_storage(tensor, written=written),
+            "written": written,
+            "gradient": None,
         }
 
     def _add_storage(self, tensor: torch.Tensor, written: bool) -> str:
@@ -87,6 +106,7 @@ class TensorReader:
     Attributes:
         tensors: in their order.
         named: by name.
+        given: positions of those that were given.
     """
 
     def __init__(
@@ -111,8 +131,15 @@ class TensorReader:
                 "hostjit.load(..., parameters=...), a dict or a module that has them"
             )
         _check_shared(described, chosen)
+        self.given = frozenset(number for number, name in enumerate(chosen) if name is not None)
         for entry, name in zip(described, chosen, strict=True):
-            tensor = self._make(entry) if name is None else _fitting(given[name], entry, name)
+            if name is None:
+                tensor = self._make(entry)
+                if entry["gradient"] is not None:
+                    tensor.grad = self._make(entry["gradient"])
+            else:
+                _check_same(given, [name for name in entry["names"] if name in given])
+                tensor = _fitting(given[name], entry, name)
             self.tensors.append(tensor)
             self.named.update(dict.fromkeys(entry["names"], tensor))
 
@@ -148,6 +175,25 @@ def _check_shared(described: Sequence[dict[str, Any]], chosen: Sequence[str | No
     if split:
         shared = [e["names"][0] for e in described if e["storage"] in split and e["names"]]
         raise _C.Error(f"{_listed(shared)} share memory with what is not given: give all of it")
+
+
+def _check_same(given: Mapping[str, torch.Tensor], names: Sequence[str]) -> None:
+    """Raise unless these names are of one tensor, or of views of all of it."""
+
+    def place(tensor: torch.Tensor) -> tuple[Any, ...]:
+        return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+    for name in names[1:]:
+        if given[name] is not given[names[0]] and place(given[name]) != place(given[names[0]]):
+            raise _C.Error(
+                f"'{names[0]}' and '{name}' are one tensor of the saved program, and two of those "
+                "that are given"
+            )
+
+
+def tensor_name(described: dict[str, Any]) -> str:
+    """Return what a tensor is called in messages."""
+    return described["names"][0] if described["names"] else "a constant"
 
 
 def _fitting(tensor: torch.Tensor, entry: dict[str, Any], name: str) -> torch.Tensor:

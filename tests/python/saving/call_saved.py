@@ -24,6 +24,7 @@ def report(name: str, folder: Path, runtime: str) -> dict[str, Any]:
     expected = torch.load(folder / f"{name}.pt", weights_only=False)
     with hostjit.runtime(runtime):
         found = saved_cases.results_of(loaded, case, list(loaded.parameters.values()))
+    found.append(saved_cases.state_of(loaded.parameters))
     # The evaluator rounds products and sums elsewhere.
     exactly = runtime == "jit"
     return {

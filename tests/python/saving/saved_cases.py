@@ -7,7 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class Case:
 
     `gradients_of`: the results' sum is differentiated, and gradients of parameters and arguments
     are part of what is compared.
+    `recorded`: by `hostjit.capture`. Parameters and their gradients after the calls are compared.
     """
 
     target: Any
@@ -48,6 +49,7 @@ class Case:
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     modes: Callable[[], contextlib.AbstractContextManager[Any]] = torch.no_grad
     gradients: bool = False
+    recorded: bool = False
 
 
 def call(*args: Any, **kwargs: Any) -> Call:
@@ -256,6 +258,73 @@ def method() -> Case:
     return Case(Agent().act, [call(torch.randn(1, 3))])
 
 
+def _training_case(kind: Any, **options: Any) -> Case:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(0.25), nn.Linear(8, 2))
+    optimizer = kind(model.parameters(), lr=0.05, **options)
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    calls = [call(torch.randn(3, 4), torch.randn(3, 2)) for _ in range(3)]
+    return Case(step, calls, modes=contextlib.nullcontext, recorded=True)
+
+
+def recorded_sgd() -> Case:
+    return _training_case(torch.optim.SGD, momentum=0.9, nesterov=True)
+
+
+def recorded_adamw() -> Case:
+    return _training_case(torch.optim.AdamW, amsgrad=True)
+
+
+def recorded_accumulation() -> Case:
+    model = nn.Linear(4, 2)
+
+    def accumulate(x: Tensor) -> None:
+        model(x).square().sum().backward()
+
+    calls = [call(torch.randn(3, 4)) for _ in range(3)]
+    return Case(accumulate, calls, modes=contextlib.nullcontext, recorded=True)
+
+
+def recorded_branches() -> Case:
+    weight = torch.randn(3)
+
+    def branch(x: Tensor) -> Tensor:
+        noisy = functional.dropout(weight, 0.5)
+        return x * 2 + noisy if bool((x > 0).all()) else x * noisy.sum()
+
+    x = torch.rand(3) + 0.1
+    return Case(branch, [call(sign * x) for sign in (1, 1, -1, -1, 1, -1)], recorded=True)
+
+
+def recorded_once() -> Case:
+    weight = torch.randn(3, 3)
+
+    def once(x: Tensor) -> Tensor:
+        return x.mul_((weight @ weight).exp().sum())
+
+    return Case(once, [call(torch.randn(3)) for _ in range(3)], {"prune": True}, recorded=True)
+
+
+def recorded_static() -> Case:
+    x = torch.randn(3)
+    options = {"static_inputs": ["x"]}
+    return Case(lambda x: x.add_(1) * 2, [call(x)] * 3, options, recorded=True)
+
+
+def compiled_step() -> Case:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    return Case(optimizer.step, [call()] * 3)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
@@ -263,6 +332,8 @@ CASES: dict[str, Callable[[], Case]] = {
         *(any_shape, guarded_sizes, open_numbers, random_numbers, reused_outputs, training),
         *(training_any_shape, transformer, recurrent, constants, tied, inference_mode),
         *(made_in_inference_mode, autocast, process_modes, method),
+        *(recorded_sgd, recorded_adamw, recorded_accumulation, recorded_branches, recorded_once),
+        *(recorded_static, compiled_step),
     )
 }
 
@@ -292,6 +363,11 @@ def results_of(function: Any, case: Case, parameters: Sequence[Tensor]) -> list[
         if isinstance(result, (tuple, list)):
             found.append([any(item is arg for arg in args) for item in result])
     return found
+
+
+def state_of(tensors: Mapping[str, Tensor]) -> list[Any]:
+    """Return tensors and their gradients, by name."""
+    return [[name, copied(tensor), copied(tensor.grad)] for name, tensor in sorted(tensors.items())]
 
 
 def copied(value: Any) -> Any:

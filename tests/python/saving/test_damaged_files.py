@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,62 @@ from hostjit.saving import container
 X = torch.ones(1, 3)
 
 
-@pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    torch.manual_seed(0)
+def _compiled() -> Any:
     compiled = hostjit.compile(nn.Sequential(nn.Linear(3, 2), nn.Tanh()))
     with torch.no_grad():
         compiled(X)
-    path = tmp_path_factory.mktemp("whole") / "saved.hostjit"
-    hostjit.save(compiled, path)
-    return path.read_bytes()
+    return compiled
+
+
+def _recorded() -> Any:
+    """With all that a recording may have: values that were read, gradients, numbers, a step."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    @hostjit.capture(fallback=False, static_inputs=["x"])
+    def step(x: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) * leaf).square().sum()
+        loss.backward()
+        if loss > 0:
+            optimizer.step()
+        return loss.detach()
+
+    with torch.enable_grad():
+        for _ in range(3):
+            step(X, torch.ones(1, requires_grad=True))
+    return step
+
+
+def _pruned() -> Any:
+    weight = torch.ones(3)
+    captured = hostjit.capture(lambda x: x.mul_(weight.exp()), prune=True, fallback=False)
+    for _ in range(3):
+        captured(torch.ones(3))
+    return captured
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "compiled": _compiled,
+    "recorded": _recorded,
+    "pruned": _pruned,
+}
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    found = {}
+    for name, make in MAKERS.items():
+        torch.manual_seed(0)
+        path = tmp_path_factory.mktemp("whole") / "saved.hostjit"
+        hostjit.save(make(), path)
+        found[name] = path.read_bytes()
+    return found
+
+
+@pytest.fixture
+def content(contents: dict[str, bytes]) -> bytes:
+    return contents["compiled"]
 
 
 @pytest.fixture
@@ -52,10 +100,13 @@ def _sections(content: bytes) -> dict[str, tuple[int, int]]:
     return sections
 
 
-def test_every_section_is_checked(content: bytes, path: Path) -> None:
+@pytest.mark.parametrize("name", ["compiled", "recorded", "pruned"])
+def test_every_section_is_checked(name: str, contents: dict[str, bytes], path: Path) -> None:
+    content = contents[name]
     generator = random.Random(0)
     sections = _sections(content)
     assert {"manifest", "host_ir/0", "code/0", "memory/0", "memory/1"} <= set(sections)
+    assert ("code/1" in sections) == (name != "compiled")
     for name, (first, end) in sections.items():
         size = end - first
         # All bytes of what is short, and of the others the ends and some between.
@@ -85,6 +136,26 @@ def test_every_length_is_checked(content: bytes, path: Path) -> None:
     path.write_bytes(content + b"\0")
     with pytest.raises(hostjit.Error, match=r"is damaged: it has .* bytes, its header"):
         hostjit.load(path)
+
+
+@pytest.mark.parametrize("name", ["compiled", "recorded"])
+def test_2000_damages_are_noticed(name: str, contents: dict[str, bytes], path: Path) -> None:
+    content = contents[name]
+    generator = random.Random(1)
+    clear = re.compile(
+        r"is damaged|is cut short|is no file that hostjit\.save wrote|has format \d+, which is"
+    )
+    for count in range(1000):
+        damaged = bytearray(content)
+        if count % 4:
+            damaged[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+        else:
+            del damaged[generator.randrange(len(content)) :]
+        path.write_bytes(damaged)
+        with pytest.raises(hostjit.Error) as caught:
+            hostjit.load(path)
+        assert str(path) in str(caught.value)
+        assert clear.search(str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize(("version", "word"), [(1, "older"), (3, "newer")])
@@ -159,8 +230,12 @@ def _leaves(value: Any, at: tuple[Any, ...] = ()) -> Any:
             yield from _leaves(item, (*at, index))
 
 
-def test_manifests_that_nobody_wrote_never_crash(content: bytes, path: Path) -> None:
+@pytest.mark.parametrize("name", ["compiled", "recorded", "pruned"])
+def test_manifests_that_nobody_wrote_never_crash(
+    name: str, contents: dict[str, bytes], path: Path
+) -> None:
     """Checksums are no signature: what is malformed on purpose is an error, or loads."""
+    content = contents[name]
     text_bytes = int.from_bytes(content[16:24], "little")
     places = [place for place in _leaves(json.loads(content[64 : 64 + text_bytes])) if place]
     generator = random.Random(0)

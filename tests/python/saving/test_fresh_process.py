@@ -27,18 +27,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("saved")
     for name in saved_cases.CASES:
         case = saved_cases.make(name)
-        compiled = hostjit.compile(case.target, fallback=False, **case.options)
+        make = hostjit.capture if case.recorded else hostjit.compile
+        compiled = make(case.target, fallback=False, **case.options)
         saved_cases.results_of(compiled, case, list(named_tensors(case.target).values()))
         hostjit.save(compiled, made / f"{name}.hostjit")
         eager = copy.deepcopy(case.target) if isinstance(case.target, torch.nn.Module) else None
+        if case.recorded:
+            again = saved_cases.make(name)
+            saved_cases.results_of(again.target, again, ())
+            eager = again.target
         # In the fresh process the arguments are new, too.
         case.calls = saved_cases.make(name).calls
         tensors = list(named_tensors(compiled).values())
         expected = saved_cases.results_of(compiled, case, tensors)
+        names = hostjit.load(made / f"{name}.hostjit", classes=saved_cases.CLASSES).parameters
+        held = {key: x for key, x in named_tensors(compiled).items() if key in names}
+        assert len(held) == len(names)
+        expected.append(saved_cases.state_of(held))
         torch.save(expected, made / f"{name}.pt")
         if eager is not None:
             case.calls = saved_cases.make(name).calls
             by_eager = saved_cases.results_of(eager, case, list(named_tensors(eager).values()))
+            held = {key: x for key, x in named_tensors(eager).items() if key in names}
+            by_eager.append(saved_cases.state_of(held))
             assert saved_cases.same(by_eager, expected, exactly=False), name
     return made
 

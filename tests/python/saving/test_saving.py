@@ -334,17 +334,6 @@ def test_sizes_as_arguments(path: Path) -> None:
         hostjit.load(path)(X, (4, 3))
 
 
-def test_steps_of_optimizers(path: Path) -> None:
-    module = model()
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    for parameter in module.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    step = hostjit.compile(optimizer.step)
-    step()
-    with pytest.raises(hostjit.Error, match=r"step of an optimizer"):
-        hostjit.save(step, path)
-
-
 def test_nothing_is_compiled(path: Path) -> None:
     with pytest.raises(hostjit.Error, match="'Sequential' can't be saved: nothing is compiled yet"):
         hostjit.save(hostjit.compile(model()), path)

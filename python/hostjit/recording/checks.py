@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Python asks about a call ahead of its replay, when all that the call path compares holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import tensor_leaves
+from hostjit.recording.pruned import Pruned
+from hostjit.recording.read_guard import ReadGuard
+
+__all__ = ["ReplayChecks", "anchors_of", "assign_gradients"]
+
+
+class ReplayChecks:
+    """A condition on calls, as `_C.Specialization` takes it.
+
+    Attributes:
+        leaf_gradients: tensors among the arguments whose `.grad` matters, by leaf, and whether
+            there was one when the call began.
+        written: leaves that the replay writes.
+        pruned: what runs once, if anything does.
+        reads: the values that Python code has seen, if it has.
+    """
+
+    def __init__(
+        self,
+        leaf_gradients: Sequence[tuple[int, bool]] = (),
+        written: Sequence[int] = (),
+        pruned: Pruned | None = None,
+        reads: ReadGuard | None = None,
+    ) -> None:
+        self.leaf_gradients = list(leaf_gradients)
+        self.written = list(written)
+        self.pruned = pruned
+        self.reads = reads
+
+    def condition(self) -> ReplayChecks | None:
+        """Return what is to be asked at each call; None for nothing."""
+        over_memory = self.pruned is not None and self.written
+        return self if self.reads is not None or self.leaf_gradients or over_memory else None
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether a call may be replayed. Writes nothing that others see."""
+        leaves = tensor_leaves(args, kwargs)
+        for index, has in self.leaf_gradients:
+            if (leaves[index].grad is not None) != has:
+                return False
+        if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
+            return False
+        return self.reads is None or self.reads.holds(leaves)
+
+    def difference(self, leaves: Sequence[torch.Tensor]) -> str:
+        """Say why a call with these tensors is not replayed; "" where nothing is known."""
+        for index, has in self.leaf_gradients:
+            if (leaves[index].grad is not None) != has:
+                now = "none" if has else "one"
+                return f"tensor {index} of the arguments has {now} in .grad"
+        if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
+            return "it writes to memory that is read only once"
+        return self.reads.difference(leaves) if self.reads is not None else ""
+
+    def _written(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [leaves[index] for index in self.written]
+
+    def renewed(self, inputs: list[Any]) -> list[Any]:
+        """Return the bindings, the last of which are what runs once: that is computed if needed."""
+        if self.pruned is None or self.pruned.is_current():
+            return inputs
+        self.pruned.compute()
+        values = self.pruned.values
+        return [*inputs[: len(inputs) - len(values)], *values]
+
+
+def anchors_of(
+    leaves: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]
+) -> list[tuple[int, int]]:
+    """Return which tensors of the arguments the call meets elsewhere, too: leaves and ids."""
+    known = set(map(id, outside))
+    return [(leaf, id(tensor)) for leaf, tensor in enumerate(leaves) if id(tensor) in known]
+
+
+def assign_gradients(result: Any, *pairs: Any) -> Any:
+    """Give tensors their gradients, owners and gradients in turn; return the result."""
+    for owner, gradient in zip(pairs[::2], pairs[1::2], strict=True):
+        owner.grad = gradient
+    return result

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a program finds its inputs, as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.saving.arguments import ExampleCall, example_tensor, tensor_to_json
+from hostjit.saving.names import Place
+from hostjit.saving.numbers import NumberWriter
+from hostjit.saving.programs import ProgramWriter
+from hostjit.saving.tensors import TensorWriter, tensor_name
+from hostjit.saving.values import Classes
+
+__all__ = ["Parts", "Writers", "binding_from_json", "binding_to_json", "example_inputs"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Writers:
+    """What collects the parts of a file."""
+
+    programs: ProgramWriter
+    tensors: TensorWriter
+    numbers: NumberWriter
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The parts of a file, made.
+
+    Attributes:
+        described: the tensors as JSON.
+        given: positions in `tensors` of those that are not the file's own.
+        optimizers: as of `GivenOptimizer`, those that are given.
+    """
+
+    programs: Sequence[_C.CompiledProgram]
+    tensors: Sequence[torch.Tensor]
+    described: Sequence[dict[str, Any]]
+    given: frozenset[int]
+    places: Sequence[Place]
+    classes: Classes
+    optimizers: Sequence[Any] = ()
+
+    def name_of(self, number: int) -> str:
+        """Return what a tensor is called in messages."""
+        return tensor_name(self.described[number])
+
+
+def binding_to_json(binding: Any, guard: dict[str, Any] | None, writers: Writers) -> Any:
+    """Write a binding as `_C.Specialization.describe` has it; `guard` is of what is bound."""
+    if isinstance(binding, int):
+        return binding
+    if isinstance(binding, torch.Tensor):
+        return ["tensor", writers.tensors.add(binding)]
+    match binding:
+        case ("open", slot):
+            return ["open", slot]
+        case ("gradient", owner, *_):
+            number = writers.tensors.add_with_gradient(owner)
+            return ["gradient", number, guard and tensor_to_json(torch.Tensor, guard)]
+        case ("number", holder, key, position):
+            return ["number", writers.numbers.add(holder, key), position]
+    raise AssertionError(f"unknown binding {binding!r}")
+
+
+def binding_from_json(binding: Any, parts: Parts) -> Any:
+    """Return a binding as `_C.Specialization` takes it."""
+    match binding:
+        case ["tensor", number]:
+            return parts.tensors[number]
+        case ["open", slot]:
+            return ("open", slot)
+        case ["gradient", number, guard]:
+            owner = parts.tensors[number]
+            return ("gradient", owner) + ((example_tensor(guard),) if guard else ())
+        case ["number", number, position]:
+            return ("number", *parts.places[number], position)
+        case int():
+            return binding
+    raise ValueError(f"unknown kind of input {binding!r}")
+
+
+def example_inputs(bindings: Sequence[Any], call: ExampleCall, floats: Sequence[bool]) -> list[Any]:
+    """Return what the inputs of a program are at the example call; `floats`: of open numbers."""
+
+    def example(binding: Any) -> Any:
+        if isinstance(binding, int):
+            return call.tensors[binding]
+        if isinstance(binding, torch.Tensor):
+            return binding
+        if binding[0] == "open":
+            return 0.0 if floats[binding[1]] else 0
+        if binding[0] == "gradient":
+            return binding[2]
+        return torch.zeros((), dtype=torch.float64)
+
+    return [example(binding) for binding in bindings]

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls are checked for besides arguments and modes: gradients, values that were read, memory.
+
+Recordings have such checks; steps of optimizers are about tensors that have a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import tensor_leaves
+from hostjit.recording.checks import ReplayChecks, anchors_of
+from hostjit.recording.pruned import Pruned
+from hostjit.recording.read_guard import ReadGuard
+from hostjit.saving.bindings import Parts, Writers, binding_from_json, binding_to_json
+
+__all__ = ["LoadedReplay", "checks_from_json", "checks_to_json"]
+
+
+def checks_to_json(checks: ReplayChecks, writers: Writers) -> dict[str, Any]:
+    """Write the checks of a recording; raises hostjit.Error for programs that can't be written."""
+    pruned, reads = checks.pruned, checks.reads
+    return {
+        "leaf_gradients": checks.leaf_gradients,
+        "written": checks.written,
+        "pruned": pruned
+        and {
+            "program": writers.programs.add(pruned.program),
+            "sources": [writers.tensors.add(source) for source in pruned.sources],
+            "operators": pruned.operators,
+            "values": [writers.tensors.add(value) for value in pruned.values],
+            "is_current": pruned.is_current(),
+        },
+        "reads": reads
+        and {
+            "program": writers.programs.add(reads.program),
+            "inputs": [binding_to_json(binding, None, writers) for binding in reads.inputs],
+            "expected": [writers.tensors.add(values) for values in reads.expected],
+            "where": reads.where,
+            "is_random": reads.is_random,
+            "runtime": reads.runtime,
+        },
+    }
+
+
+def checks_from_json(described: dict[str, Any], parts: Parts) -> ReplayChecks:
+    """Return the checks of a recording. What runs once of given tensors is not computed yet."""
+    pruned: Pruned | None = None
+    if described["pruned"] is not None:
+        once = described["pruned"]
+        sources = [parts.tensors[number] for number in once["sources"]]
+        program = parts.programs[once["program"]]
+        program.check(sources)
+        values = [parts.tensors[number] for number in once["values"]]
+        is_known = once["is_current"] and parts.given.isdisjoint(once["sources"])
+        pruned = Pruned(program, sources, once["operators"], values if is_known else None)
+    reads: ReadGuard | None = None
+    if described["reads"] is not None:
+        read = described["reads"]
+        reads = ReadGuard(
+            parts.programs[read["program"]],
+            [binding_from_json(binding, parts) for binding in read["inputs"]],
+            [parts.tensors[number] for number in read["expected"]],
+            [str(where) for where in read["where"]],
+            is_random=bool(read["is_random"]),
+            runtime=read["runtime"],
+        )
+    gradients = [(int(leaf), bool(has)) for leaf, has in described["leaf_gradients"]]
+    return ReplayChecks(gradients, list(map(int, described["written"])), pruned, reads)
+
+
+class LoadedReplay:
+    """Watches what a loaded program assumes, and looks again where something differs.
+
+    Args:
+        checks: what Python asks.
+        gradients: tensors whose `.grad` matters, their names, and whether there has to be one.
+        bindings: as `_C.Specialization` takes them.
+        numbers: the same.
+        outside: the same.
+        leaves: the tensors of the example call.
+        optimizers: given ones that the program steps.
+    """
+
+    def __init__(
+        self,
+        checks: ReplayChecks,
+        gradients: Sequence[tuple[torch.Tensor, str, bool]],
+        bindings: Sequence[Any],
+        numbers: Sequence[Any],
+        outside: Sequence[torch.Tensor] | None,
+        leaves: Sequence[torch.Tensor],
+        optimizers: Sequence[Any],
+    ) -> None:
+        self.checks = checks
+        self._gradients = gradients
+        self._bindings = list(bindings)
+        self._numbers = numbers
+        self._outside = outside
+        self._anchors = anchors_of(leaves, outside or ())
+        self._optimizers = optimizers
+
+    def is_current(self) -> bool:
+        """Tell whether it is what was loaded: nothing but an optimizer may have changed."""
+        return all(optimizer.is_current() for optimizer in self._optimizers)
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        """Return what the call path compares."""
+        watches: list[tuple[Any, ...]] = [
+            ("has_gradient" if has else "no_gradient", tensor) for tensor, _, has in self._gradients
+        ]
+        if self.checks.pruned is not None:
+            watches += self.checks.pruned.watches()
+        for optimizer in self._optimizers:
+            watches += optimizer.watches()
+        return watches
+
+    def revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """Look again, as `_C.Specialization` asks for it."""
+        leaves = tensor_leaves(args, kwargs)
+        if not self.is_current() or anchors_of(leaves, self._outside or ()) != self._anchors:
+            return None
+        if any((tensor.grad is not None) != has for tensor, _, has in self._gradients):
+            return None
+        self._bindings = self.checks.renewed(self._bindings)
+        return self.watches(), self._bindings, self._numbers, self._outside, [], []
+
+    def difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Say why a call with such arguments is not answered; "" where that is not known."""
+        for tensor, name, has in self._gradients:
+            if (tensor.grad is not None) != has:
+                return f"'{name}' has {'no gradient' if has else 'a gradient'}"
+        if not self.is_current():
+            return "the optimizer, its parameters or what was constant of it changed"
+        try:
+            return self.checks.difference(tensor_leaves(args, kwargs))
+        except (RuntimeError, ValueError):  # what is read can't be computed
+            return ""

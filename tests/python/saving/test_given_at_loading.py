@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that are read at each call, and what takes the place of a file's by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "saved.hostjit"
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.gain = 0.5
+        self.weight = torch.ones(3)
+        self.table = {"count": 2}
+
+    def act(self, x: Tensor) -> Tensor:
+        return x * self.gain * self.table["count"] + self.weight
+
+
+def test_numbers_outside_of_the_arguments(path: Path) -> None:
+    agent = Agent()
+    compiled = hostjit.compile(agent.act, fallback=False)
+    x = torch.arange(3.0)
+    for agent.gain, agent.table["count"] in ((0.5, 2), (0.25, 2), (0.75, 3), (1.5, 4)):
+        compiled(x)
+    hostjit.save(compiled, path)
+    loaded = hostjit.load(path)
+    assert loaded.numbers == {"gain": 1.5, "table['count']": 4}
+    torch.testing.assert_close(loaded(x), compiled(x))
+    loaded.numbers.update({"gain": agent.gain, "table['count']": 7})
+    agent.table["count"] = 7
+    torch.testing.assert_close(loaded(x), agent.act(x))
+    hostjit.save(loaded, path)
+    assert hostjit.load(path).numbers == loaded.numbers
+    loaded.numbers["gain"] = "much"
+    with pytest.raises(hostjit.Error, match="no program for this call"):
+        loaded(x)
+    # An object that is given has its own.
+    other = Agent()
+    loaded = hostjit.load(path, target=other.act)
+    assert loaded.numbers == {}
+    for other.gain in (0.5, 2.5):
+        torch.testing.assert_close(loaded(x), other.act(x))
+    assert loaded.parameters["weight"] is other.weight
+
+
+def test_variables_of_an_enclosing_function(path: Path) -> None:
+    scale = 0.5
+
+    def scaled(x: Tensor) -> Tensor:
+        return x * scale
+
+    compiled = hostjit.compile(scaled, fallback=False)
+    x = torch.ones(3)
+    for scale in (0.5, 0.25, 0.125):  # noqa: B007
+        compiled(x)
+    hostjit.save(compiled, path)
+    loaded = hostjit.load(path)
+    assert loaded.numbers == {"scale": 0.125}
+    loaded.numbers["scale"] = 3.0
+    torch.testing.assert_close(loaded(x), 3 * x)
+    loaded = hostjit.load(path, target=scaled)
+    scale = 5.0
+    torch.testing.assert_close(loaded(x), 5 * x)
+
+
+def test_given_names_are_names_of_the_file(path: Path) -> None:
+    model = nn.Linear(3, 2)
+
+    def run(x: Tensor) -> Tensor:
+        return model(x)
+
+    compiled = hostjit.compile(run)
+    compiled(torch.ones(3))
+    hostjit.save(compiled, path)
+    text = r"none of its tensors is given: it has 'model\.weight', what is given has 'weight'"
+    with pytest.raises(hostjit.Error, match=text):
+        hostjit.load(path, parameters=model)
+    other = nn.Linear(3, 2)
+    for given in ({"model": other}, {"model": other.state_dict()}):
+        loaded = hostjit.load(path, parameters=given)
+        torch.testing.assert_close(loaded(torch.ones(3)), other(torch.ones(3)))
+
+
+def test_tied_parameters_stay_tied(path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left = nn.Linear(3, 3, bias=False)
+            self.right = nn.Linear(3, 3, bias=False)
+            self.right.weight = self.left.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.right(self.left(x))
+
+    compiled = hostjit.compile(Tied())
+    compiled(torch.ones(3))
+    hostjit.save(compiled, path)
+    other = Tied()
+    for given in (other, other.state_dict()):
+        loaded = hostjit.load(path, parameters=given)
+        torch.testing.assert_close(loaded(torch.ones(3)), other(torch.ones(3)))
+    other.right.weight = nn.Parameter(torch.zeros(3, 3))
+    text = r"'left\.weight' and 'right\.weight' are one tensor of the saved program, and two"
+    with pytest.raises(hostjit.Error, match=text):
+        hostjit.load(path, parameters=other)
