@@ -31,7 +31,8 @@ with _collection_paused():
 
 if _TYPE_CHECKING:
     from hostjit.fusion import DataType, FusionDefinition
-    from hostjit.saving import load, save
+    from hostjit.saving.load import load
+    from hostjit.saving.save import save
 
 __version__ = _version("hostjit")
 
@@ -71,8 +72,12 @@ def __getattr__(name: str) -> _Any:
         from hostjit import fusion
 
         return getattr(fusion, name)
-    if name in ("load", "save"):
-        from hostjit import saving
+    if name == "load":
+        from hostjit.saving.load import load
 
-        return getattr(saving, name)
+        return load
+    if name == "save":
+        from hostjit.saving.save import save
+
+        return save
     raise AttributeError(f"module 'hostjit' has no attribute {name!r}")

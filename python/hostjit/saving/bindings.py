@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,32 +19,47 @@ from hostjit.saving.values import Classes
 __all__ = ["Parts", "Writers", "binding_from_json", "binding_to_json", "example_inputs"]
 
 
-@dataclasses.dataclass(frozen=True)
 class Writers:
     """What collects the parts of a file."""
 
-    programs: ProgramWriter
-    tensors: TensorWriter
-    numbers: NumberWriter
+    def __init__(
+        self, programs: ProgramWriter, tensors: TensorWriter, numbers: NumberWriter
+    ) -> None:
+        self.programs = programs
+        self.tensors = tensors
+        self.numbers = numbers
 
 
-@dataclasses.dataclass(frozen=True)
 class Parts:
     """The parts of a file, made.
 
     Attributes:
+        programs: in their order.
+        tensors: in their order.
         described: the tensors as JSON.
         given: positions in `tensors` of those that are not the file's own.
+        places: of numbers.
+        classes: that values are read with.
         optimizers: as of `GivenOptimizer`, those that are given.
     """
 
-    programs: Sequence[_C.CompiledProgram]
-    tensors: Sequence[torch.Tensor]
-    described: Sequence[dict[str, Any]]
-    given: frozenset[int]
-    places: Sequence[Place]
-    classes: Classes
-    optimizers: Sequence[Any] = ()
+    def __init__(
+        self,
+        programs: Sequence[_C.CompiledProgram],
+        tensors: Sequence[torch.Tensor],
+        described: Sequence[dict[str, Any]],
+        given: frozenset[int],
+        places: Sequence[Place],
+        classes: Classes,
+        optimizers: Sequence[Any] = (),
+    ) -> None:
+        self.programs = programs
+        self.tensors = tensors
+        self.described = described
+        self.given = given
+        self.places = places
+        self.classes = classes
+        self.optimizers = optimizers
 
     def name_of(self, number: int) -> str:
         """Return what a tensor is called in messages."""

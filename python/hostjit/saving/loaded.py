@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ __all__ = ["Answer", "LoadedFunction", "LoadedProgram"]
 Target = Callable[..., Any] | None
 
 
-@dataclasses.dataclass(frozen=True)
 class Answer:
     """The calls that one specialization answers, in words.
 
@@ -33,10 +31,13 @@ class Answer:
         is_recorded: by `hostjit.capture`.
     """
 
-    signature: str
-    conditions: str
-    replay: LoadedReplay | None
-    is_recorded: bool
+    def __init__(
+        self, signature: str, conditions: str, replay: LoadedReplay | None, is_recorded: bool
+    ) -> None:
+        self.signature = signature
+        self.conditions = conditions
+        self.replay = replay
+        self.is_recorded = is_recorded
 
     def to_text(self, call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return them with the reason why a call of this signature is none of them, if known."""

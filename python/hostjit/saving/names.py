@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import dis
 import functools
 import inspect
@@ -26,7 +25,6 @@ _DEPTH = 4
 _NO_STATE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType)
 
 
-@dataclasses.dataclass(frozen=True)
 class Named:
     """What is found in an object, by name; one thing may have several names.
 
@@ -36,9 +34,10 @@ class Named:
         optimizers: all of them.
     """
 
-    tensors: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
-    numbers: dict[str, Place] = dataclasses.field(default_factory=dict)
-    optimizers: dict[str, torch.optim.Optimizer] = dataclasses.field(default_factory=dict)
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.numbers: dict[str, Place] = {}
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
 
 
 def named(target: Any) -> Named:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.recording.checks import assign_gradients
 from hostjit.saving.tensors import TensorWriter
 from hostjit.saving.values import Values
 
@@ -24,6 +23,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
     Raises hostjit.Error for an object that is returned as such and means something here only.
     """
+    from hostjit.recording.checks import assign_gradients
 
     def write(node: Any) -> list[Any]:
         match node:
@@ -96,6 +96,8 @@ def result_from_json(
             case ["assign", [result, *pairs]]:
                 if any(owner[0] not in ("argument", "tensor") for owner in pairs[::2]):
                     raise ValueError("gradients are assigned to what is no tensor")
+                from hostjit.recording.checks import assign_gradients
+
                 return ("call", assign_gradients, [read(child) for child in (result, *pairs)])
             case ["make", how, name, names, nodes]:
                 maker = _maker_from_json(how, values.classes.find(name), names)

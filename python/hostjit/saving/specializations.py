@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit import _C
-from hostjit.recording.checks import ReplayChecks
 from hostjit.saving.arguments import (
     ExampleCall,
     arguments_to_json,
     number_positions,
 )
+from hostjit.saving.backward import backward_from_json, backward_to_json
 from hostjit.saving.bindings import (
     Parts,
     Writers,
@@ -24,12 +24,13 @@ from hostjit.saving.bindings import (
 )
 from hostjit.saving.made_numbers import made_from_json, made_to_json
 from hostjit.saving.modes import in_modes, modes_to_json, process_modes
-from hostjit.saving.replays import LoadedReplay, checks_from_json, checks_to_json
 from hostjit.saving.results import result_from_json, result_to_json
 from hostjit.saving.signatures import signature
-from hostjit.saving.tensors import TensorWriter
 from hostjit.saving.values import Classes, Values, float_from_bits, float_to_bits
 from hostjit.size_condition import SizeCondition
+
+if TYPE_CHECKING:
+    from hostjit.saving.replays import LoadedReplay
 
 __all__ = ["replay_of", "specialization_from_json", "specialization_to_json"]
 
@@ -74,6 +75,8 @@ def _to_json(
     if facts["route"] is not None or program is None:
         reason = facts["reason"] or "it runs eagerly"
         raise _C.Error(f"its calls run Python code, which no file can hold: {reason}")
+    from hostjit.saving.replays import checks_to_json
+
     replay = replay_of(facts)
     checks = None if replay is None else replay.checks
     if facts["always_revalidate"] and replay is None:
@@ -127,7 +130,7 @@ def _to_json(
     backward = specialization.backward
     if backward is not None:
         described["backward"] = {
-            **_backward_to_json(facts["backward"], tensors),
+            **backward_to_json(facts["backward"], tensors),
             "program": programs.add(backward.program),
         }
     described["anchors"] = []
@@ -153,19 +156,6 @@ def _condition_to_json(condition: SizeCondition | None) -> dict[str, Any] | None
         return None
     SizeCondition.parse(condition.names, condition.text)  # can be read
     return {"names": list(condition.names), "text": condition.text}
-
-
-def _backward_to_json(facts: dict[str, Any], tensors: TensorWriter) -> dict[str, Any]:
-    inputs: list[Any] = []
-    for source in facts["inputs"]:
-        if isinstance(source, torch.Tensor):
-            inputs.append(["tensor", tensors.add(source)])
-        else:
-            inputs.append(None if source is None else list(source))
-    used = [source[1] for source in inputs if source and source[0] == "saved"]
-    # Behind those are what second derivatives need, which are Python's.
-    saved = [list(source) for source in facts["saved"][: max(used, default=-1) + 1]]
-    return {**facts, "inputs": inputs, "saved": saved}
 
 
 def specialization_from_json(
@@ -203,7 +193,7 @@ def specialization_from_json(
             results=made_from_json(described["made"], values),
             row_guard=condition and SizeCondition.parse(condition["names"], condition["text"]),
             guarded=described["guarded"],
-            backward=_backward_from_json(described["backward"], program, parts.programs, tensors),
+            backward=backward_from_json(described["backward"], program, parts.programs, tensors),
             outside=outside,
             condition=None if replay is None else replay.checks.condition(),
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
@@ -223,6 +213,9 @@ def _replay_from_json(
     optimizers = parts.optimizers if described["mutated"] else ()
     if described["checks"] is None and not described["gradients"] and not optimizers:
         return None
+    from hostjit.recording.checks import ReplayChecks
+    from hostjit.saving.replays import LoadedReplay, checks_from_json
+
     checks = ReplayChecks()
     if described["checks"] is not None:
         checks = checks_from_json(described["checks"], parts)
@@ -245,33 +238,6 @@ def _numbers_from_json(described: dict[str, Any], parts: Parts) -> list[tuple[An
             where = (positions[slot],) if place is None else parts.places[place]
         numbers.append((float if is_float else int, *limits, *where))
     return numbers
-
-
-def _backward_from_json(
-    described: dict[str, Any] | None,
-    forward: _C.CompiledProgram,
-    programs: Sequence[_C.CompiledProgram],
-    tensors: Sequence[torch.Tensor],
-) -> _C.BackwardPlan | None:
-    if described is None:
-        return None
-
-    def read(source: Any) -> Any:
-        if source is None:
-            return None
-        return tensors[source[1]] if source[0] == "tensor" else tuple(source)
-
-    return _C.BackwardPlan(
-        forward=forward,
-        backward=programs[described["program"]],
-        num_results=described["num_results"],
-        differentiable=described["differentiable"],
-        saved=[tuple(source) for source in described["saved"]],
-        inputs=[read(source) for source in described["inputs"]],
-        gradients=described["gradients"],
-        reached=described["reached"],
-        runtime=described["runtime"],
-    )
 
 
 def _outside(described: dict[str, Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -315,5 +281,11 @@ def _check_same(
     for name in _COMPARED:
         if before[name] != after[name]:
             raise _C.Error(f"the {name} of its calls can't be described")
+    if _gradients(before) != _gradients(after):
+        raise _C.Error("the gradients that its calls are compared by can't be described")
     if not specialization.program.symbols and before["guards"] != after["guards"]:
         raise _C.Error("the tensors that it holds can't be described")
+
+
+def _gradients(facts: dict[str, Any]) -> list[tuple[int, bool]]:
+    return [(id(tensor), has) for tensor, has in facts["gradients"]]

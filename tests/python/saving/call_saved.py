@@ -16,6 +16,12 @@ import torch
 
 import hostjit
 
+# What a file may have is read by these.
+_LIGHT = (
+    *("hostjit.saving", "hostjit.size_condition", "hostjit.recording.checks"),
+    *("hostjit.recording.pruned", "hostjit.recording.read_guard"),
+)
+
 
 def report(name: str, folder: Path, runtime: str) -> dict[str, Any]:
     case = saved_cases.make(name)
@@ -32,9 +38,7 @@ def report(name: str, folder: Path, runtime: str) -> dict[str, Any]:
         "recompiled": loaded.recompiled,
         "llvm": sum(loaded.timings()[stage] for stage in ("emit", "optimize", "generate")),
         "imported": sorted(
-            module
-            for module in set(sys.modules) - before
-            if not module.startswith(("hostjit.saving", "hostjit.size_condition"))
+            module for module in set(sys.modules) - before if not module.startswith(_LIGHT)
         ),
     }
 

@@ -100,6 +100,51 @@ def test_a_step_on_objects_of_the_process(
         mine.check_like(eager)
         torch.testing.assert_close(mine.model[0].weight.grad, eager.model[0].weight.grad)
     assert len(loaded.specializations) == 1
+    hostjit.save(loaded, path)
+    loaded = hostjit.load(path, parameters=parameters, recompile=True)
+    args = batch()
+    torch.testing.assert_close(loaded(*args), eager.step(*args))
+    mine.check_like(eager)
+
+
+def test_what_is_not_given_is_the_file_s(path: Path) -> None:
+    training = Training()
+    hostjit.save(recorded(training), path)
+    mine = training.copied()
+    before = copy.deepcopy(mine.optimizer.state_dict()["state"])
+    loaded = hostjit.load(path, parameters={"model": mine.model})
+    args = batch()
+    torch.testing.assert_close(loaded(*args), training.step(*args))
+    torch.testing.assert_close(mine.model.state_dict(), training.model.state_dict())
+    torch.testing.assert_close(mine.optimizer.state_dict()["state"], before)
+    state = loaded.parameters["optimizer.state[0]['exp_avg']"]
+    torch.testing.assert_close(state, training.optimizer.state[training.model[0].weight]["exp_avg"])
+
+
+def test_optimizers_that_nothing_names(path: Path) -> None:
+    class Hidden:
+        __slots__ = ("optimizer",)
+
+    model, hidden = nn.Linear(3, 1), Hidden()
+    hidden.optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> None:
+        hidden.optimizer.zero_grad()
+        model(x).square().sum().backward()
+        hidden.optimizer.step()
+
+    captured = hostjit.capture(step, fallback=False)
+    x = torch.randn(2, 3)
+    for _ in range(3):
+        captured(x)
+    hostjit.save(captured, path)
+    loaded = hostjit.load(path)
+    assert loaded.numbers == {"lr": 0.1, "betas": (0.9, 0.999)}
+    hidden.optimizer.param_groups[0]["lr"] = loaded.numbers["lr"] = 0.5
+    for _ in range(2):
+        captured(x)
+        loaded(x)
+        torch.testing.assert_close(loaded.parameters["model.weight"], model.weight, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
