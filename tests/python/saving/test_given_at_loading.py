@@ -114,3 +114,32 @@ def test_tied_parameters_stay_tied(path: Path) -> None:
     text = r"'left\.weight' and 'right\.weight' are one tensor of the saved program, and two"
     with pytest.raises(hostjit.Error, match=text):
         hostjit.load(path, parameters=other)
+
+
+class Actor:
+    def __init__(self) -> None:
+        self.model = nn.Linear(3, 2)
+
+    @hostjit.compile
+    def act(self, x: Tensor) -> Tensor:
+        return self.model(x)
+
+
+def test_a_decorated_method_is_saved_without_its_object(path: Path) -> None:
+    first, second = Actor(), Actor()
+    x = torch.ones(1, 3)
+    for actor in (first, second):
+        actor.act(x)
+    with pytest.raises(hostjit.Error, match="argument 0 is compared with an object: a Actor means"):
+        hostjit.save(Actor.act, path)
+    for actor in (first, second):
+        hostjit.save(actor.act, path)
+        loaded = hostjit.load(path)
+        assert loaded.signatures == ["(float32[1, 3]), gradients disabled"]
+        torch.testing.assert_close(loaded(x), actor.act(x))
+    loaded = hostjit.load(path, target=first.act)
+    for size in (1, 2):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(loaded(x), first.model(x))
+    with pytest.raises(hostjit.Error, match="nothing is compiled yet"):
+        hostjit.save(Actor().act, path)
