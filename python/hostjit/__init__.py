@@ -14,7 +14,7 @@ from typing import Any as _Any
 
 import torch as _torch  # noqa: F401  # loads the libraries that the core links against
 
-from hostjit.import_pause import collection_paused as _collection_paused
+from hostjit.collection_pause import collection_paused as _collection_paused
 
 with _collection_paused():
     from hostjit import backend as _backend

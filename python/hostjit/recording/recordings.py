@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +22,7 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
+from hostjit.collection_pause import collection_paused
 from hostjit.compilation import (
     Compilation,
     arguments_fit,
@@ -236,7 +235,7 @@ class Recordings(Compilation):
         recorder.caller = sys._getframe()
         seen = SeenCode(state.add_code)
         with (
-            _no_collections(),
+            collection_paused(),
             RecordedSteps(recorder, state),
             FunctionWatcher(recorder),
             recorder,
@@ -346,15 +345,3 @@ class Recordings(Compilation):
         self._gave_up = True
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Keep the cyclic collector away: what its callbacks and finalizers run is none of the call."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports leave the garbage collector as they found it."""
+"""Imports and recordings leave the garbage collector as they found it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from hostjit.import_pause import collection_paused
+from hostjit.collection_pause import collection_paused
 
 
 class Cycle:
@@ -33,6 +33,16 @@ def test_cycles_made_inside_are_collected_later() -> None:
     assert cycle() is not None
     gc.collect()
     assert cycle() is None
+
+
+def test_it_is_off_inside_where_objects_are_frozen_too() -> None:
+    gc.freeze()
+    try:
+        with collection_paused():
+            assert not gc.isenabled()
+        assert gc.isenabled() and gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 def test_what_the_program_set_stays() -> None:
