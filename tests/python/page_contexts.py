@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the reader of a how-to page has already: code that runs before each of its Python blocks.
+
+The last text of a page that has one more than blocks runs after them, and says what must hold then.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CONTEXTS"]
+
+_IMPORTS = "import torch; from torch import nn; import hostjit; torch.manual_seed(0)"
+_LINEAR = _IMPORTS + "; model = nn.Linear(16, 4); x = torch.randn(2, 16)"
+
+CONTEXTS = {
+    "compile_for_any_shape": [
+        _LINEAR,
+        """
+assert len(fast.specializations) == 2
+def attend(query, keys):
+    weights = torch.softmax(keys @ query[..., None], dim=1)
+    return (weights * keys).sum(dim=1)
+x, cache, length = torch.randn(2, 8), torch.zeros(2, 16, 8), 6
+""",
+        "assert len(fast.specializations) == 2",
+    ],
+    "debug_a_wrong_result": [_LINEAR],
+    "launch_your_own_kernels": ["", "", ""],
+    "measure": [_LINEAR + "; fast = hostjit.compile(model)"],
+    "port_from_nvfuser": ["", "assert total.shape == (8,)"],
+    "record_and_replay": [
+        _LINEAR
+        + """
+import torch.nn.functional as F
+optimizer = torch.optim.AdamW(model.parameters())
+data = [(torch.randn(2, 16), torch.randn(2, 4)) for _ in range(3)]
+""",
+        """
+cache, token = torch.randn(1, 512), torch.randn(1)
+def model(token, keys):
+    return torch.tanh(token + keys.mean(dim=1))
+""",
+        "assert len(decode.specializations) == 1",
+    ],
+    "run_a_control_loop": [
+        _LINEAR
+        + """
+observations = iter(torch.randn(3, 1, 16))
+actions = []
+def running():
+    return len(actions) < 3
+def observe():
+    return next(observations)
+def act(action):
+    actions.append(action)
+""",
+        "assert actions[0] is actions[1] is actions[2]",
+        """
+recurrent = hostjit.compile(Recurrent())
+with torch.no_grad():
+    for _ in range(3):
+        recurrent(torch.randn(1, 16))
+assert len(recurrent.specializations) == 1
+""",
+    ],
+    "run_models_of_transformers": [
+        """
+import hostjit, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(0)
+def make():
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+        num_attention_heads=2, max_position_embeddings=128, eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
+model = make()
+input_ids = torch.randint(0, 32, (1, 4))
+""",
+        "assert logits.shape == (1, 4, 32); model = make()",
+    ],
+    "save_and_load": ["", "", "", "with torch.no_grad(): assert torch.equal(fast(x), y)"],
+    "train": ["", ""],
+    "use_inductors_kernels": [_LINEAR],
+    "use_torch_compile": [_LINEAR, "torch.testing.assert_close(fast(x), model(x))"],
+}
