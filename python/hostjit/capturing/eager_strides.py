@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Eager's strides, for results whose fake tensors or decompositions have others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import suggest_memory_format
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from hostjit.capturing.dynamic_dims import is_symbolic
+from hostjit.capturing.operand_devices import on_cuda
+
+__all__ = ["correction_of_strides", "with_strides"]
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+# correct(func, args, kwargs, result): the result with eager's strides.
+Correction = Callable[[Any, Sequence[Any], Any, Tensor], Any]
+
+
+def correction_of_strides(func: Any, result: Any) -> Correction | None:
+    """Return what gives the result of an operator eager's strides, where it may have others."""
+    if func not in _STRIDED_OTHERWISE and torch.Tag.pointwise in func.tags and _is_empty(result):
+        return _empty_as_eager
+    return _STRIDED_OTHERWISE.get(func)
+
+
+def with_strides(x: Any, model: Any) -> Any:
+    """A copy with the strides of `model`, which has no gaps, unless `x` has them.
+
+    The state of an LSTM has a dimension too many in the fake tensors of torch 2.11; then the result
+    stays as it is.
+    """
+    if not isinstance(x, Tensor):  # a gradient that a mask turned off
+        return x
+    strides = model.stride()
+    if x.stride() == strides or x.shape != model.shape:
+        return x
+    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    dense = x.permute(order).contiguous()
+    return dense.permute([order.index(dim) for dim in range(x.dim())])
+
+
+def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
+    """A view with eager's strides of dimensions of one element."""
+    x = args[0]
+    if is_symbolic(view) or is_symbolic(x) or 1 not in view.shape:
+        return view
+    strides = _strides_on("meta", func, args, kwargs)
+    if view.stride() == strides:
+        return view
+    return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
+
+
+def _empty_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    """A result without elements, with the strides that broadcasting gives it.
+
+    The kernels for the meta device don't know them, those for the CPU have nothing else to do.
+    """
+    strides = _strides_on("cpu", func, args, kwargs)
+    if result.stride() == strides:
+        return result
+    return aten.as_strided.default(result, result.shape, strides)
+
+
+def _is_empty(result: Any) -> bool:
+    return isinstance(result, Tensor) and not is_symbolic(result) and 0 in result.shape
+
+
+def _strides_on(device: str, func: Any, args: Sequence[Any], kwargs: Any) -> tuple[int, ...]:
+    """The strides of the result of an operator for operands like these on a device."""
+
+    def model(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+
+    with _disable_current_modes():
+        args, kwargs = tree_map(model, (args, kwargs))
+        return tuple(func(*args, **kwargs).stride())
+
+
+def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    if on_cuda(args):  # there it is contiguous, always
+        return result
+    return result.contiguous(memory_format=suggest_memory_format(args[0]))
+
+
+# Operators whose fake tensors have other strides than eager's results, and what gives them those.
+_STRIDED_OTHERWISE: dict[Any, Correction] = {
+    aten.expand.default: _view_as_eager,
+    aten.max_unpool2d.default: _in_format_of_operand,
+    aten.view.default: _view_as_eager,
+}
