@@ -219,4 +219,7 @@ class NullCuda::State {
   int32_t next_node_ = 1 << 20;  // clocks of graph nodes
 };
 
+// The functions of NullCuda::installed().
+const Driver& null_driver();
+
 }  // namespace hostjit::cuda
