@@ -18,9 +18,19 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(HOSTJIT_CCACHE ccache)
   if(HOSTJIT_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${HOSTJIT_CCACHE}")
+    # Else ccache passes over sources that have a precompiled header.
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros "${HOSTJIT_CCACHE}")
   endif()
 endif()
+
+# hostjit_precompile_headers(target headers...) is for headers of others that most sources include.
+# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without: sources include what they use.
+function(hostjit_precompile_headers target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  # What ccache hashes then names the precompiled header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
 
 # Usage requirements of hostjit's own targets; third-party code is not held to them.
 add_library(hostjit_options INTERFACE)
