@@ -43,7 +43,8 @@ add_compile_options(-ffunction-sections -fdata-sections)
 
 if(HOSTJIT_SANITIZE)
   # LLVM is built without RTTI, which the vptr check needs.
-  add_compile_options(-fsanitize=${HOSTJIT_SANITIZE} -fno-sanitize=vptr
+  # What instrumentation adds to the code is not worth O2: O1 compiles in two thirds of the time.
+  add_compile_options(-O1 -fsanitize=${HOSTJIT_SANITIZE} -fno-sanitize=vptr
                       -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${HOSTJIT_SANITIZE})
 endif()
