@@ -2,11 +2,16 @@
 // Generated products against ATen on random shapes and strides, and on those that each form of
 // generated code and each of its tails is for.
 #include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "ir/builder.h"
+#include "runtime/torch_types.h"
 #include "tools/runtime_comparison.h"
 
 namespace hostjit {

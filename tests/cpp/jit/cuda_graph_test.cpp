@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs of launches as CUDA graphs, on the null device.
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
 #include <set>
 
 #include "jit/cuda_fixture.h"

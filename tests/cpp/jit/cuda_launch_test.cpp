@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches on CUDA, by compiled code and by the evaluator, on the null device.
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
 #include <thread>
 
 #include "ir/printer.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams and events, by compiled code and by the evaluator, on the null device.
+#include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
 #include <random>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jit/object_files.h"
 
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that users bring, on the null device: cubins, functions that were loaded before, numbers.
+#include <ATen/ops/scalar_tensor.h>
+
 #include <sstream>
 
 #include "ir/printer.h"
