@@ -23,7 +23,10 @@ x, cache, length = torch.randn(2, 8), torch.zeros(2, 16, 8), 6
 """,
         "assert len(fast.specializations) == 2",
     ],
-    "debug_a_wrong_result": [_LINEAR],
+    "debug_a_wrong_result": [
+        _LINEAR,
+        "batches = [x] * 3; step = hostjit.compile(lambda x: model(x).sum())",
+    ],
     "launch_your_own_kernels": ["", "", ""],
     "measure": [_LINEAR + "; fast = hostjit.compile(model)"],
     "port_from_nvfuser": ["", "assert total.shape == (8,)"],
@@ -78,7 +81,32 @@ input_ids = torch.randint(0, 32, (1, 4))
 """,
         "assert logits.shape == (1, 4, 32); model = make()",
     ],
-    "save_and_load": ["", "", "", "with torch.no_grad(): assert torch.equal(fast(x), y)"],
+    "save_and_load": [
+        "",
+        "",
+        "",
+        """
+with torch.no_grad():
+    assert torch.equal(fast(x), y)
+import torch.nn.functional as F
+optimizer = torch.optim.AdamW(model.parameters())
+batches = [(torch.randn(4, 32), torch.randn(4, 8)) for _ in range(3)]
+def plain_step(x, y):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+step = hostjit.capture(plain_step)
+for x, y in batches:
+    step(x, y)
+path = "training.hostjit"
+hostjit.save(step, path)
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "checkpoint.pt")
+""",
+        "loaded = hostjit.load(path)",
+        "",
+    ],
     "train": ["", ""],
     "use_inductors_kernels": [_LINEAR],
     "use_torch_compile": [_LINEAR, "torch.testing.assert_close(fast(x), model(x))"],

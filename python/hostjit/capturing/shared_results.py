@@ -25,21 +25,14 @@ _CreationMeta = _autograd.CreationMeta
 
 
 def shared_results(graph: Graph) -> dict[int, list[Node]]:
-    """Return the results that are views, or viewed, of memory that no input has, by storage.
-
-    What is no view to autograd, such as `x.detach()`, is none of those that it follows.
-    """
+    """Return the results that share memory with others, none that an input has, by storage."""
     of_inputs = {storage_of(_example(node)) for node in graph.find_nodes(op="placeholder")}
     groups: dict[int, list[Node]] = {}
     for node in graph.output_node().all_input_nodes:
         storage = storage_of(_example(node))
         if storage is not None and storage not in of_inputs:
             groups.setdefault(storage, []).append(node)
-    return {
-        storage: nodes
-        for storage, nodes in groups.items()
-        if len(nodes) > 1 and any(_example(node)._is_view() for node in nodes)
-    }
+    return {storage: nodes for storage, nodes in groups.items() if len(nodes) > 1}
 
 
 def share_memory(node: Node | None) -> CaptureError:

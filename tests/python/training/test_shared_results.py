@@ -127,11 +127,6 @@ def test_is_compiled(share: Callable[..., Any], make: Callable[..., Any]) -> Non
     assert not program.needs_bytecode and not program.composed
 
 
-def test_detached_result_is_compiled() -> None:
-    program = capture(lambda x: detached(x * 2), (torch.randn(4, 6),))
-    assert not program.needs_bytecode and not program.composed
-
-
 def test_open_sizes_run_eagerly() -> None:
     fast = hostjit.compile(lambda x: whole_and_part(x * 2))
     for size in (3, 4, 5):
