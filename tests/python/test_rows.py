@@ -209,6 +209,8 @@ def test_builder_names_the_symbols() -> None:
 class Owner:
     """Makes one specialization at the first miss and counts the misses."""
 
+    has_original = False
+
     def __init__(self, make: Callable[..., Any]) -> None:
         self.make = make
         self.misses: list[Any] = []

@@ -138,16 +138,19 @@ def test_an_attribute_set_by_forward_needs_the_bytecode() -> None:
 COUNTER = 0
 
 
-def test_a_global_written_by_the_call_needs_the_bytecode() -> None:
+def test_a_global_written_by_the_call_is_stored_without_the_bytecode() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         global COUNTER
         COUNTER += 1
         return x + 1
 
     program = capture(function, (torch.randn(3),))
-    assert program.needs_bytecode and COUNTER == 0
-    program.run(torch.randn(3))
+    assert not program.needs_bytecode and COUNTER == 0
+    fast = hostjit.compile(function)
+    fast(torch.randn(3))
     assert COUNTER == 1
+    fast(torch.randn(3))
+    assert COUNTER == 2
 
 
 def test_the_same_tensor_twice() -> None:
