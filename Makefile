@@ -24,6 +24,9 @@ pip := $(python) -m pip --disable-pip-version-check --quiet
 cmake := $(VENV)/bin/cmake
 configure := $(cmake) -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja \
   -DPython_EXECUTABLE=$(CURDIR)/$(python) -DCMAKE_CXX_COMPILER=$(CXX)
+# Runs a binary of GoogleTest in as many processes as there are jobs.
+in_shards = seq 0 $$(($(HOSTJIT_JOBS) - 1)) | GTEST_TOTAL_SHARDS=$(HOSTJIT_JOBS) \
+  xargs -P $(HOSTJIT_JOBS) -I{} env GTEST_SHARD_INDEX={} $(1) --gtest_brief=1
 cxx_sources = $(shell git ls-files -co --exclude-standard '*.cpp' '*.h')
 
 .DEFAULT_GOAL := all
@@ -41,7 +44,7 @@ test: test-cpp test-python
 
 test-cpp: $(VENV)/installed $(BUILD)/with-tests
 	@$(cmake) --build $(BUILD) --parallel $(HOSTJIT_JOBS) --target hostjit_cpp_tests
-	@$(BUILD)/tests/cpp/hostjit_cpp_tests --gtest_brief=1
+	@$(call in_shards,$(BUILD)/tests/cpp/hostjit_cpp_tests)
 
 test-python: all $(VENV)/dev
 	@$(python) -m pytest -n $(HOSTJIT_JOBS) tests
@@ -49,7 +52,7 @@ test-python: all $(VENV)/dev
 # Address and undefined-behaviour sanitizers, for the C++ tests.
 sanitize: $(SANITIZE)/configured
 	@$(cmake) --build $(SANITIZE) --parallel $(HOSTJIT_JOBS) --target hostjit_cpp_tests
-	@UBSAN_OPTIONS=print_stacktrace=1 $(SANITIZE)/tests/cpp/hostjit_cpp_tests --gtest_brief=1
+	@$(call in_shards,UBSAN_OPTIONS=print_stacktrace=1 $(SANITIZE)/tests/cpp/hostjit_cpp_tests)
 
 bench: all $(BUILD)/with-bench
 	@$(cmake) --build $(BUILD) --parallel $(HOSTJIT_JOBS) --target hostjit_cpp_bench
