@@ -114,7 +114,8 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
                                          Py_ssize_t nargs, PyObject* kwnames) {
   try {
     if (PyObject* result = specialization.run(leaves)) return result;
-  } catch (const std::exception&) {  // the function raises it again, or handles it
+  } catch (const std::exception&) {
+    PyErr_Clear();  // the function raises it again, or handles it
   }
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
   PyErr_Clear();
