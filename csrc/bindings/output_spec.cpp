@@ -131,7 +131,8 @@ PyObject* OutputSpec::make_view(const at::Tensor& base) const {
   HANDLE_TH_ERRORS
   HOSTJIT_ICHECK(base.strides() == view_->base_strides, "a result with strides ", base.strides(),
                  " where its views were made for ", at::IntArrayRef(view_->base_strides));
-  const at::Tensor view = at::as_strided(base, view_->sizes, view_->strides, view_->offset);
+  const at::Tensor view =
+      at::as_strided(base, view_->sizes, view_->strides, base.storage_offset() + view_->offset);
   namespace autograd = torch::autograd;
   if (auto* meta = autograd::impl::get_view_autograd_meta(view); view_->of_several && meta)
     meta->set_creation_meta(autograd::CreationMeta::MULTI_OUTPUT_NODE);

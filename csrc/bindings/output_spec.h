@@ -23,7 +23,8 @@ namespace hostjit {
 //   ("call", callable, nodes)    callable(*children): namedtuples and dataclasses
 //   ("view", sizes, strides, offset, of_several, base_strides, (node,))
 //                                a view that autograd knows of the node's tensor, whose strides
-//                                are those; one of several that one operator made, or not
+//                                are those and from whose first element the offset counts; one of
+//                                several that one operator made, or not
 class OutputSpec {
  public:
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.

@@ -125,7 +125,7 @@ class ViewOutput:
         items: the tensor.
         sizes: of the view.
         strides: of the view, in elements.
-        offset: where it starts in memory, in elements.
+        offset: where it starts, in elements from where the tensor starts.
         of_several: its operator makes several views, none of which may be written in place.
         base_strides: those that the tensor has.
     """
@@ -195,7 +195,7 @@ def rebuild_output(
         return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
     if isinstance(spec, ViewOutput):
         (base,) = rebuild(spec.items)
-        return base.as_strided(spec.sizes, spec.strides, spec.offset)
+        return base.as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset)
     result: Any = object.__new__(spec.type)
     result.__dict__.update(zip(spec.names, rebuild(spec.items), strict=True))
     return result

@@ -67,7 +67,6 @@ class ReturnedBases:
         node = module.graph.output_node()
         self._before: Any = node.args
         results: list[Any] = list(node.args[0])  # type: ignore[arg-type]
-        views: dict[Node, ViewOutput] = {}
         bases: dict[Node, Node] = {}
         for group in shared_results(module.graph).values():
             found = _bases(module.graph, group)
@@ -115,7 +114,7 @@ def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:
 
 def _can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
     """Tell whether the view is one by strides, of a size that is known."""
-    numbers = (*view.shape, *view.stride(), view.storage_offset(), *base.shape, *base.stride())
+    numbers = [n for t in (view, base) for n in (*t.shape, *t.stride(), t.storage_offset())]
     return (
         all(isinstance(number, int) for number in numbers)
         and (view.dtype, view.requires_grad) == (base.dtype, base.requires_grad)
@@ -137,7 +136,7 @@ def _view_output(view: Node, base: Node, index: int) -> ViewOutput:
         items=(GraphOutput(index),),
         sizes=tuple(value.shape),
         strides=tuple(value.stride()),
-        offset=int(value.storage_offset()),
+        offset=int(value.storage_offset()) - int(whole.storage_offset()),
         of_several=_is_of_several(view),
         base_strides=tuple(whole.stride()),
     )
