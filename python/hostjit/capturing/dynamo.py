@@ -46,6 +46,7 @@ from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
+from hostjit.capturing.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
 
@@ -224,6 +225,7 @@ def run_dynamo(
         stack.enter_context(eager_attention_path())
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
+        stack.enter_context(whole_operators())
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())

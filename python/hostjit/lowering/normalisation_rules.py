@@ -29,7 +29,21 @@ def log_softmax(context: ReductionContext) -> int:
     x = context.first_operand(context.result_dtypes()[0])
     distance = context.apply("sub", x, context.reduce("max", x))
     total = context.reduce("sum", context.apply("exp", distance))
-    return context.apply("sub", distance, context.apply("log", total))
+    kept = _kept_in_log_softmax(context)
+    total = context.builder.cast(total, kept)
+    logarithm = context.builder.cast(context.apply("log", total), kept)
+    return context.apply("sub", distance, logarithm)
+
+
+def _kept_in_log_softmax(context: ReductionContext) -> DType:
+    """The type in which eager keeps sums and logarithms of rows.
+
+    Its kernel for the last dimension on the CPU has them in an array of the operand's type.
+    """
+    value = context.node.meta["val"]
+    is_last = context.argument("dim") % max(value.dim(), 1) == value.dim() - 1
+    dtype = context.result_dtypes()[0]
+    return dtype if is_last and value.device.type == "cpu" else dtype.register
 
 
 def _statistics(context: ReductionContext) -> tuple[int, int, int]:

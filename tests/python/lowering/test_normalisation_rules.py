@@ -92,6 +92,21 @@ def test_rows_of_infinities() -> None:
     check_compiled(lambda x: [x.softmax(1), x.log_softmax(1), x.softmax(0)], x)
 
 
+@pytest.mark.parametrize("dim", [-1, 0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_log_softmax_of_half_types_is_eagers_to_the_last_bit(dtype: torch.dtype, dim: int) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.log_softmax(dim)
+
+    torch.manual_seed(0)
+    for shape in ((64, 10), (7, 1000), (3, 1), (5,)):
+        x = (torch.randn(shape) * 2).to(dtype).requires_grad_()
+        w = torch.randn(shape).to(dtype)
+        found, expected = hostjit.compile(function)(x), function(x)
+        assert torch.equal(found, expected)
+        assert torch.equal(*(torch.autograd.grad(result, x, w)[0] for result in (found, expected)))
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("shape", [(2, 8), (3, 4, 5), (2, 3, 4, 4)], ids=str)
 def test_channels_are_normalised_by_eagers_products(shape: tuple[int, ...], runtime: str) -> None:

@@ -201,11 +201,17 @@ def test_operands_are_rounded_to_half_types_first(dtype: torch.dtype, other: tor
         lambda x, y, z: torch.lerp(x, y, 0.3),
         lambda x, y, z: torch.lerp(x, y, 0.7),
         lambda x, y, z: torch.addcmul(x, y, z, value=0.3),
+        lambda x, y, z: x.clone().addcmul_(y, z, value=0.3),
+        lambda x, y, z: torch.addcdiv(x, y, z, value=0.3),
+        lambda x, y, z: x.clone().addcdiv_(y, z, value=0.3),
         lambda x, y, z: x**3,
     ],
-    ids=["add", "sub", "rsub", "lerp", "lerp_to_end", "addcmul", "pow"],
+    ids=[
+        *("add", "sub", "rsub", "lerp", "lerp_to_end"),
+        *("addcmul", "addcmul_", "addcdiv", "addcdiv_", "pow"),
+    ],
 )
 def test_rounding_is_eagers(function: Any, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
-    x, y, z = torch.randn(3, 512, generator=generator).to(dtype)
+    x, y, z = (torch.randn(512, generator=generator).to(dtype) for _ in range(3))
     assert torch.equal(hostjit.compile(function)(x, y, z), function(x, y, z))

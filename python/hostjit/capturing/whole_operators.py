@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""addcmul and addcdiv as the one operator that they are in eager.
+
+Dynamo makes a product or quotient, another product and a sum of them where a `value` is given: a
+tensor for it would break the graph, since the operator takes a number. Each part is rounded, and
+has a derivative of its own, so a number goes to the operator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+__all__ = ["whole_operators"]
+
+
+@contextlib.contextmanager
+def whole_operators() -> Iterator[None]:
+    """Have Dynamo keep these operators whole, in this thread, for the time of one capture."""
+    from torch._dynamo.variables.tensor import TensorVariable
+    from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+
+    owner = threading.get_ident()
+
+    def only_tensors(take_apart: Callable[..., Any]) -> Callable[..., Any]:
+        def call(variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+            value = kwargs.get("value")
+            if threading.get_ident() == owner and not isinstance(value, TensorVariable):
+                return None  # as if there were no handler
+            return take_apart(variable, tx, *args, **kwargs)
+
+        return call
+
+    handlers = TorchInGraphFunctionVariable._get_handlers()
+    kept = {f: only_tensors(handlers[f]) for f in (torch.addcmul, torch.addcdiv) if f in handlers}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(handlers, kept))
+        for name in ("method_addcmul_", "method_addcdiv_"):
+            original = getattr(TensorVariable, name, None)
+            if original is not None:
+                patch = mock.patch.object(TensorVariable, name, only_tensors(original))
+                stack.enter_context(patch)
+        yield
