@@ -6,6 +6,7 @@
 #include "bindings/compiled_program_bindings.h"
 #include "bindings/program_bindings.h"
 #include "bindings/specialization.h"
+#include "bindings/view_overlap.h"
 #include "runtime/output_allocator.h"
 
 namespace py = pybind11;
@@ -59,6 +60,15 @@ std::shared_ptr<Specialization> make_specialization(
   options.reason = std::move(reason);
   options.retries = retries;
   return std::make_shared<Specialization>(options);
+}
+
+using PlaceInStorage = std::tuple<std::vector<int64_t>, std::vector<int64_t>, int64_t, int64_t>;
+
+StridedView view_at(const PlaceInStorage& place) {
+  const auto& [sizes, strides, offset, itemsize] = place;
+  HOSTJIT_CHECK(sizes.size() == strides.size(), "may_overlap: ", sizes.size(), " sizes and ",
+                strides.size(), " strides");
+  return {sizes, strides, offset, itemsize};
 }
 
 }  // namespace
@@ -165,6 +175,15 @@ void bind_call_path(py::module_& module) {
         type.inc_ref();  // never forgotten
       },
       py::arg("type"), "Lets calls bring values of this subclass of int where they bring ints.");
+  module.def(
+      "may_overlap",
+      [](const PlaceInStorage& a, const PlaceInStorage& b) {
+        return may_overlap(view_at(a), view_at(b));
+      },
+      py::arg("a"), py::arg("b"),
+      "Whether two views of one storage may have a byte in common. Each is its shape, its strides "
+      "and "
+      "its\nstorage offset, in elements, and the bytes of an element.");
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
   module.def(

@@ -12,6 +12,7 @@
 
 #include "bindings/backward_node.h"
 #include "bindings/program_call.h"
+#include "bindings/view_overlap.h"
 #include "support/check.h"
 
 namespace py = pybind11;
@@ -145,29 +146,43 @@ void Specialization::free_sizes() {
   arguments_.free_sizes(is_free);
 }
 
-// A written input must not be reachable through another one.
+// No other input may have an element of one that is written.
 bool Specialization::is_reached_twice(const Leaves& leaves) const {
   // Pairs, if few; optimizers write hundreds.
   constexpr size_t kFew = 4;
   if (mutated_.size() <= kFew) {
     for (const int64_t written : mutated_) {
-      const c10::StorageImpl* storage = storage_of(input(written, leaves));
+      const at::Tensor& tensor = input(written, leaves);
+      const c10::StorageImpl* storage = storage_of(tensor);
       for (size_t i = 0; i < bindings_.size(); ++i) {
-        if (static_cast<int64_t>(i) != written && storage_of(input(i, leaves)) == storage) {
-          return true;
-        }
+        if (static_cast<int64_t>(i) == written) continue;
+        const at::Tensor& other = input(i, leaves);
+        if (storage_of(other) != storage) continue;
+        if (!storage || may_overlap(StridedView::of(tensor), StridedView::of(other))) return true;
       }
     }
     return false;
   }
-  c10::SmallVector<std::pair<const c10::StorageImpl*, bool>, 64> storages;
+  struct Range {
+    const c10::StorageImpl* storage;
+    StridedView view;
+    bool is_written;
+  };
+  c10::SmallVector<Range, 64> ranges;
   for (size_t i = 0; i < bindings_.size(); ++i) {
-    storages.emplace_back(storage_of(input(i, leaves)), is_mutated_[i]);
+    const at::Tensor& tensor = input(i, leaves);
+    const c10::StorageImpl* storage = storage_of(tensor);
+    if (storage != nullptr) ranges.push_back({storage, StridedView::of(tensor), is_mutated_[i]});
   }
-  std::sort(storages.begin(), storages.end());
-  for (size_t i = 1; i < storages.size(); ++i) {
-    // Within one storage, those that are written come last.
-    if (storages[i].first == storages[i - 1].first && storages[i].second) return true;
+  std::ranges::sort(ranges, std::less(), [](const Range& range) {
+    return std::pair(range.storage, range.view.begin());
+  });
+  for (auto a = ranges.begin(); a != ranges.end(); ++a) {
+    const int64_t end = a->view.end();
+    for (auto b = a + 1; b != ranges.end() && b->storage == a->storage && b->view.begin() < end;
+         ++b) {
+      if ((a->is_written || b->is_written) && may_overlap(a->view, b->view)) return true;
+    }
   }
   return false;
 }

@@ -427,18 +427,19 @@ def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
 
 
 def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which tensors of a call share memory, and what they look like."""
+    """Which tensors of a call share elements, and what they look like."""
     from hostjit.capturing.arguments import tensor_leaves
+    from hostjit.capturing.overlap import may_overlap
 
-    groups: dict[int, int] = {}
-    return tuple(
-        (
-            leaf.dtype,
-            tuple(leaf.shape),
-            leaf.stride(),
-            groups.setdefault(leaf.untyped_storage()._cdata, len(groups)),
+    def first_shared(index: int) -> int:
+        return next(
+            i for i in range(index + 1) if may_overlap(leaves[i], leaves[index]) or i == index
         )
-        for leaf in tensor_leaves(args, kwargs)
+
+    leaves = tensor_leaves(args, kwargs)
+    return tuple(
+        (leaf.dtype, tuple(leaf.shape), leaf.stride(), first_shared(index))
+        for index, leaf in enumerate(leaves)
     )
 
 

@@ -42,8 +42,19 @@ Tensor = torch.Tensor
 _HALVES = (torch.float16, torch.bfloat16)
 
 
+_AS_STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
+
+
 class Decompositions(TorchDispatchMode):
-    """Replaces operators of the table while it is in force, where their decomposition applies."""
+    """Replaces operators of the table while it is in force, where their decomposition applies.
+
+    Attributes:
+        strided_views: the arguments of each `as_strided` that it has met.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.strided_views: list[Sequence[Any]] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -61,6 +72,8 @@ class Decompositions(TorchDispatchMode):
             result = (decomposition or func.decompose)(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
+            if func in _AS_STRIDED:
+                self.strided_views.append((*args, *kwargs.values()))
             correct = correction_of_strides(func, result)
             if correct is None:
                 return result

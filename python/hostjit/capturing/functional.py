@@ -36,7 +36,7 @@ from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.open_indices import get_item, set_item
 from hostjit.capturing.operand_devices import on_cuda
-from hostjit.capturing.overlap import refuse_overlap
+from hostjit.capturing.overlap import refuse_overlap, refuse_reaching_beyond
 from hostjit.capturing.recorder import record
 from hostjit.capturing.recurrent_dropout import dropout_between_layers
 from hostjit.capturing.recurrent_networks import KEPT_ON_CUDA, recurrent_networks_known
@@ -95,7 +95,6 @@ def trace_functional(
             )
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
-    refuse_overlap(module, [value for value in inputs if isinstance(value, torch.Tensor)])
     fakes = fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
     recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
@@ -108,6 +107,7 @@ def trace_functional(
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
+    refuse_overlap(live, recipe.mutated)
     live.extend(_finish(traced, recipe))
     rename_placeholders(traced, module)
     traced.recompile()
@@ -164,13 +164,16 @@ class _Recipe:
             ]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
-            with dropout_between_layers(), Decompositions():  # type: ignore[no-untyped-call]
+            decompositions = Decompositions()
+            with dropout_between_layers(), decompositions:
                 results = interpreter.run(*wrapped[: self._count])
             if isinstance(results, torch.Tensor):  # of a region with one
                 results = [results]
             outputs = [self._unwrap(result) for result in results]
             self.output_storages = [storage_of(result) for result in results]
             self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
+            if self.mutated:
+                refuse_reaching_beyond(decompositions.strided_views, wrapped)
             news = [self._unwrap(wrapped[index]) for index in self.mutated]
         for index, new in zip(self.mutated, news, strict=True):
             aten.copy_.default(args[index], new)

@@ -4,23 +4,26 @@
 from __future__ import annotations
 
 import collections
-import operator
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._higher_order_ops.auto_functionalize import auto_functionalized_v2
 from torch.utils._pytree import tree_leaves
 
+from hostjit import _C
 from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.triton_launches import is_triton_launch
 
 __all__ = [
+    "may_overlap",
     "may_write",
     "overlaps_itself",
     "refuse_overlap",
     "refuse_overlapping_operands",
+    "refuse_reaching_beyond",
     "writes_clones",
 ]
 
@@ -30,23 +33,67 @@ _KNOWN_PURE = frozenset({"isnan", "isinf", "isfinite", "is_nonzero", "item", "in
 _KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"})
 
 
-def refuse_overlap(module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> None:
-    """Raise CaptureError where inputs share memory and one may be written.
+def refuse_overlap(inputs: Sequence[Any], mutated: Collection[int]) -> None:
+    """Raise CaptureError where an input that is written may have elements of another.
 
     Functionalisation can't see that; without a write it is fine.
     """
-    if not any(may_write(node) for node in module.graph.nodes):
-        return
-    seen: dict[int, torch.Tensor] = {}
-    for tensor in inputs:
-        storage = tensor.untyped_storage()._cdata
-        if storage in seen and tensor.numel():
+    sharing: dict[int, list[int]] = collections.defaultdict(list)
+    for index, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            sharing[value.untyped_storage()._cdata].append(index)
+    for group in sharing.values():
+        for first, second in itertools.combinations(group, 2):
+            is_written = first in mutated or second in mutated
+            if is_written and may_overlap(inputs[first], inputs[second]):
+                raise CaptureError(
+                    CaptureFailure.OVERLAPPING_INPUTS,
+                    "two inputs share memory that the call changes",
+                    hint="pass tensors that do not share memory, or clone one of them",
+                )
+
+
+def refuse_reaching_beyond(views: Iterable[Sequence[Any]], inputs: Sequence[Any]) -> None:
+    """Raise CaptureError where `as_strided` may reach memory around an input of a call that writes.
+
+    Functionalisation knows the elements of an input, not those beside it in its storage.
+
+    Args:
+        views: the arguments of each `as_strided`.
+        inputs: functional tensors.
+    """
+    around = {x.untyped_storage()._cdata: x for x in inputs if isinstance(x, torch.Tensor)}
+    for operand, sizes, strides, *offset in views:
+        whole = around.get(operand.untyped_storage()._cdata)
+        begin = offset[0] if offset and offset[0] is not None else operand.storage_offset()
+        if whole is not None and not _is_inside(whole, sizes, strides, begin):
             raise CaptureError(
-                CaptureFailure.OVERLAPPING_INPUTS,
-                "two inputs share memory, and the call changes tensors in place",
-                hint="pass tensors that do not share memory, or clone one of them",
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                "as_strided may reach memory around an input, and the call changes inputs",
+                hint="pass the tensor that has this memory",
             )
-        seen[storage] = tensor
+
+
+def _is_inside(whole: torch.Tensor, sizes: Any, strides: Any, begin: Any) -> bool:
+    """Tell whether a view has elements of `whole` only, which is dense and begins its storage."""
+    numbers = (*sizes, *strides, begin)
+    if is_symbolic(whole) or any(isinstance(number, torch.SymInt) for number in numbers):
+        return False
+    if whole.storage_offset() or not whole.is_contiguous():
+        return False
+    steps = (stride * (size - 1) for stride, size in zip(strides, sizes, strict=True))
+    return 0 in sizes or begin + sum(steps) < whole.numel()
+
+
+def may_overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Tell whether two tensors of known sizes may have an element in common."""
+    if first.untyped_storage()._cdata != second.untyped_storage()._cdata:
+        return False
+    return _C.may_overlap(_place(first), _place(second))
+
+
+def _place(tensor: torch.Tensor) -> tuple[Sequence[int], Sequence[int], int, int]:
+    return tensor.shape, tensor.stride(), int(tensor.storage_offset()), tensor.itemsize
 
 
 def may_write(node: torch.fx.Node) -> bool:
@@ -144,35 +191,10 @@ def _overlaps(written: torch.Tensor, other: torch.Tensor, same_is_fine: bool) ->
     """Tell whether two views of one memory may have an element in common."""
     if is_symbolic(written) or is_symbolic(other):
         return not (same_is_fine and _geometry(other) == _geometry(written))
-    if written.numel() == 0 or other.numel() == 0:
-        return False
-    distance = int(other.storage_offset() - written.storage_offset())
-    if distance == 0 and _dims(written) == _dims(other):
-        return not same_is_fine
-    strides = sorted({stride for x in (written, other) for stride, _ in _dims(x)}, reverse=True)
-    return _meet(distance, strides, _steps(written, strides), _steps(other, strides))
-
-
-def _meet(distance: int, strides: list[int], steps: list[int], others: list[int]) -> bool:
-    """Tell whether `distance` may be a step of the one view less a step of the other.
-
-    Each goes up to so many times along each of the strides, the largest first.
-    """
-    if not strides:
-        return distance == 0
-    largest, *rest = strides
-    if any(sum(map(operator.mul, rest, n[1:])) >= largest for n in (steps, others)):
-        return True  # rows that reach into each other: not worth knowing better
-    count = distance // largest
-    return any(
-        -others[0] <= n <= steps[0] and _meet(distance - n * largest, rest, steps[1:], others[1:])
-        for n in (count, count + 1)
-    )
-
-
-def _steps(tensor: torch.Tensor, strides: list[int]) -> list[int]:
-    """Return how many steps a tensor goes along each stride."""
-    return [sum(size - 1 for own, size in _dims(tensor) if own == stride) for stride in strides]
+    if same_is_fine and written.storage_offset() == other.storage_offset():
+        if _dims(written) == _dims(other):
+            return False
+    return may_overlap(written, other)
 
 
 def _dims(tensor: torch.Tensor) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from hostjit.capturing.arguments import (
     walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.overlap import may_overlap
 from hostjit.capturing.tensors import TensorFacts
 
 __all__ = ["is_released", "memory_is_shared", "objects_of", "placed_facts", "refusal_of"]
@@ -49,9 +51,9 @@ def objects_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...
 
 
 def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Tell whether two arguments lie in one memory."""
-    storages = [leaf.untyped_storage()._cdata for leaf in tensor_leaves(args, kwargs)]
-    return len(set(storages)) < len(storages)
+    """Tell whether two arguments may have an element in common."""
+    pairs = itertools.combinations(tensor_leaves(args, kwargs), 2)
+    return any(may_overlap(first, second) for first, second in pairs)
 
 
 def is_released(result: torch.Tensor) -> bool:

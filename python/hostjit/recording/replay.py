@@ -13,6 +13,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.tracing import is_random
@@ -270,16 +271,16 @@ class Replay:
 
 
 def _check_shared(program: RecordedProgram) -> None:
-    """Refuse writes of memory that two inputs have which every call brings along."""
-    tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
-    storages = [x.untyped_storage()._cdata if x is not None else None for x in tensors]
-    for index in program.mutated:
-        if storages[index] is not None and storages.count(storages[index]) > 1:
-            raise CaptureError(
-                CaptureFailure.OVERLAPPING_INPUTS,
-                "two tensors that it reaches share memory, and it writes to one of them",
-                hint="reach one of them only, and make the other a view of it in the call",
-            )
+    """Refuse writes of elements that two inputs have which every call brings along."""
+    try:
+        tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
+        refuse_overlap(tensors, program.mutated)
+    except CaptureError as error:
+        raise CaptureError(
+            CaptureFailure.OVERLAPPING_INPUTS,
+            "two tensors that it reaches share memory, and it writes to one of them",
+            hint="reach one of them only, and make the other a view of it in the call",
+        ) from error
 
 
 @contextlib.contextmanager
