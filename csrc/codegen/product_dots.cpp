@@ -12,8 +12,6 @@ namespace {
 
 // Columns of rhs that one row walks at a time: few, so that memory is read nearly in its order.
 constexpr int64_t kColumnsOfOneRow = 4;
-// Sums under way at the same time that hide the latency of a multiply-add.
-constexpr int64_t kSumsInFlight = 8;
 // Vectors of k that a loop takes in one round.
 constexpr int64_t kMostUnrolled = 4;
 

@@ -20,6 +20,9 @@ class ProductEmitter {
                  unsigned vector_bits);
 
  protected:
+  // Sums under way at the same time that hide the latency of a multiply-add.
+  static constexpr int64_t kSumsInFlight = 8;
+
   using Values = std::vector<llvm::Value*>;
   using BlockBody = std::function<void(llvm::Value* first, int64_t size)>;
   using Factor = std::function<llvm::Value*(int64_t index)>;

@@ -4,12 +4,6 @@
 #include <algorithm>
 
 namespace hostjit {
-namespace {
-
-// Sums under way at the same time that hide the latency of a multiply-add.
-constexpr int64_t kSumsInFlight = 8;
-
-}  // namespace
 
 void ProductRows::emit() {
   for_rows(tile_.rows, Rest::kOneBlock, [&](llvm::Value* row, int64_t num_rows) {
