@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._dynamo.backends import registry
 
+from hostjit.whole_operators import keep_operators_whole
+
 __all__ = ["NAME", "compile_graph", "register"]
 
 NAME = "hostjit"
@@ -50,7 +52,9 @@ def compile_graph(
 
 
 def register() -> None:
-    """Tell Dynamo the backend's name; nothing to do where it has found the entry point itself.
+    """Tell Dynamo the backend's name, and which operators it takes whole.
+
+    The name is known already where Dynamo has found the entry point itself.
 
     Dynamo loads an entry point, this package with it, when the name is first used, and registers
     it then: to register it here too would be an error.
@@ -58,3 +62,11 @@ def register() -> None:
     known: Mapping[str, Any] = getattr(registry, "_BACKENDS", {})
     if NAME not in known:
         registry.register_backend(compile_graph, name=NAME)
+    keep_operators_whole(_is_traced_for_hostjit)
+
+
+def _is_traced_for_hostjit(translator: Any) -> bool:
+    backend = translator.output.compiler_fn
+    backend = getattr(backend, "_torchdynamo_orig_backend", backend)
+    # What torch.compile makes of a name, a mode and options.
+    return getattr(backend, "compiler_fn", backend) is compile_graph

@@ -8,6 +8,7 @@ otherwise.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,8 @@ def _of_floats(decomposition: Callable[..., Any]) -> Callable[..., Any]:
 
     return apply
 
+
+_OF_TABLE = _find()
 
 # NaN takes the branch that it takes in eager's vectors; in PyTorch's decompositions, another.
 
@@ -166,12 +169,57 @@ def _batch_norm(
     )
 
 
+def _layer_norm(
+    gradient: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[Any],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Any:
+    """By the formulas of eager's kernel, which on CUDA are those of the table.
+
+    The two differ where terms cancel: of a row of one element, the gradients are eager's rounding
+    errors.
+    """
+    own = x.device.type == "cpu" and some(x.shape) and x.dtype in _FLOATS
+    first = x.dim() - len(normalized_shape)
+    of_table = [False, False, output_mask[2]] if own else output_mask
+    found = _OF_TABLE[aten.native_layer_norm_backward.default](
+        gradient, x, normalized_shape, mean, rstd, weight, bias, of_table
+    )
+    if found is NotImplemented or not own:
+        return found
+    flow_to_x = flow_to_weight = None
+    if output_mask[0]:
+        row = list(range(first, x.dim()))
+        product, total = gradient * x, gradient
+        if weight is not None:
+            product, total = product * weight, total * weight
+        products, totals = product.sum(row, True), total.sum(row, True)
+        scale = 1.0 / math.prod(x.shape[first:])
+        slope = (totals * mean - products) * rstd * rstd * rstd * scale
+        shift = -slope * mean - totals * rstd * scale
+        flow_to_x = rstd * gradient
+        if weight is not None:
+            flow_to_x = flow_to_x * weight
+        flow_to_x = flow_to_x + slope * x + shift
+    if output_mask[1] and weight is not None:
+        flow_to_weight = gradient * torch.addcmul(-rstd * mean, x, rstd)
+        if first > 0:
+            flow_to_weight = flow_to_weight.sum(list(range(first)))
+    return flow_to_x, flow_to_weight, found[2]
+
+
 BACKWARD_DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    **_find(),
+    **_OF_TABLE,
     aten.elu_backward.default: _elu,
     aten.hardswish_backward.default: _hardswish,
     aten.hardtanh_backward.default: _hardtanh,
     aten.native_batch_norm_backward.default: _batch_norm,
+    aten.native_layer_norm_backward.default: _layer_norm,
     aten.nll_loss2d_backward.default: _nll_loss,
     aten.nll_loss_backward.default: _nll_loss,
     aten.smooth_l1_loss_backward.default: _smooth_l1_loss,

@@ -46,7 +46,7 @@ from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
-from hostjit.capturing.whole_operators import whole_operators
+from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
 

@@ -180,6 +180,23 @@ def test_lazy_results_stay_lazy(function: Callable[..., Any]) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, z: torch.addcdiv(x, y, z, value=0.3),
+        lambda x, y, z: x.clone().addcdiv_(y, z, value=0.3),
+        lambda x, y, z: x.clone().addcmul_(y, z, value=0.3),
+    ],
+    ids=["addcdiv", "addcdiv_", "addcmul_"],
+)
+def test_operators_that_dynamo_takes_apart_stay_whole(function: Callable[..., Tensor]) -> None:
+    inputs = [torch.randn(512, dtype=torch.bfloat16) for _ in range(3)]
+    compiled = torch.compile(function, backend="hostjit")
+    assert torch.equal(compiled(*inputs), function(*inputs))
+    other = torch.compile(function, backend="aot_eager")
+    assert not torch.equal(other(*inputs), function(*inputs)), "Dynamo keeps it whole: delete this"
+
+
 def test_errors_are_those_of_eager() -> None:
     compiled = torch.compile(lambda x, i: x[i] + 1, backend="hostjit")
     with pytest.raises(IndexError, match="out of bounds"):

@@ -16,21 +16,35 @@ from unittest import mock
 
 import torch
 
-__all__ = ["whole_operators"]
+__all__ = ["keep_operators_whole", "whole_operators"]
+
+# Says of Dynamo's translator of some code whether its operators stay whole.
+Choice = Callable[[Any], bool]
 
 
 @contextlib.contextmanager
 def whole_operators() -> Iterator[None]:
     """Have Dynamo keep these operators whole, in this thread, for the time of one capture."""
+    owner = threading.get_ident()
+    with contextlib.ExitStack() as stack:
+        for patch in _patches(lambda _: threading.get_ident() == owner):
+            stack.enter_context(patch)
+        yield
+
+
+def keep_operators_whole(is_chosen: Choice) -> None:
+    """Have Dynamo keep these operators whole from now on, in the code that is chosen."""
+    for patch in _patches(is_chosen):
+        patch.__enter__()
+
+
+def _patches(is_chosen: Choice) -> Iterator[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.variables.tensor import TensorVariable
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
-    owner = threading.get_ident()
-
     def only_tensors(take_apart: Callable[..., Any]) -> Callable[..., Any]:
         def call(variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-            value = kwargs.get("value")
-            if threading.get_ident() == owner and not isinstance(value, TensorVariable):
+            if not isinstance(kwargs.get("value"), TensorVariable) and is_chosen(tx):
                 return None  # as if there were no handler
             return take_apart(variable, tx, *args, **kwargs)
 
@@ -38,11 +52,8 @@ def whole_operators() -> Iterator[None]:
 
     handlers = TorchInGraphFunctionVariable._get_handlers()
     kept = {f: only_tensors(handlers[f]) for f in (torch.addcmul, torch.addcdiv) if f in handlers}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(handlers, kept))
-        for name in ("method_addcmul_", "method_addcdiv_"):
-            original = getattr(TensorVariable, name, None)
-            if original is not None:
-                patch = mock.patch.object(TensorVariable, name, only_tensors(original))
-                stack.enter_context(patch)
-        yield
+    yield mock.patch.dict(handlers, kept)
+    for name in ("method_addcmul_", "method_addcdiv_"):
+        original = getattr(TensorVariable, name, None)
+        if original is not None:
+            yield mock.patch.object(TensorVariable, name, only_tensors(original))
