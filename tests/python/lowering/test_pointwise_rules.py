@@ -205,10 +205,11 @@ def test_operands_are_rounded_to_half_types_first(dtype: torch.dtype, other: tor
         lambda x, y, z: torch.addcdiv(x, y, z, value=0.3),
         lambda x, y, z: x.clone().addcdiv_(y, z, value=0.3),
         lambda x, y, z: x**3,
+        lambda x, y, z: x**-2,
     ],
     ids=[
         *("add", "sub", "rsub", "lerp", "lerp_to_end"),
-        *("addcmul", "addcmul_", "addcdiv", "addcdiv_", "pow"),
+        *("addcmul", "addcmul_", "addcdiv", "addcdiv_", "pow", "inverse_square"),
     ],
 )
 def test_rounding_is_eagers(function: Any, dtype: torch.dtype) -> None:
