@@ -81,7 +81,6 @@ Specialization::Specialization(const Options& options)
       results_(options.results),
       stores_(options.stores, results_.size()),
       makes_numbers_(results_.size() > 0),
-      repeatable_(options.repeatable),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
       only_row_(program_ && !numbers_.any_items() && options.guarded.empty() ? program_->only_row()

@@ -195,7 +195,6 @@ class Specialization:
         numbers: Sequence[tuple[Any, ...]] = (),
         results: tuple[Any, ...] = (),
         stores: Sequence[tuple[Any, ...]] = (),
-        repeatable: bool = False,
         row_guard: Callable[[tuple[Any, ...]], bool] | None = None,
         guarded: Sequence[int] = (),
         backward: BackwardPlan | None = None,

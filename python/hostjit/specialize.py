@@ -137,7 +137,7 @@ def make_specialization(
         mutated=list(captured.mutated_inputs),
         results=made.described,
         stores=made.stores(),
-        repeatable=not (captured.mutated_inputs or captured.random),
+        retries=bool(made.stores()) and not (captured.mutated_inputs or captured.random),
         route=route,
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import threading
 import types
@@ -34,6 +35,7 @@ from hostjit.compilation import (
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
+from hostjit.recording.library_calls import note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
@@ -233,7 +235,7 @@ class Recordings(Compilation):
             state.add_code(code, variables)
         recorder = Recorder(leaves, state, self.options.on_read)
         recorder.caller = sys._getframe()
-        seen = SeenCode(state.add_code)
+        seen = SeenCode(state.add_code, functools.partial(note_library_call, state))
         with (
             collection_paused(),
             RecordedSteps(recorder, state),
