@@ -246,6 +246,8 @@ class Walk:
 
     def _visit_subclass(self, value: Any, path: str) -> None:
         """Look at what an object of a class of users has besides what its builtin base has."""
+        if not type(value).__flags__ & HEAP_TYPE:
+            return
         self._push(type(value), type(value).__qualname__)
         if isinstance(getattr(value, "__dict__", None), dict):
             self._visit_attributes(value, path)
