@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.recording.mismatch import difference_of_gradient, tensor_name
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.read_guard import ReadGuard
 
@@ -53,12 +54,16 @@ class ReplayChecks:
             return False
         return self.reads is None or self.reads.holds(leaves)
 
-    def difference(self, leaves: Sequence[torch.Tensor]) -> str:
-        """Say why a call with these tensors is not replayed; "" where nothing is known."""
+    def difference(
+        self, leaves: Sequence[torch.Tensor], arguments: Mapping[str, Any] | None = None
+    ) -> str:
+        """Say why a call with these tensors is not replayed; "" where nothing is known.
+
+        `arguments`: those of the call by name, where that is known.
+        """
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
-                now = "none" if has else "one"
-                return f"tensor {index} of the arguments has {now} in .grad"
+                return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return "it writes to memory that is read only once"
         return self.reads.difference(leaves) if self.reads is not None else ""
