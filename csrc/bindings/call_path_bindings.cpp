@@ -29,7 +29,7 @@ std::shared_ptr<Specialization> make_specialization(
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<Specialization::StaticLeaf> static_leaves, const py::object& process_modes,
-    std::string reason, bool retries) {
+    std::string reason, bool retries, const py::dict& opened) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -57,6 +57,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.process_modes = process_modes_from_python(process_modes);
   options.reason = std::move(reason);
   options.retries = retries;
+  options.opened = opened.ptr();
   return std::make_shared<Specialization>(options);
 }
 
@@ -132,7 +133,10 @@ void bind_call_path(py::module_& module) {
       "answers;\n"
       "None: as they are now. reason: why there is a route, in words. retries: where the "
       "program\n"
-      "fails, which has no effect then, the function itself runs.")
+      "fails, which has no effect then, the function itself runs. opened: classes, each with the\n"
+      "members that are slots: of their objects in arguments, which may be others at each call, "
+      "the\n"
+      "fields are compared.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -146,7 +150,7 @@ void bind_call_path(py::module_& module) {
            py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("process_modes") = py::none(), py::arg("reason") = "",
-           py::arg("retries") = false)
+           py::arg("retries") = false, py::arg("opened") = py::dict())
       .def_property_readonly("program", &Specialization::program)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")

@@ -37,6 +37,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   struct Options {
     PyObject* args = nullptr;    // tuple: the example call
     PyObject* kwargs = nullptr;  // dict or null
+    PyObject* opened = nullptr;  // see ArgumentNode
     std::shared_ptr<CompiledProgram> program;
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec

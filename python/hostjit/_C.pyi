@@ -206,6 +206,7 @@ class Specialization:
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,
+        opened: dict[type, tuple[Any, ...]] = ...,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

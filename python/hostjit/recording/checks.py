@@ -10,6 +10,7 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.recording.mismatch import difference_of_gradient, tensor_name
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.read_guard import ReadGuard
 
@@ -25,6 +26,7 @@ class ReplayChecks:
         written: leaves that the replay writes.
         pruned: what runs once, if anything does.
         reads: the values that Python code has seen, if it has.
+        opened: classes of arguments whose fields are compared.
     """
 
     def __init__(
@@ -33,11 +35,13 @@ class ReplayChecks:
         written: Sequence[int] = (),
         pruned: Pruned | None = None,
         reads: ReadGuard | None = None,
+        opened: Opened | None = None,
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
         self.pruned = pruned
         self.reads = reads
+        self.opened = opened or {}
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
@@ -46,7 +50,7 @@ class ReplayChecks:
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call may be replayed. Writes nothing that others see."""
-        leaves = tensor_leaves(args, kwargs)
+        leaves = tensor_leaves(*expanded(args, kwargs, self.opened))
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return False

@@ -141,7 +141,8 @@ class Items(Entry):
         for key in keys:
             now = dict.get(self._mapping, key, MISSING)
             if not _same(now, self._expected.get(key, MISSING)):
-                return f"{self.path}.{key}" if self._by_name else f"{self.path}[{key!r}]"
+                is_attribute = self._by_name or self._owner is not None
+                return f"{self.path}.{key}" if is_attribute else f"{self.path}[{key!r}]"
         return self.path
 
     def watches(self) -> list[tuple[Any, ...]]:
@@ -243,8 +244,8 @@ class Slots(Entry):
 
     unwatchable = True
 
-    def __init__(self, value: Any, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, value: Any, path: str, watched: bool = True) -> None:
+        super().__init__(path, watched)
         self._object = value
         kind = type(value)
         self._members = []

@@ -28,6 +28,7 @@ __all__ = [
     "TRUSTED",
     "has_attributes",
     "has_hidden_state",
+    "hidden_base",
     "is_data",
     "is_library_module",
     "is_users_alone",
@@ -105,13 +106,18 @@ def has_attributes(value: Any) -> bool:
     return isinstance(value, kinds) and hasattr(value, "__dict__")
 
 
-def has_hidden_state(kind: type) -> bool:
-    """Tell whether objects have fields that C code alone knows, of a class that is not trusted."""
+def hidden_base(kind: type) -> type | None:
+    """Return the base of a class of whose objects C code alone knows some fields; None if none."""
     for base in reversed(kind.__mro__[:-1]):
-        parents = base.__mro__
-        members = [x for parent in parents for x in vars(parent).values()]
+        members = [member for parent in base.__mro__ for member in vars(parent).values()]
         words = sum(isinstance(member, types.MemberDescriptorType) for member in members)
         words += (base.__dictoffset__ > 0) + (base.__weakrefoffset__ > 0)
         if base.__basicsize__ > object.__basicsize__ + words * _WORD or base.__itemsize__:
-            return base.__module__.partition(".")[0] not in TRUSTED
-    return False
+            return base
+    return None
+
+
+def has_hidden_state(kind: type) -> bool:
+    """Tell whether objects have fields that C code alone knows, of a class that is not trusted."""
+    base = hidden_base(kind)
+    return base is not None and base.__module__.partition(".")[0] not in TRUSTED

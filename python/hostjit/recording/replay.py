@@ -25,6 +25,7 @@ from hostjit.recording.mismatch import (
     difference_of_gradient,
     difference_of_modes,
 )
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.program import RecordedProgram, guard_graph, make_program
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
@@ -80,10 +81,12 @@ class Replay:
         wants_gradients: bool,
         leaves: Sequence[torch.Tensor],
         signature: Signature,
+        opened: Opened,
     ) -> None:
         self._owner = owner
         self._state = state
         self._signature = signature
+        self._opened = dict(opened)
         self._recorder: Recorder | None = recorder
         self._results: Results | None = results
         self._wants_gradients = wants_gradients
@@ -147,9 +150,10 @@ class Replay:
             [binding.index for binding in written if isinstance(binding, ArgumentLeaf)],
             pruned,
             self._read_guard(recorder) if recorder.reads else None,
+            self._opened,
         )
-        self._sharing = _sharing(tensor_leaves(args, kwargs), self._outside)
-        self._anchors = anchors_of(tensor_leaves(args, kwargs), self._outside)
+        self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
+        self._anchors = anchors_of(self._leaves_of(args, kwargs), self._outside)
         with _gradients(read):
             self.specialization = _C.Specialization(
                 args=args,
@@ -168,6 +172,7 @@ class Replay:
                 condition=self.checks.condition(),
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 retries=bool(recorder.handled),
+                opened=self._opened,
             )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
@@ -198,7 +203,7 @@ class Replay:
                 text = difference_of_facts(name, facts, TensorFacts.of(owner.grad))
         if text:
             return text
-        leaves = tensor_leaves(args, kwargs)
+        leaves = self._leaves_of(args, kwargs)
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
                 return f"argument '{name}' is a static input, and is in other memory"
@@ -206,6 +211,9 @@ class Replay:
         if not text and self._sharing != _sharing(leaves, self._outside):
             return "which of its tensors are one, or share memory, is not as it was"
         return text
+
+    def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        return tensor_leaves(*expanded(args, kwargs, self._opened))
 
     def _name(self, tensor: torch.Tensor) -> str:
         return f"'{self._state.tensors[id(tensor)][1]}'"
@@ -236,7 +244,7 @@ class Replay:
         for owner, facts in self._gradient_facts:
             if owner.grad is None or TensorFacts.of(owner.grad) != facts:
                 return None
-        if anchors_of(tensor_leaves(args, kwargs), self._outside) != self._anchors:
+        if anchors_of(self._leaves_of(args, kwargs), self._outside) != self._anchors:
             return None
         self._inputs = self.checks.renewed(self._inputs)
         return self._watches(), self._inputs, [], self._outside, [], []
@@ -270,7 +278,7 @@ class Replay:
     ) -> list[tuple[int, bool]]:
         """The same for the arguments, by leaf."""
         found = []
-        for index, leaf in enumerate(tensor_leaves(args, kwargs)):
+        for index, leaf in enumerate(self._leaves_of(args, kwargs)):
             known = self._state.gradients.get(id(leaf))
             if known is None:
                 continue
@@ -284,8 +292,8 @@ class Replay:
         wanted = self._owner.options.static_inputs
         if not wanted:
             return
-        leaves = tensor_leaves(args, kwargs)
-        named = named_arguments(self._owner.target, args, kwargs)
+        leaves = self._leaves_of(args, kwargs)
+        named = named_arguments(self._owner.target, *expanded(args, kwargs, self._opened))
         for name in wanted:
             for tensor in tensor_leaves((named[name],), {}) if name in named else ():
                 leaf = next(i for i, found in enumerate(leaves) if found is tensor)

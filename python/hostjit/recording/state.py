@@ -23,8 +23,10 @@ from hostjit.recording.entries import (
     Entry,
     Items,
     ListEntry,
+    Slots,
 )
 from hostjit.recording.library_calls import GLOBALS
+from hostjit.recording.opened_objects import Opened, fields_of
 from hostjit.recording.seen_code import (
     asks_by_variable,
     globals_of,
@@ -50,6 +52,10 @@ _OF_GLOBALS = "globals"
 
 class State(Walk):
     """What the code seen so far can reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: Opened = {}
 
     def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at what `code`, which is going to run with these globals, can reach."""
@@ -94,8 +100,14 @@ class State(Walk):
             self._push(target, getattr(target, "__qualname__", type(target).__qualname__))
             self._walk()
 
-    def add_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Look at the arguments: containers are compared with what they were, but not watched."""
+    def add_arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], opened: Opened | None = None
+    ) -> None:
+        """Look at the arguments: containers are compared with what they were, but not watched.
+
+        So are objects of opened classes.
+        """
+        self._opened = opened or {}
         with torch._C.DisableTorchFunction():
             for index, value in enumerate(args):
                 self._add_argument(value, f"argument {index}")
@@ -221,5 +233,13 @@ class State(Walk):
             self._add("items", value, Items(value, None, path, by_name=False, watched=False))
             for key, item in value.items():
                 self._add_argument(item, f"{path}[{key!r}]")
+        elif kind in self._opened:
+            self._push(kind, kind.__qualname__)
+            self._add("slots", value, Slots(value, path, watched=False))
+            if kind.__dictoffset__:
+                entry = Items(vars(value), value, path, by_name=False, watched=False)
+                self._add("items", vars(value), entry)
+            for name, item in fields_of(value).items():
+                self._add_argument(item, f"{path}.{name}")
         else:
             self._push(value, path)
