@@ -13,6 +13,7 @@ import programs_of_data
 import programs_of_lookups
 import programs_of_objects
 import programs_of_settings
+import programs_of_sizes
 import programs_of_state
 import programs_of_training
 import pytest
@@ -30,6 +31,7 @@ PROGRAMS: Programs = Programs(
         **programs_of_lookups.PROGRAMS,
         **programs_of_objects.PROGRAMS,
         **programs_of_settings.PROGRAMS,
+        **programs_of_sizes.PROGRAMS,
         **programs_of_state.PROGRAMS,
         **programs_of_training.PROGRAMS,
     }
@@ -38,11 +40,11 @@ PROGRAMS: Programs = Programs(
 RUN_EAGERLY = frozenset(
     {
         *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
-        *("deque_state", "python_list_state", "thread_name", "set_shared_tensor", "uniq"),
+        *("deque_state", "python_list_state", "thread_name", "set_shared_tensor"),
         *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
         *("arg_is_view", "arg_pinned_shared", "num_threads", "backend_flags", "matmul_precision"),
         *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
-        *("lock", "recursion_limit", "anomalies", "autocast_dtype"),
+        *("lock", "recursion_limit", "anomalies", "autocast_dtype", "unique_empty"),
     }
 )
 _ROUNDS = 9
