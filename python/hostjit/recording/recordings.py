@@ -266,7 +266,7 @@ class Recordings(Compilation):
         if ThreadState.current() != before:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
-        problem = recorder.problem or seen.problem or state.obstacle
+        problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):

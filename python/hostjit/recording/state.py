@@ -156,6 +156,13 @@ class State(Walk):
                 return f"it can reach {path}, a weak reference, which a replay would keep alive"
         return self._obstacle
 
+    def known_argument(self) -> str:
+        """Say that the call may ask which of its opened arguments it knows; "" if it knows none."""
+        known = (x for x in self.objects.values() if type(x) in self._opened)
+        kinds = (type(value).__qualname__ for value in known)
+        found = next(kinds, "")
+        return f"it can reach a {found}, so which {found} an argument is may matter" * bool(found)
+
     @property
     def codes(self) -> dict[types.CodeType, dict[str, Any]]:
         """The code seen so far, with its globals."""

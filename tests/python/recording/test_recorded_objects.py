@@ -272,3 +272,20 @@ def test_mismatches_name_the_field() -> None:
         strict(Batch(randn(3), randn(3), 3.0))
     with pytest.raises(hostjit.MismatchError, match=r"argument 'batch'\['x'\]: sizes expected"):
         strict(Batch(randn(4), randn(3)))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("known_later", [False, True])
+def test_which_object_an_argument_is(known_later: bool) -> None:
+    @dataclasses.dataclass(eq=False)
+    class Key:
+        x: torch.Tensor
+
+    keys = [Key(randn(2)) for _ in range(8)]
+    scales = {key: float(number) for number, key in enumerate(keys) if not known_later}
+
+    fast = hostjit.capture(lambda key: key.x * scales.get(key, 9.0))
+    for number, key in enumerate(keys):
+        if number == 5:
+            scales.update({key: float(number) for number, key in enumerate(keys)})
+        assert_close(fast(key), key.x * scales.get(key, 9.0))
