@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/argument_spec.h"
 
+#include <structmember.h>
+
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -48,17 +50,22 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
+// What an object has in a slot; null: nothing.
+PyObject* object_at(PyObject* owner, Py_ssize_t offset) {
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + offset);
+}
+
 }  // namespace
 
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
 
-ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
+ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* opened)
     : kind_(Kind::kIdentity),
       expected_(PyRef::share(example)),
       type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {
   const auto add_children = [&](PyObject* const* values, Py_ssize_t count) {
     children_.reserve(count);
-    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves);
+    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves, opened);
     expected_ = PyRef();
   };
   if (THPVariable_CheckExact(example)) {
@@ -96,10 +103,62 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
     while (PyDict_Next(example, &position, &key, &value)) {
       Py_INCREF(key);
       PyTuple_SET_ITEM(keys.get(), count++, key);
-      children_.emplace_back(value, leaves);
+      children_.emplace_back(value, leaves, opened);
     }
     expected_ = std::move(keys);
+  } else if (opened != nullptr) {
+    PyObject* members = PyDict_GetItemWithError(opened, type_.get());
+    if (members != nullptr) open_object(example, members, leaves, opened);
   }
+}
+
+void ArgumentNode::open_object(PyObject* example, PyObject* members, std::vector<PyObject*>& leaves,
+                               PyObject* opened) {
+  kind_ = Kind::kObject;
+  expected_ = PyRef();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members); ++i) {
+    PyObject* member = PyTuple_GET_ITEM(members, i);
+    HOSTJIT_ICHECK(Py_TYPE(member) == &PyMemberDescr_Type, "a slot is a ",
+                   Py_TYPE(member)->tp_name);
+    slots_.push_back(reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
+    PyObject* field = object_at(example, slots_.back());
+    HOSTJIT_ICHECK(field != nullptr, "a slot of an opened object is empty");
+    children_.emplace_back(field, leaves, opened);
+  }
+  if (Py_TYPE(example)->tp_dictoffset == 0) return;
+  const PyRef attributes = PyRef::steal(PyObject_GenericGetDict(example, nullptr));
+  if (!attributes) throw pybind11::error_already_set();
+  expected_ = PyRef::steal(PySequence_Tuple(attributes.get()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected_.get()); ++i) {
+    PyObject* key = PyTuple_GET_ITEM(expected_.get(), i);
+    children_.emplace_back(PyDict_GetItemWithError(attributes.get(), key), leaves, opened);
+  }
+}
+
+bool ArgumentNode::match_object(PyObject* value, Leaves& leaves) const {
+  const size_t num_slots = slots_.size();
+  for (size_t i = 0; i < num_slots; ++i) {
+    PyObject* field = object_at(value, slots_[i]);
+    if (field == nullptr || !children_[i].match(field, leaves)) return false;
+  }
+  if (!expected_) return true;
+  // What is in it is borrowed: the object keeps it.
+  const PyRef attributes = PyRef::steal(PyObject_GenericGetDict(value, nullptr));
+  if (!attributes) PyErr_Clear();
+  return attributes && match_items(attributes.get(), num_slots, leaves);
+}
+
+bool ArgumentNode::match_items(PyObject* dict, size_t first_child, Leaves& leaves) const {
+  const size_t size = children_.size() - first_child;
+  if (PyDict_GET_SIZE(dict) != static_cast<Py_ssize_t>(size)) return false;
+  PyObject* key = nullptr;
+  PyObject* item = nullptr;
+  Py_ssize_t position = 0;
+  for (size_t i = 0; PyDict_Next(dict, &position, &key, &item); ++i) {
+    if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
+    if (!children_[first_child + i].match(item, leaves)) return false;
+  }
+  return true;
 }
 
 bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const {
@@ -135,20 +194,9 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
         if (!children_[i].match(PyList_GET_ITEM(value, i), leaves)) return false;
       }
       return true;
-    case Kind::kDict: {
-      if (PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size()) ||
-          !iterates_as_stored(value)) {
-        return false;
-      }
-      PyObject* key = nullptr;
-      PyObject* item = nullptr;
-      Py_ssize_t position = 0;
-      for (size_t i = 0; PyDict_Next(value, &position, &key, &item); ++i) {
-        if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
-        if (!children_[i].match(item, leaves)) return false;
-      }
-      return true;
-    }
+    case Kind::kDict:
+      return iterates_as_stored(value) && match_items(value, /*first_child=*/0, leaves);
+    case Kind::kObject: return match_object(value, leaves);
     case Kind::kIdentity: break;
   }
   return false;
@@ -210,10 +258,10 @@ int ArgumentSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
+ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* opened)
     : num_positional_(PyTuple_GET_SIZE(args)) {
   for (Py_ssize_t i = 0; i < num_positional_; ++i) {
-    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_);
+    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_, opened);
   }
   if (kwargs == nullptr) return;
   PyObject* key = nullptr;
@@ -221,7 +269,7 @@ ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
   Py_ssize_t position = 0;
   while (PyDict_Next(kwargs, &position, &key, &value)) {
     names_.push_back(PyRef::share(key));
-    nodes_.emplace_back(value, example_leaves_);
+    nodes_.emplace_back(value, example_leaves_, opened);
   }
 }
 

@@ -26,11 +26,11 @@ std::shared_ptr<Specialization> make_specialization(
     const py::object& revalidate, bool always_revalidate, std::vector<int64_t> mutated,
     const py::object& route, const std::optional<std::string>& runtime, bool reuse_outputs,
     const py::sequence& numbers, const py::tuple& results, const py::sequence& stores,
-    bool repeatable, const py::object& row_guard, std::vector<size_t> guarded,
+    const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<Specialization::StaticLeaf> static_leaves, const py::object& process_modes,
-    std::string reason, bool retries) {
+    std::string reason, bool retries, const py::dict& opened) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -47,7 +47,6 @@ std::shared_ptr<Specialization> make_specialization(
   options.numbers = numbers.ptr();
   options.results = results.ptr();
   options.stores = stores.ptr();
-  options.repeatable = repeatable;
   options.row_guard = row_guard.ptr();
   options.guarded = std::move(guarded);
   options.backward = std::move(backward);
@@ -59,6 +58,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.process_modes = process_modes_from_python(process_modes);
   options.reason = std::move(reason);
   options.retries = retries;
+  options.opened = opened.ptr();
   return std::make_shared<Specialization>(options);
 }
 
@@ -123,9 +123,7 @@ void bind_call_path(py::module_& module) {
       "most, position) among the ints and floats of the arguments, or (..., dict, key).\n"
       "results: (sources, steps), numbers that the call returns or stores: ('open', slot) or\n"
       "('object', value), and (callable, positions among the sources and earlier steps). stores:\n"
-      "(dict, key, position) or (cell, None, position), done once a call has its result. "
-      "repeatable: a\n"
-      "call that stores and fails may be run again, eagerly.\n"
+      "(dict, key, position) or (cell, None, position), done once a call has its result.\n"
       "row_guard(values): whether the program may answer calls with these values of "
       "program.symbols and\n"
       "then of the numbers at `guarded`; asked once for each. any_arguments: the route answers "
@@ -143,9 +141,12 @@ void bind_call_path(py::module_& module) {
       "memory at each call; None: in that of the first. process_modes: (deterministic, default "
       "dtype) of the calls that it "
       "answers;\n"
-      "None: as they are now. reason: why there is a route, in words. retries: a call whose "
+      "None: as they are now. reason: why there is a route, in words. retries: where the "
       "program\n"
-      "fails runs the function itself.")
+      "fails, which has no effect then, the function itself runs. opened: classes, each with the\n"
+      "members that are slots: of their objects in arguments, which may be others at each call, "
+      "the\n"
+      "fields are compared.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -153,13 +154,13 @@ void bind_call_path(py::module_& module) {
            py::arg("route") = py::none(), py::arg("runtime") = py::none(),
            py::arg("reuse_outputs") = false, py::arg("numbers") = py::tuple(),
            py::arg("results") = py::tuple(), py::arg("stores") = py::tuple(),
-           py::arg("repeatable") = false, py::arg("row_guard") = py::none(),
-           py::arg("guarded") = std::vector<size_t>{}, py::arg("backward") = py::none(),
-           py::arg("any_arguments") = false, py::arg("outside") = py::none(),
-           py::arg("replaceable") = py::tuple(), py::arg("condition") = py::none(),
+           py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
+           py::arg("backward") = py::none(), py::arg("any_arguments") = false,
+           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
+           py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("process_modes") = py::none(), py::arg("reason") = "",
-           py::arg("retries") = false)
+           py::arg("retries") = false, py::arg("opened") = py::dict())
       .def_property_readonly("program", &Specialization::program)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")

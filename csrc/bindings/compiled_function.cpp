@@ -102,8 +102,7 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
   PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
                                     : specialization.run(leaves));
   if (result) return specialization.store(leaves) ? result.release() : nullptr;
-  if (!specialization.repeats_failures() || !PyErr_ExceptionMatches(PyExc_Exception))
-    return nullptr;
+  if (!specialization.retries() || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
   PyErr_Clear();
   return run_eagerly(self, values, nargs, kwnames);
 }

@@ -99,6 +99,7 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kTuple: return py::make_tuple("tuple", type, children());
     case Kind::kList: return py::make_tuple("list", type, children());
     case Kind::kDict: return py::make_tuple("dict", type, object_of(expected_), children());
+    case Kind::kObject: return py::make_tuple("object", type, object_of(expected_), children());
   }
   return py::make_tuple("identity", object_of(expected_));
 }

@@ -57,7 +57,6 @@ class NumberStores {
   // Throws Error for what is no such description, of `num_values` values.
   NumberStores(PyObject* descriptions, size_t num_values);
 
-  bool empty() const { return stores_.empty(); }
   size_t size() const { return stores_.size(); }
 
   // False with a Python error set.

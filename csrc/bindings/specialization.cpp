@@ -77,12 +77,11 @@ PyRef ask(PyObject* callable, PyObject* const* values, Py_ssize_t nargs, PyObjec
 Specialization::Specialization(const Options& options)
     : state_(options.process_modes ? GlobalState::current_with(*options.process_modes)
                                    : GlobalState::current()),
-      arguments_(options.args, options.kwargs),
+      arguments_(options.args, options.kwargs, options.opened),
       numbers_(options.numbers, arguments_),
       results_(options.results),
       stores_(options.stores, results_.size()),
       makes_numbers_(results_.size() > 0),
-      repeatable_(options.repeatable),
       num_leaves_(arguments_.example_leaves().size()),
       program_(options.program),
       only_row_(program_ && !numbers_.any_items() && options.guarded.empty() ? program_->only_row()

@@ -37,6 +37,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   struct Options {
     PyObject* args = nullptr;    // tuple: the example call
     PyObject* kwargs = nullptr;  // dict or null
+    PyObject* opened = nullptr;  // see ArgumentNode
     std::shared_ptr<CompiledProgram> program;
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
@@ -52,8 +53,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* numbers = nullptr;  // see OpenNumbers
     PyObject* results = nullptr;  // see NumberResults
     PyObject* stores = nullptr;   // see NumberStores
-    // A call that failed may be run again: it has drawn no random numbers, for one.
-    bool repeatable = false;
     PyObject* outside = nullptr;  // see TensorIdentities
     // Of those outside: what is known of them is what a guard of an input knows. Another may be
     // found in their place.
@@ -70,6 +69,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // Of the process, under which it is to answer; nullopt: those of now.
     std::optional<GlobalState::ProcessModes> process_modes;
     std::string reason;  // why there is a route, in words
+    // Where its program fails, the function itself is to run: the program has no effect then, and
+    // the function stores numbers or may handle the error.
     bool retries = false;
   };
 
@@ -91,8 +92,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // False with a Python error set.
   bool compute(Leaves& leaves) const { return results_.compute(numbers_, leaves); }
   bool store(const Leaves& leaves) const { return stores_.put(leaves.values); }
-  // A call that fails is run eagerly instead, to leave behind what that does.
-  bool repeats_failures() const { return repeatable_ && !stores_.empty(); }
 
   // The Python callable that answers calls instead of run(), or null.
   PyObject* route() const { return route_.get(); }
@@ -100,8 +99,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // It answers every call under its global state.
   bool any_arguments() const { return any_arguments_; }
 
-  // The program has no effect, and the function may handle an error: where run() fails, the
-  // function itself is to run.
+  // Where run() fails, the function itself is to run.
   bool retries() const { return retries_; }
 
   // Everything that makes it what it is, as Python data and live objects; see descriptions.cpp.
@@ -166,7 +164,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   NumberResults results_;
   NumberStores stores_;
   bool makes_numbers_;
-  bool repeatable_;
   size_t num_leaves_;
   std::shared_ptr<CompiledProgram> program_;
   ProgramRow* only_row_;  // null: the call tells

@@ -62,14 +62,43 @@ bool set_is(PyObject* set, PyObject* items) {
   return true;
 }
 
+// Items move within an OrderedDict without a change of the dict that it is.
+bool ordered_dict_has_keys(PyObject* dict, PyObject* keys) {
+  const PyRef iterator = PyRef::steal(PyODict_Type.tp_iter(dict));
+  for (Py_ssize_t i = 0; iterator && i < PyTuple_GET_SIZE(keys); ++i) {
+    const PyRef key = PyRef::steal(PyIter_Next(iterator.get()));
+    if (!key || key.get() != PyTuple_GET_ITEM(keys, i)) break;
+    if (i + 1 == PyTuple_GET_SIZE(keys)) return true;
+  }
+  PyErr_Clear();
+  return PyTuple_GET_SIZE(keys) == 0;
+}
+
 bool dict_has_keys(PyObject* dict, PyObject* keys) {
   if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
+  if (PyODict_Check(dict)) return ordered_dict_has_keys(dict, keys);
   Py_ssize_t position = 0;
   PyObject* key = nullptr;
   for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr) != 0; ++i) {
     if (key != PyTuple_GET_ITEM(keys, i)) return false;
   }
   return true;
+}
+
+// abc.get_cache_token: another number after each registration.
+PyRef abc_token() {
+  static PyObject* const function = [] {
+    const PyRef module = PyRef::steal(PyImport_ImportModule("_abc"));
+    return module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
+  }();
+  PyRef found = PyRef::steal(function ? PyObject_CallNoArgs(function) : nullptr);
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+bool abc_token_is(PyObject* expected) {
+  const PyRef found = abc_token();
+  return found && PyObject_RichCompareBool(found.get(), expected, Py_EQ) == 1;
 }
 
 PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr : object; }
@@ -286,6 +315,13 @@ void WatchList::add_unwritten(PyObject* tensor) {
                         found.unsafeGetTensorImpl()->version_counter().current_version()});
 }
 
+void WatchList::add_abc_token(PyObject* token) {
+  HOSTJIT_ICHECK(PyLong_Check(token), "an abc_token is a ", Py_TYPE(token)->tp_name,
+                 ", expected an int");
+  has_others_ = true;
+  abc_token_ = PyRef::share(token);
+}
+
 bool WatchList::Unwritten::holds() const {
   const at::Tensor& found = THPVariable_Unpack(tensor.get());
   return found.const_data_ptr() == data &&
@@ -310,9 +346,11 @@ bool WatchList::others_hold() const {
          std::ranges::all_of(
              sets_,
              [](const Pair& entry) { return set_is(entry.object.get(), entry.expected.get()); }) &&
-         std::ranges::all_of(dict_keys_, [](const Pair& entry) {
-           return dict_has_keys(entry.object.get(), entry.expected.get());
-         });
+         std::ranges::all_of(dict_keys_,
+                             [](const Pair& entry) {
+                               return dict_has_keys(entry.object.get(), entry.expected.get());
+                             }) &&
+         (!abc_token_ || abc_token_is(abc_token_.get()));
 }
 
 bool WatchList::holds_on_a_closer_look() {

@@ -30,7 +30,8 @@ class WatchList {
                       PyObject* missing);
   // The closure cell holds this object; null: it is empty.
   void add_cell(PyObject* cell, PyObject* expected);
-  // A dict has exactly these keys, the very objects, in this order.
+  // A dict has exactly these keys, the very objects, in this order; for an OrderedDict it is its
+  // own.
   void add_dict_keys(PyObject* dict, PyObject* keys);
   // A list holds exactly these objects; `any` among them stands for whatever is there.
   void add_list(PyObject* list, PyObject* items, PyObject* any);
@@ -49,6 +50,8 @@ class WatchList {
   void add_has_gradient(PyObject* tensor);
   // A tensor is in the same memory, and nobody has written to it since.
   void add_unwritten(PyObject* tensor);
+  // No class was registered with an abstract class: abc.get_cache_token() gives `token`.
+  void add_abc_token(PyObject* token);
 
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
@@ -135,7 +138,7 @@ class WatchList {
   static bool take_from_dict(Dict& entry, const Replace& replace);
   static bool take_from_list(List& entry, const Replace& replace);
   bool dicts_hold();
-  // Tensors, gradients, lists, sets and keys of dicts.
+  // Tensors, gradients, lists, sets, keys of dicts and the token of abstract classes.
   bool others_hold() const;
 
   // Where dicts keep their versions. A change makes a version greater than any before: while the
@@ -156,6 +159,7 @@ class WatchList {
   std::vector<PyRef> without_gradient_;
   std::vector<PyRef> with_gradient_;
   std::vector<Unwritten> unwritten_;
+  PyRef abc_token_;  // null: not watched
   bool has_others_ = false;
 };
 

@@ -45,11 +45,13 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_has_gradient(part(1));
     } else if (kind == "unwritten") {
       watches.add_unwritten(part(1));
+    } else if (kind == "abc_token") {
+      watches.add_abc_token(part(1));
     } else {
       throw_error(
           concat("unknown watch '", kind,
                  "', expected dict, dict_items, dict_keys, cell, list, set, type, object_type, "
-                 "function, tensor, no_gradient, has_gradient or unwritten"));
+                 "function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
     }
   }
   return watches;

@@ -195,7 +195,6 @@ class Specialization:
         numbers: Sequence[tuple[Any, ...]] = (),
         results: tuple[Any, ...] = (),
         stores: Sequence[tuple[Any, ...]] = (),
-        repeatable: bool = False,
         row_guard: Callable[[tuple[Any, ...]], bool] | None = None,
         guarded: Sequence[int] = (),
         backward: BackwardPlan | None = None,
@@ -207,6 +206,7 @@ class Specialization:
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,
+        opened: dict[type, tuple[Any, ...]] = ...,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

@@ -370,9 +370,14 @@ class Compilation(Inspection):
                 output=("object", None),
                 route=self.target,
                 reason=reason,
+                opened=self.opened_classes(),
             )
         except (RuntimeError, TypeError):
             return None  # arguments that no guard can describe
+
+    def opened_classes(self) -> dict[type, tuple[Any, ...]]:
+        """Return the classes of arguments whose fields are compared, with their slots."""
+        return {}
 
     def _say(self, key: str, message: str) -> None:
         if key not in self._said:

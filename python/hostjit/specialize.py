@@ -37,7 +37,6 @@ __all__ = [
     "describe_output",
     "make_specialization",
     "new_namedtuple",
-    "new_object",
     "row_guard",
 ]
 
@@ -137,7 +136,7 @@ def make_specialization(
         mutated=list(captured.mutated_inputs),
         results=made.described,
         stores=made.stores(),
-        repeatable=not (captured.mutated_inputs or captured.random),
+        retries=bool(made.stores()) and not (captured.mutated_inputs or captured.random),
         route=route,
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None,
@@ -318,13 +317,6 @@ def new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
     return tuple.__new__(kind, items)
 
 
-def new_object(kind: type, names: tuple[str, ...], *values: Any) -> Any:
-    """Make an instance of a dataclass as Dynamo does: no constructor runs."""
-    instance: Any = object.__new__(kind)
-    instance.__dict__.update(zip(names, values, strict=True))
-    return instance
-
-
 def describe_output(
     output: capture_outputs.Output, number: Callable[[int], int] | None = None
 ) -> tuple[Any, ...]:
@@ -361,7 +353,7 @@ def describe_output(
                 return ("call", kind, children)
             return ("call", functools.partial(new_namedtuple, kind), children)
         case capture_outputs.ObjectOutput(kind, names, items):
-            make = functools.partial(new_object, kind, tuple(names))
+            make = functools.partial(capture_outputs.new_object, kind, tuple(names))
             return ("call", make, describe(items))
         case capture_outputs.ViewOutput(items, sizes, strides, offset, of_several, base_strides):
             return ("view", sizes, strides, offset, of_several, base_strides, describe(items))

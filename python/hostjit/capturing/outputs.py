@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,9 +30,11 @@ __all__ = [
     "ViewOutput",
     "bound_outputs",
     "map_outputs",
+    "new_object",
     "rebuild_output",
     "same_constant",
     "same_output_spec",
+    "slots_of",
 ]
 
 
@@ -107,7 +110,7 @@ class DictOutput:
 
 @dataclasses.dataclass(frozen=True)
 class ObjectOutput:
-    """A new instance of a dataclass without slots: `object.__new__(type)`, then its `__dict__`.
+    """A new instance of a class of Python code: `object.__new__(type)`, then its fields.
 
     No constructor and no `__setattr__` runs, as in Dynamo, so that frozen classes work too.
     """
@@ -196,9 +199,32 @@ def rebuild_output(
     if isinstance(spec, ViewOutput):
         (base,) = rebuild(spec.items)
         return base.as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset)
-    result: Any = object.__new__(spec.type)
-    result.__dict__.update(zip(spec.names, rebuild(spec.items), strict=True))
-    return result
+    return new_object(spec.type, spec.names, *rebuild(spec.items))
+
+
+def new_object(kind: type, names: Sequence[str], *values: Any) -> Any:
+    """Make an object with these fields, slots or attributes: no constructor runs."""
+    instance: Any = object.__new__(kind)
+    fields = dict(zip(names, values, strict=True))
+    for member in slots_of(kind):
+        member.__set__(instance, fields.pop(member.__name__))
+    if fields:
+        instance.__dict__.update(fields)
+    return instance
+
+
+_SLOTS: weakref.WeakKeyDictionary[type, tuple[types.MemberDescriptorType, ...]]
+_SLOTS = weakref.WeakKeyDictionary()
+
+
+def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
+    """Return the slots of objects of a class, those of bases first."""
+    found = _SLOTS.get(kind)
+    if found is None:
+        members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
+        found = tuple(x for x in members if isinstance(x, types.MemberDescriptorType))
+        _SLOTS[kind] = found
+    return found
 
 
 def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:

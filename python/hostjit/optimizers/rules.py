@@ -207,6 +207,65 @@ def _nadam(update: Update) -> None:
     update.param.copy_(param - lr * following / (1 - product * following) * mean / root)
 
 
+def _radam(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    lr, (beta1, beta2) = update.numbers["lr"], update.numbers["betas"]
+    param = update.read(update.param)
+    grad = _gradient(update, param)
+    count = state["step"].add_(1).to(torch.float64)
+    if group["weight_decay"] != 0 and group["decoupled_weight_decay"]:
+        param = rounded(param * (1 - lr * group["weight_decay"]))
+    mean = update.read(state["exp_avg"])
+    mean = rounded(mean + (grad - mean) * (1 - beta1))
+    state["exp_avg"].copy_(mean)
+    square = rounded(rounded(update.read(state["exp_avg_sq"]) * beta2) + grad * (1 - beta2) * grad)
+    state["exp_avg_sq"].copy_(square)
+    correction = 1 - torch.pow(beta2, count)
+    longest = 2 / (1 - beta2) - 1
+    length = longest - 2 * count * torch.pow(beta2, count) / correction
+    rectified = torch.sqrt(
+        (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+    )
+    change = rounded(rounded(mean / (1 - torch.pow(beta1, count))) * lr)
+    root = rounded(rounded(torch.sqrt(square)) + group["eps"])
+    adapted = rounded(rounded(change * rounded(torch.sqrt(correction) / root)) * rectified)
+    update.param.copy_(param - torch.where(length > 5, adapted, change))
+
+
+def _asgd(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    lr, decay = update.numbers["lr"], group["lambd"]
+    param = update.read(update.param)
+    grad = _gradient(update, param)
+    count = state["step"].add_(1).to(torch.float64)
+    size, weight = state["eta"].to(torch.float64), state["mu"].to(torch.float64)
+    param = rounded(rounded(param * (1 - decay * size)) - grad * size)
+    update.param.copy_(param)
+    mean = update.read(state["ax"])
+    mean = rounded(mean + rounded(rounded(param - mean) * weight))
+    state["ax"].copy_(torch.where(weight == 1, param, mean))
+    state["eta"].copy_(lr / torch.pow(1 + decay * lr * count, group["alpha"]))
+    state["mu"].copy_(1 / torch.clamp(count - group["t0"], min=1.0))
+
+
+def _rprop(update: Update) -> None:
+    state, rounded = update.state, update.rounded
+    (shrink, grow), (least, most) = update.group["etas"], update.group["step_sizes"]
+    param, grad = update.read(update.param), update.read(update.grad)
+    if update.group["maximize"]:
+        grad = -grad
+    state["step"].add_(1)
+    turn = rounded(grad * update.read(state["prev"]))
+    factor = torch.where(turn > 0, grow, torch.where(turn < 0, shrink, torch.sign(turn)))
+    factor = torch.where(turn == 0, 1.0, factor)  # NaN stays
+    size = rounded(update.read(state["step_size"]) * rounded(factor))
+    size = torch.clamp(size, least, most)
+    state["step_size"].copy_(size)
+    grad = torch.where(turn < 0, 0.0, grad)
+    update.param.copy_(param - torch.sign(grad) * rounded(size))
+    state["prev"].copy_(grad)
+
+
 # By exact class: a subclass may do something else.
 RULES: dict[type, Rule] = {
     torch.optim.SGD: Rule(("lr",), _sgd_state, _sgd),
@@ -215,6 +274,9 @@ RULES: dict[type, Rule] = {
     torch.optim.RMSprop: Rule(("lr",), _rmsprop_state, _rmsprop),
     torch.optim.Adagrad: Rule(("lr",), lambda _: ("step", "sum"), _adagrad),
     torch.optim.Adamax: Rule(("lr", "betas"), lambda _: ("step", "exp_avg", "exp_inf"), _adamax),
+    torch.optim.RAdam: Rule(("lr", "betas"), lambda _: ("step", "exp_avg", "exp_avg_sq"), _radam),
+    torch.optim.ASGD: Rule(("lr",), lambda _: ("step", "eta", "mu", "ax"), _asgd),
+    torch.optim.Rprop: Rule(("lr",), lambda _: ("step", "prev", "step_size"), _rprop),
     torch.optim.NAdam: Rule(
         ("lr", "betas"), lambda _: ("step", "mu_product", "exp_avg", "exp_avg_sq"), _nadam
     ),

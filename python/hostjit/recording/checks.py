@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.recording.mismatch import difference_of_gradient, tensor_name
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.read_guard import ReadGuard
 
@@ -24,6 +26,7 @@ class ReplayChecks:
         written: leaves that the replay writes.
         pruned: what runs once, if anything does.
         reads: the values that Python code has seen, if it has.
+        opened: classes of arguments whose fields are compared.
     """
 
     def __init__(
@@ -32,11 +35,13 @@ class ReplayChecks:
         written: Sequence[int] = (),
         pruned: Pruned | None = None,
         reads: ReadGuard | None = None,
+        opened: Opened | None = None,
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
         self.pruned = pruned
         self.reads = reads
+        self.opened = opened or {}
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
@@ -45,7 +50,7 @@ class ReplayChecks:
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call may be replayed. Writes nothing that others see."""
-        leaves = tensor_leaves(args, kwargs)
+        leaves = tensor_leaves(*expanded(args, kwargs, self.opened))
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return False
@@ -53,12 +58,16 @@ class ReplayChecks:
             return False
         return self.reads is None or self.reads.holds(leaves)
 
-    def difference(self, leaves: Sequence[torch.Tensor]) -> str:
-        """Say why a call with these tensors is not replayed; "" where nothing is known."""
+    def difference(
+        self, leaves: Sequence[torch.Tensor], arguments: Mapping[str, Any] | None = None
+    ) -> str:
+        """Say why a call with these tensors is not replayed; "" where nothing is known.
+
+        `arguments`: those of the call by name, where that is known.
+        """
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
-                now = "none" if has else "one"
-                return f"tensor {index} of the arguments has {now} in .grad"
+                return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return "it writes to memory that is read only once"
         return self.reads.difference(leaves) if self.reads is not None else ""

@@ -13,8 +13,8 @@ from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.watches import MISSING
 
 __all__ = [
+    "HEAP_TYPE",
     "Cell",
-    "Class",
     "Contents",
     "Entry",
     "Function",
@@ -23,16 +23,23 @@ __all__ = [
     "SetEntry",
     "Slots",
     "Variable",
+    "all_same",
 ]
+
+# Of types that Python code made, or may change.
+HEAP_TYPE = 1 << 9
 
 
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    return type(a) is type(b) and isinstance(a, IMMUTABLE_TYPES) and same_constant(a, b)
+    if type(a) is not type(b) or not isinstance(a, IMMUTABLE_TYPES) or hasattr(a, "__dict__"):
+        return False
+    return same_constant(a, b)
 
 
-def _all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+def all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+    """Tell whether values are those expected: the very objects, or equal immutable values."""
     return len(found) == len(expected) and all(map(_same, found, expected))
 
 
@@ -85,17 +92,23 @@ class Items(Entry):
         self.by_attribute = by_attribute
         self._mapping = mapping
         self._owner = owner
+        self._owner_type = type(owner)
         self._by_name = by_name
         self._expected: dict[Any, Any] = {} if by_name else dict(mapping)
-        self.ignored: frozenset[str] = frozenset()
+        self._keys: list[Any] | None = None
 
     def keys(self) -> list[Any]:
         """The keys that there are."""
         return list(self._mapping)
 
+    def add_keys(self) -> None:
+        """Remember which keys there are, of an object's attributes."""
+        if self._owner is not None and self._keys is None:
+            self._keys = list(self._mapping)
+
     def add(self, key: Any) -> bool:
         """Remember what is at a key from now on; False if it was known."""
-        if not self._by_name or key in self._expected or key in self.ignored:
+        if not self._by_name or key in self._expected:
             return False
         self._expected[key] = dict.get(self._mapping, key, MISSING)
         return True
@@ -106,14 +119,18 @@ class Items(Entry):
         return () if value is MISSING else (value,)
 
     def differs(self) -> bool:
+        if type(self._owner) is not self._owner_type:
+            return True
         if self._owner is not None and vars(self._owner) is not self._mapping:
             return True
         if not self._by_name:
             found = self._mapping
             return not (
-                _all_same(list(found), list(self._expected))
-                and _all_same(list(found.values()), list(self._expected.values()))
+                all_same(list(found), list(self._expected))
+                and all_same(list(found.values()), list(self._expected.values()))
             )
+        if self._keys is not None and self._keys != list(self._mapping):
+            return True
         return not all(
             _same(dict.get(self._mapping, key, MISSING), value)
             for key, value in self._expected.items()
@@ -124,15 +141,27 @@ class Items(Entry):
         for key in keys:
             now = dict.get(self._mapping, key, MISSING)
             if not _same(now, self._expected.get(key, MISSING)):
-                return f"{self.path}.{key}" if self._by_name else f"{self.path}[{key!r}]"
+                is_attribute = self._by_name or self._owner is not None
+                return f"{self.path}.{key}" if is_attribute else f"{self.path}[{key!r}]"
         return self.path
 
     def watches(self) -> list[tuple[Any, ...]]:
+        watches = _type_watches(self._owner)
         if not self._by_name:
-            return [("dict", self._mapping, self._owner)]
+            if isinstance(self._mapping, collections.OrderedDict) and len(self._mapping) > 1:
+                watches.append(("dict_keys", self._mapping, tuple(self._mapping)))
+            return [*watches, ("dict", self._mapping, self._owner)]
+        if self._keys is not None:
+            return [*watches, ("dict", self._mapping, self._owner)]
         keys = tuple(self._expected)
         values = tuple(dict.get(self._mapping, key, MISSING) for key in keys)
-        return [("dict_items", self._mapping, self._owner, keys, values, MISSING)]
+        return [*watches, ("dict_items", self._mapping, self._owner, keys, values, MISSING)]
+
+
+def _type_watches(owner: Any) -> list[tuple[Any, ...]]:
+    """Return what tells the call path that nobody assigned the class of an object."""
+    is_changeable = owner is not None and type(owner).__flags__ & HEAP_TYPE
+    return [("object_type", owner, type(owner))] if is_changeable else []
 
 
 class ListEntry(Entry):
@@ -144,7 +173,7 @@ class ListEntry(Entry):
         self._expected = tuple(items)
 
     def differs(self) -> bool:
-        return not _all_same(self._list, self._expected)
+        return not all_same(self._list, self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("list", self._list, tuple(self._list))]
@@ -210,47 +239,13 @@ class Function(Entry):
         return [("function", self._function, *self._parts())]
 
 
-class Class(Entry):
-    """Some attributes of a class and its bases."""
-
-    def __init__(self, kind: type, path: str, *, by_attribute: bool) -> None:
-        super().__init__(path)
-        self.by_attribute = by_attribute
-        self._type = kind
-        self._expected: dict[str, tuple[Any, ...]] = {}
-
-    def keys(self) -> list[str]:
-        """The attributes that there are."""
-        return [name for base in self._type.__mro__[:-1] for name in vars(base)]
-
-    def _find(self, name: str) -> tuple[Any, ...]:
-        return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])
-
-    def add(self, name: str) -> bool:
-        """Remember an attribute; False if there is none or it was known."""
-        if name in self._expected:
-            return False
-        self._expected[name] = self._find(name)
-        return True
-
-    def values(self, name: str) -> Iterable[Any]:
-        """What the class and its bases had there."""
-        return (value for value in self._expected[name] if value is not MISSING)
-
-    def differs(self) -> bool:
-        return not all(_all_same(self._find(name), was) for name, was in self._expected.items())
-
-    def watches(self) -> list[tuple[Any, ...]]:
-        return [("type", self._type)]
-
-
 class Slots(Entry):
     """The slots of an object, which have no version."""
 
     unwatchable = True
 
-    def __init__(self, value: Any, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, value: Any, path: str, watched: bool = True) -> None:
+        super().__init__(path, watched)
         self._object = value
         kind = type(value)
         self._members = []
@@ -280,7 +275,7 @@ class Slots(Entry):
         return (value for value in self._expected if value is not MISSING)
 
     def differs(self) -> bool:
-        return not _all_same(self._find(), self._expected)
+        return not all_same(self._find(), self._expected)
 
 
 class Contents(Entry):
@@ -309,7 +304,7 @@ class Contents(Entry):
     def differs(self) -> bool:
         found = self._find()
         if isinstance(self._value, collections.deque):
-            return not _all_same(found, self._expected)
+            return not all_same(found, self._expected)
         return bool(found != self._expected)
 
 

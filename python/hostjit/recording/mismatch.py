@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,8 +22,17 @@ from hostjit.capturing.arguments import (
     TupleArgument,
     describe_arguments,
 )
+from hostjit.capturing.tensors import TensorFacts
+from hostjit.capturing.thread_state import ThreadState
 
-__all__ = ["Signature", "named_arguments"]
+__all__ = [
+    "Signature",
+    "difference_of_facts",
+    "difference_of_gradient",
+    "difference_of_modes",
+    "named_arguments",
+    "tensor_name",
+]
 
 _FACTS = ("dtype", "device", "sizes", "strides", "requires_grad", "type", "layout", "key_set")
 _CONTAINERS = (TupleArgument, ListArgument, NamedTupleArgument, DictArgument)
@@ -77,13 +87,51 @@ class Signature:
         return ""
 
 
+def difference_of_facts(path: str, expected: TensorFacts, found: TensorFacts) -> str:
+    """Say how what is known of a tensor differs; "" where it does not."""
+    for fact in _FACTS:
+        was, now = getattr(expected, fact), getattr(found, fact)
+        if was != now:
+            return f"{path}: {fact} expected {_short(was)}, found {_short(now)}"
+    return ""
+
+
+def difference_of_gradient(path: str, has: bool) -> str:
+    """Say that there is a gradient where there was none, or the other way around."""
+    was, now = ("a tensor", "None") if has else ("None", "a tensor")
+    return f"{path}: .grad expected {was}, found {now}"
+
+
+def difference_of_modes(expected: ThreadState, found: ThreadState) -> str:
+    """Say which mode of PyTorch differs; "" where none does."""
+    for field in dataclasses.fields(ThreadState):
+        was, now = getattr(expected, field.name), getattr(found, field.name)
+        if was != now:
+            return f"the mode '{field.name}': expected {was}, found {now}"
+    return ""
+
+
+def tensor_name(index: int, leaves: Sequence[torch.Tensor], arguments: Mapping[str, Any]) -> str:
+    """Say which argument a tensor leaf is."""
+
+    def find(value: Any, path: str) -> str:
+        if value is leaves[index]:
+            return path
+        if isinstance(value, dict):
+            pairs: Iterable[tuple[Any, Any]] = value.items()
+        elif isinstance(value, (tuple, list)):
+            pairs = enumerate(value)
+        else:
+            return ""
+        return next(filter(None, (find(item, f"{path}[{key!r}]") for key, item in pairs)), "")
+
+    found = (find(value, f"argument '{name}'") for name, value in arguments.items())
+    return next(filter(None, found), f"tensor {index} of the arguments")
+
+
 def _difference(path: str, expected: Argument, found: Argument) -> str:
     if isinstance(expected, TensorArgument) and isinstance(found, TensorArgument):
-        for fact in _FACTS:
-            was, now = getattr(expected.facts, fact), getattr(found.facts, fact)
-            if was != now:
-                return f"{path}: {fact} expected {_short(was)}, found {_short(now)}"
-        return ""
+        return difference_of_facts(path, expected.facts, found.facts)
     if type(expected) is not type(found):
         return f"{path}: expected {_kind(expected)}, found {_kind(found)}"
     if isinstance(expected, _CONTAINERS) and isinstance(found, _CONTAINERS):

@@ -13,8 +13,11 @@ except ImportError:  # PyTorch can do without
     RANDOM_SOURCES: tuple[type, ...] = ()
     FOLDERS: tuple[str, ...] = ()
 else:
-    ARRAYS = (numpy.ndarray,)
-    CONSTANTS = (numpy.dtype, numpy.generic, numpy.ufunc)
+    ARRAYS = (numpy.ndarray, numpy.void)  # the latter is a view of a row
+    CONSTANTS = (
+        *(numpy.dtype, numpy.ufunc, numpy.number, numpy.bool_, numpy.character),
+        numpy.datetime64,
+    )
     RANDOM_SOURCES = (
         numpy.random.RandomState,
         numpy.random.Generator,

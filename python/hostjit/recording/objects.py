@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import enum
 import functools
+import gc
+import struct
 import sys
 import types
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,17 +26,22 @@ __all__ = [
     "ITERATORS",
     "SKIPPED",
     "TRUSTED",
+    "has_attributes",
+    "has_hidden_state",
+    "hidden_base",
     "is_data",
     "is_library_module",
     "is_users_alone",
     "parts_of",
 ]
 
+_ORDERED: collections.OrderedDict[Any, Any] = collections.OrderedDict()
 SKIPPED: tuple[type, ...] = (
     *IMMUTABLE_TYPES,
     *EQUALITY_TYPES,
     *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
+    type(vars(collections.namedtuple("_", "field"))["field"]),
     *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
     *numpy_types.CONSTANTS,
 )
@@ -46,6 +53,12 @@ TRUSTED = frozenset(
         *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
     }
 )
+# Of dicts, which others may change.
+_VIEWS: tuple[type, ...] = (
+    *(types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items())),
+    *map(type, (_ORDERED.keys(), _ORDERED.values(), _ORDERED.items())),
+)
+_WORD = struct.calcsize("P")
 ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -80,10 +93,31 @@ def parts_of(value: Any) -> Sequence[Any] | None:
         return (value.fget, value.fset)
     if isinstance(value, functools.cached_property):
         return (value.func,)
-    if isinstance(value, weakref.ref):
-        return (value(),)
     if type(value) is _C.CompiledFunction:
         return (value.__wrapped__,)
-    if isinstance(value, types.MappingProxyType):
-        return tuple(value.values())
+    if isinstance(value, _VIEWS):
+        return gc.get_referents(value)
     return None
+
+
+def has_attributes(value: Any) -> bool:
+    """Tell whether an immutable value has attributes all the same: of an enum or a subclass."""
+    kinds = (int, float, complex, str, bytes, enum.Enum)
+    return isinstance(value, kinds) and hasattr(value, "__dict__")
+
+
+def hidden_base(kind: type) -> type | None:
+    """Return the base of a class of whose objects C code alone knows some fields; None if none."""
+    for base in reversed(kind.__mro__[:-1]):
+        members = [member for parent in base.__mro__ for member in vars(parent).values()]
+        words = sum(isinstance(member, types.MemberDescriptorType) for member in members)
+        words += (base.__dictoffset__ > 0) + (base.__weakrefoffset__ > 0)
+        if base.__basicsize__ > object.__basicsize__ + words * _WORD or base.__itemsize__:
+            return base
+    return None
+
+
+def has_hidden_state(kind: type) -> bool:
+    """Tell whether objects have fields that C code alone knows, of a class that is not trusted."""
+    base = hidden_base(kind)
+    return base is not None and base.__module__.partition(".")[0] not in TRUSTED

@@ -203,7 +203,11 @@ class Recorder(TorchDispatchMode):
         if operands is None:
             return result
         if has_unknown_sizes(func, args):
-            self.note(result, record_sized(self, func, args, *operands, result))
+            found = record_sized(self, func, args, *operands, result)
+            nodes = found if isinstance(found, tuple) else (found,)
+            tensors = result if isinstance(found, tuple) else (result,)
+            for tensor, node in zip(tensors, nodes, strict=True):
+                self.note(tensor, node)
         else:
             self._record(func, *operands, result)
         return result

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import threading
 import types
@@ -34,7 +35,9 @@ from hostjit.compilation import (
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
+from hostjit.recording.library_calls import note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
+from hostjit.recording.opened_objects import OpenedClasses, expanded
 from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recorded_call import (
@@ -87,6 +90,7 @@ class Recordings(Compilation):
         self._with_dims: list[Signature] = []
         self._recorded: dict[Any, list[Replay]] = {}
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
+        self._opened = OpenedClasses()
         self._gave_up = False
         self._latest = None
 
@@ -163,7 +167,17 @@ class Recordings(Compilation):
         return made
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        key = objects_of(args, kwargs)
+        is_opened = self._opened.meet(args, kwargs)
+        try:
+            plain = expanded(args, kwargs, self._opened.classes)
+        except CaptureError as error:
+            if not self.fallback:
+                raise
+            self._say("opened", f"runs eagerly: {error.what}")
+            return None
+        key = objects_of(*plain)
+        if is_opened:  # calls with other objects were calls like this one
+            self._calls[key] = min(sum(self._calls.values()), self.options.warmup)
         if key not in self._calls and len(self._calls) >= _MOST_OBJECTS and not self._recorded:
             self._calls.clear()
             self._say(
@@ -174,7 +188,7 @@ class Recordings(Compilation):
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self.options.warmup:
             return None, self.target(*args, **kwargs)
-        if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
+        if self._overlapping and memory_pattern(*plain) in self._overlapping:
             return None
         known = self._recorded.setdefault(key, [])
         if known and self.options.on_mismatch == "raise":
@@ -210,7 +224,8 @@ class Recordings(Compilation):
     def _raise_mismatch(
         self, known: Sequence[Replay], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        arguments = named_arguments(self.target, args, kwargs)
+        plain = expanded(args, kwargs, self._opened.classes)
+        arguments = named_arguments(self.target, *plain)
         reasons = [replay.difference(arguments, args, kwargs) for replay in reversed(known)]
         if all(reasons):
             raise MismatchError(
@@ -220,20 +235,21 @@ class Recordings(Compilation):
     def _record(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call and record it; return what answers such calls later, and the result."""
         try:
-            _, leaves = describe_arguments(args, kwargs)
-            signature = Signature(named_arguments(self.target, args, kwargs))
+            plain = expanded(args, kwargs, self._opened.classes)
+            _, leaves = describe_arguments(*plain)
+            signature = Signature(named_arguments(self.target, *plain))
         except CaptureError as error:
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
         before = ThreadState.current()
         facts = list(map(placed_facts, leaves))
         state = State()
-        state.add_arguments(args, kwargs)
+        state.add_arguments(args, kwargs, self._opened.classes)
         state.add_target(self.target)
         for code, variables in self._codes.items():
             state.add_code(code, variables)
         recorder = Recorder(leaves, state, self.options.on_read)
         recorder.caller = sys._getframe()
-        seen = SeenCode(state.add_code)
+        seen = SeenCode(state.add_code, functools.partial(note_library_call, state))
         with (
             collection_paused(),
             RecordedSteps(recorder, state),
@@ -250,7 +266,7 @@ class Recordings(Compilation):
         if ThreadState.current() != before:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
-        problem = recorder.problem or seen.problem or state.obstacle
+        problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
@@ -283,9 +299,10 @@ class Recordings(Compilation):
         containers: dict[int, Any] = {}
 
         def note(value: Any) -> None:
-            if isinstance(value, (list, dict)):
+            if isinstance(value, (list, dict)) or type(value) in self._opened.classes:
                 containers[id(value)] = value
 
+        expanded(args, kwargs, self._opened.classes, note)
         walk_arguments(args, note)
         for value in kwargs.values():
             walk_arguments(value, note)
@@ -303,7 +320,8 @@ class Recordings(Compilation):
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs gradients, and a torch.autograd.Function has a backward of its own",
             )
-        replay = Replay(self, recorder, state, results, bool(wanted), leaves, signature)
+        opened = self._opened.classes
+        replay = Replay(self, recorder, state, results, bool(wanted), leaves, signature, opened)
         replay.build(args, kwargs)
         return replay
 
@@ -314,6 +332,10 @@ class Recordings(Compilation):
     def note_program(self, program: _C.CompiledProgram) -> None:
         """Remember what questions about the program are about."""
         self._latest = program
+
+    def opened_classes(self) -> dict[type, tuple[Any, ...]]:
+        """Return the classes of arguments whose fields are compared, with their slots."""
+        return dict(self._opened.classes)
 
     @property
     def name(self) -> str:
@@ -326,10 +348,12 @@ class Recordings(Compilation):
         """Run calls like this one eagerly from now on, and say so once."""
         if not self.fallback and error.failure is not CaptureFailure.NEEDS_AUTOGRAD:
             raise error
-        if error.failure is CaptureFailure.OVERLAPPING_INPUTS and memory_is_shared(args, kwargs):
-            self._say("overlap", f"runs eagerly: {error.what}")
-            self._overlapping.add(memory_pattern(args, kwargs))
-            return None
+        if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
+            plain = expanded(args, kwargs, self._opened.classes)
+            if memory_is_shared(*plain):
+                self._say("overlap", f"runs eagerly: {error.what}")
+                self._overlapping.add(memory_pattern(*plain))
+                return None
         what = error.what if error.where is None else f"{error.what} ({error.where})"
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 

@@ -16,10 +16,17 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
+from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
 from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
 from hostjit.recording.inputs import Bound, Gradient, describe
-from hostjit.recording.mismatch import Signature
+from hostjit.recording.mismatch import (
+    Signature,
+    difference_of_facts,
+    difference_of_gradient,
+    difference_of_modes,
+)
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.program import RecordedProgram, guard_graph, make_program
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
@@ -75,10 +82,12 @@ class Replay:
         wants_gradients: bool,
         leaves: Sequence[torch.Tensor],
         signature: Signature,
+        opened: Opened,
     ) -> None:
         self._owner = owner
         self._state = state
         self._signature = signature
+        self._opened = dict(opened)
         self._recorder: Recorder | None = recorder
         self._results: Results | None = results
         self._wants_gradients = wants_gradients
@@ -106,6 +115,7 @@ class Replay:
             graph = program.backward.graph_module.graph
             backward = owner.compile_graph(graph, f"{owner.name}_backward")
             plan = describe_backward(program.backward, compiled, backward, owner.runtime)
+        self._modes = ThreadState.current()
         self._facts = [
             (binding.tensor, binding.facts)
             for binding in program.inputs
@@ -141,8 +151,10 @@ class Replay:
             [binding.index for binding in written if isinstance(binding, ArgumentLeaf)],
             pruned,
             self._read_guard(recorder) if recorder.reads else None,
+            self._opened,
         )
-        self._anchors = anchors_of(tensor_leaves(args, kwargs), self._outside)
+        self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
+        self._anchors = anchors_of(self._leaves_of(args, kwargs), self._outside)
         with _gradients(read):
             self.specialization = _C.Specialization(
                 args=args,
@@ -161,6 +173,7 @@ class Replay:
                 condition=self.checks.condition(),
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 retries=bool(recorder.handled),
+                opened=self._opened,
             )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
@@ -179,14 +192,32 @@ class Replay:
         changed = self._state.change(watched_only=True)
         if changed:
             return f"{changed} is not what it was, which the call reads"
+        text = difference_of_modes(self._modes, ThreadState.current())
         for tensor, facts in (*self._facts, *self._met):
-            if TensorFacts.of(tensor) != facts:
-                return f"{self._state.tensors[id(tensor)][1]} is another kind of tensor"
-        leaves = tensor_leaves(args, kwargs)
+            text = text or difference_of_facts(self._name(tensor), facts, TensorFacts.of(tensor))
+        for owner, has in self._gradients:
+            if (owner.grad is not None) != has:
+                text = text or difference_of_gradient(self._name(owner), has)
+        for owner, facts in self._gradient_facts:
+            if not text and owner.grad is not None:
+                name = f"the gradient of {self._name(owner)}"
+                text = difference_of_facts(name, facts, TensorFacts.of(owner.grad))
+        if text:
+            return text
+        leaves = self._leaves_of(args, kwargs)
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
                 return f"argument '{name}' is a static input, and is in other memory"
-        return self.checks.reads.difference(leaves) if self.checks.reads is not None else ""
+        text = self.checks.difference(leaves, arguments)
+        if not text and self._sharing != _sharing(leaves, self._outside):
+            return "which of its tensors are one, or share memory, is not as it was"
+        return text
+
+    def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        return tensor_leaves(*expanded(args, kwargs, self._opened))
+
+    def _name(self, tensor: torch.Tensor) -> str:
+        return f"'{self._state.tensors[id(tensor)][1]}'"
 
     def _watches(self) -> list[tuple[Any, ...]]:
         watches = self._state.watches()
@@ -214,7 +245,7 @@ class Replay:
         for owner, facts in self._gradient_facts:
             if owner.grad is None or TensorFacts.of(owner.grad) != facts:
                 return None
-        if anchors_of(tensor_leaves(args, kwargs), self._outside) != self._anchors:
+        if anchors_of(self._leaves_of(args, kwargs), self._outside) != self._anchors:
             return None
         self._inputs = self.checks.renewed(self._inputs)
         return self._watches(), self._inputs, [], self._outside, [], []
@@ -248,7 +279,7 @@ class Replay:
     ) -> list[tuple[int, bool]]:
         """The same for the arguments, by leaf."""
         found = []
-        for index, leaf in enumerate(tensor_leaves(args, kwargs)):
+        for index, leaf in enumerate(self._leaves_of(args, kwargs)):
             known = self._state.gradients.get(id(leaf))
             if known is None:
                 continue
@@ -262,12 +293,19 @@ class Replay:
         wanted = self._owner.options.static_inputs
         if not wanted:
             return
-        leaves = tensor_leaves(args, kwargs)
-        named = named_arguments(self._owner.target, args, kwargs)
+        leaves = self._leaves_of(args, kwargs)
+        named = named_arguments(self._owner.target, *expanded(args, kwargs, self._opened))
         for name in wanted:
             for tensor in tensor_leaves((named[name],), {}) if name in named else ():
                 leaf = next(i for i, found in enumerate(leaves) if found is tensor)
                 self._static.append((name, leaf, tensor.data_ptr()))
+
+
+def _sharing(leaves: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Return how many tensors and how many memories there are among those of a call."""
+    tensors = [*leaves, *outside]
+    memories = {x.untyped_storage()._cdata for x in tensors if x.layout is torch.strided}
+    return len(set(map(id, tensors))), len(memories)
 
 
 def _check_shared(program: RecordedProgram) -> None:

@@ -26,6 +26,7 @@ from hostjit.capturing.outputs import (
     TupleOutput,
 )
 from hostjit.recording.inputs import Bound, Constant, Leaf
+from hostjit.recording.opened_objects import can_open, fields_of
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
 
@@ -107,10 +108,9 @@ class Results:
             return NamedTupleOutput(kind, tuple(map(self._describe, value)))
         if isinstance(value, tuple) and hasattr(kind, "n_sequence_fields"):
             return NamedTupleOutput(kind, tuple(map(self._describe, value)), struct_sequence=True)
-        if dataclasses.is_dataclass(kind) and not isinstance(value, (dict, list, tuple, set)):
-            if not any("__slots__" in vars(base) for base in kind.__mro__[:-1]):
-                items = tuple(map(self._describe, vars(value).values()))
-                return ObjectOutput(kind, tuple(vars(value)), items)
+        if can_open(value):
+            fields = fields_of(value)
+            return ObjectOutput(kind, tuple(fields), tuple(map(self._describe, fields.values())))
         raise _cannot_make(f"a {kind.__module__}.{kind.__qualname__}")
 
     def _tensor(self, tensor: torch.Tensor) -> Output:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import os
 import random
+import re
 import sys
 import sysconfig
 import types
@@ -20,10 +22,13 @@ from hostjit.recording import numpy_types
 __all__ = [
     "RANDOM_SOURCES",
     "SeenCode",
+    "acts_for_library",
+    "asks_by_variable",
     "globals_of",
     "imports_of",
     "is_library",
     "names_of",
+    "patterns_of",
     "user_line",
 ]
 
@@ -45,16 +50,21 @@ _REPEATABLE = frozenset(
         *("fractions", "statistics", "datetime", "dataclasses", "codecs", "opcode", "imp"),
     }
 )
-_IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "breakpoint"})
-_THREADS = frozenset({"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id"})
+_IMPURE_BUILTINS = frozenset(
+    {"print", "input", "open", "exec", "eval", "compile", "breakpoint", "__import__"}
+)
+_THREADS = frozenset(
+    {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
+)
 _TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
 _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
 )
 # Objects that give another number each time, which is not seen otherwise.
 RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
-_NOW = frozenset({"now", "today", "utcnow"})
-# Settings of PyTorch that calls are not compared by.
+# Of dates and times: what asks the clock or for the time zone.
+_NOW = frozenset({"now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"})
+# Settings of PyTorch and of the interpreter that calls are not compared by.
 _SETTINGS = frozenset(
     {
         *("get_num_threads", "get_num_interop_threads", "_get_mkldnn_enabled"),
@@ -62,8 +72,15 @@ _SETTINGS = frozenset(
         *("_get_cudnn_benchmark", "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32"),
         *("_get_mkldnn_deterministic", "_get_onednn_allow_tf32", "_get_nnpack_enabled"),
         *("_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled"),
+        *("get_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype"),
+        *("is_autocast_cache_enabled", "is_anomaly_enabled", "is_anomaly_check_nan_enabled"),
+        *("_get_warnAlways", "_is_multithreading_enabled", "getcontext", "_getframe"),
+        *("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getrefcount"),
+        *("getallocatedblocks", "isenabled", "get_threshold", "get_count", "get_objects"),
     }
 )
+# Names in texts: of `operator.attrgetter("a.b")`, and in the fields of formats.
+_DOTTED, _FIELD, _NAME = map(re.compile, (r"[^\W\d][\w.]*", r"\{([^{}]*)\}", r"[^\W\d]\w*"))
 _OF_SETTINGS = (os.path.join(_TORCH, "backends") + os.sep, os.path.join(_TORCH, "__init__.py"))
 
 
@@ -75,10 +92,19 @@ class SeenCode:
         problem: the first call that a replay cannot repeat, in words, with its line; "" if none.
     """
 
-    def __init__(self, visit: Callable[[types.CodeType, dict[str, Any]], None]) -> None:
-        """`visit` is called before code runs for the first time, with its globals."""
+    def __init__(
+        self,
+        visit: Callable[[types.CodeType, dict[str, Any]], None],
+        asked: Callable[[types.FrameType], str] = lambda frame: "",
+    ) -> None:
+        """`visit` is called before code runs for the first time, with its globals.
+
+        `asked` is called before each run of code of the standard library, with its frame; what it
+        returns is a problem.
+        """
         self.problem = ""
         self._visit = visit
+        self._asked = asked
         self.codes: set[types.CodeType] = set()
         self._before: Any = None
 
@@ -99,6 +125,9 @@ class SeenCode:
                     self._note(frame, "launches a Triton kernel past the dispatcher")
                 if not _is_own(code.co_filename):
                     self._visit(code, frame.f_globals)
+            what = self._asked(frame)
+            if what and not self.problem and not acts_for_library(frame.f_back):
+                self._note(frame, what)
         elif event == "c_call" and not self.problem:
             self._look_at(frame, argument)
 
@@ -114,7 +143,7 @@ class SeenCode:
             return
         if _is_repeatable(function, name, owner):
             return
-        if _acts_for_library(frame) or _is_imported(frame):
+        if acts_for_library(frame) or _is_imported(frame):
             return
         self._note(frame, f"calls {name or function!r}, which a replay cannot repeat")
 
@@ -130,7 +159,10 @@ def _is_repeatable(function: Any, name: str, owner: Any) -> bool:
         module = owner.__name__ if isinstance(owner, types.ModuleType) else kind.__module__
     if isinstance(owner, RANDOM_SOURCES):
         return False
-    if isinstance(owner, type) and owner.__module__ == "datetime" and name in _NOW:
+    if (
+        name in _NOW
+        and (owner if isinstance(owner, type) else type(owner)).__module__ == "datetime"
+    ):
         return False
     if name in _THREADS:
         return False
@@ -162,7 +194,7 @@ def _is_imported(frame: types.FrameType | None) -> bool:
     return False
 
 
-def _acts_for_library(frame: types.FrameType | None) -> bool:
+def acts_for_library(frame: types.FrameType | None) -> bool:
     """Tell whether torch or hostjit called, directly or through the standard library."""
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -197,8 +229,38 @@ def user_line(frame: types.FrameType | None = None) -> str:
 @functools.cache
 def names_of(code: types.CodeType) -> frozenset[str]:
     """Return the names by which code may reach attributes."""
-    texts = {text for text in code.co_consts if isinstance(text, str) and text.isidentifier()}
-    return frozenset({*code.co_names, *texts})
+    texts: set[str] = set()
+    pending = list(code.co_consts)
+    while pending:
+        constant = pending.pop()
+        if isinstance(constant, (tuple, frozenset)):
+            pending.extend(constant)  # keywords, and attributes in patterns
+        elif isinstance(constant, str):
+            dotted = constant if _DOTTED.fullmatch(constant) else ""
+            texts.update(dotted.split("."), *map(_NAME.findall, _FIELD.findall(constant)))
+    own = {code.co_name} if code.co_name[:2] == "__" else ()
+    return frozenset({*code.co_names, *texts, *own}) - {""}
+
+
+@functools.cache
+def asks_by_variable(code: types.CodeType) -> bool:
+    """Tell whether code calls `hasattr` with a name that is no constant."""
+    if "hasattr" not in code.co_names:
+        return False
+    found = [*dis.get_instructions(code)]
+    asked = sum(x.opname in ("LOAD_GLOBAL", "LOAD_NAME") and x.argval == "hasattr" for x in found)
+    constant = sum(
+        name.opname == "LOAD_CONST" and call.opname in ("PRECALL", "CALL") and call.arg == 2
+        for name, call in itertools.pairwise(found)
+    )
+    return bool(asked > constant)
+
+
+@functools.cache
+def patterns_of(code: types.CodeType) -> frozenset[str]:
+    """Return the kinds of patterns that code matches: SEQUENCE, MAPPING and CLASS."""
+    kinds = (i.opname for i in dis.get_instructions(code) if i.opname.startswith("MATCH_"))
+    return frozenset(kind.removeprefix("MATCH_") for kind in kinds)
 
 
 @functools.cache
@@ -209,8 +271,11 @@ def globals_of(code: types.CodeType) -> frozenset[str]:
 
 
 @functools.cache
-def imports_of(code: types.CodeType) -> frozenset[str]:
-    """Return the names of modules that code imports when it runs."""
+def imports_of(code: types.CodeType) -> frozenset[tuple[str, int]]:
+    """Return the names of modules that code imports when it runs, with their levels."""
+    found = [*dis.get_instructions(code)]
     return frozenset(
-        i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME" and i.argval
+        (i.argval, found[index - 2].argval)
+        for index, i in enumerate(found)
+        if i.opname == "IMPORT_NAME"
     )

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hostjit.recording.distinct_values import (
+    has_form_of_unique_dim,
+    record_bincount,
+    record_unique,
+    record_unique_consecutive,
+    record_unique_dim,
+)
+from hostjit.recording.graph_writer import Writer
+
 if TYPE_CHECKING:
     from hostjit.recording.recorder import Recorder
 
@@ -19,47 +28,33 @@ __all__ = ["has_unknown_sizes", "record_sized"]
 aten = torch.ops.aten
 Node = torch.fx.Node
 
+_OF_DISTINCT_VALUES = (
+    *(aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default),
+    aten.bincount.default,
+)
 _MASKS = (torch.bool, torch.uint8)
-
-
-class _Writer:
-    """Writes operators into the graph of a recording."""
-
-    def __init__(self, recorder: Recorder, func: Any) -> None:
-        self._recorder = recorder
-        self._func = func
-
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        return self._recorder.call(target, args, kwargs)
-
-    def expect(self, count: Node, value: int) -> None:
-        """Have each replay compare an int64 without dims."""
-        self._recorder.read_size(count, value, str(self._func))
-
-    def places(self, mask: Node, count: int) -> Node:
-        """Return the indices [count, dims] of what is set in a mask."""
-        self.expect(self.call(aten.count_nonzero.default, mask), count)
-        return self.call(aten.nonzero_static.default, mask, size=count)
 
 
 def has_unknown_sizes(func: Any, args: Sequence[Any]) -> bool:
     """Tell whether the sizes of what an operator returns depend on values, and there is a form."""
     if func is aten.index.Tensor:
         return any(index is not None and index.dtype in _MASKS for index in args[1])
-    return func in _FORMS
+    if func is aten.unique_dim.default and not has_form_of_unique_dim(*args[:2]):
+        return False
+    return func in _FORMS and (func not in _OF_DISTINCT_VALUES or args[0].numel() > 0)
 
 
 def record_sized(
     recorder: Recorder, func: Any, given: Sequence[Any], args: Any, kwargs: Any, result: Any
-) -> Node:
+) -> Node | tuple[Node, ...]:
     """Record a call that `has_unknown_sizes` and gave `result`; return what that is in the graph.
 
     `given`: the tensors for which `args` has nodes.
     """
-    return _FORMS[func](_Writer(recorder, func), given, args, kwargs, result)
+    return _FORMS[func](Writer(recorder, func), given, args, kwargs, result)
 
 
-def _nonzero(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+def _nonzero(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
     places = write.places(args[0], result.shape[0])
     sizes, strides = list(result.shape), list(result.stride())
     if strides == [sizes[1], 1]:
@@ -72,7 +67,7 @@ def _nonzero(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) ->
     return write.call(aten.t.default, columns)
 
 
-def _index(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+def _index(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
     indices: list[Any] = []
     for tensor, node in zip(given[1], args[1], strict=True):
         if tensor is None or tensor.dtype not in _MASKS:
@@ -85,7 +80,7 @@ def _index(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> N
     return write.call(aten.index.Tensor, args[0], indices)
 
 
-def _masked_select(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+def _masked_select(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
     shape = list(torch.broadcast_shapes(given[0].shape, given[1].shape))
     source, mask = (write.call(aten.expand.default, node, shape) for node in args[:2])
     places = write.places(mask, result.shape[0])
@@ -97,7 +92,7 @@ def _masked_select(write: _Writer, given: Any, args: Any, kwargs: Any, result: A
     return write.call(aten.index.Tensor, source, indices)
 
 
-def _repeat_interleave(write: _Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
+def _repeat_interleave(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:
     size = result.shape[0]
     if kwargs.get("output_size") is None:
         total = write.call(aten.sum.default, args[0], dtype=torch.int64)
@@ -105,10 +100,14 @@ def _repeat_interleave(write: _Writer, given: Any, args: Any, kwargs: Any, resul
     return write.call(aten.repeat_interleave.Tensor, args[0], output_size=size)
 
 
-_Form = Callable[[_Writer, Any, Any, Mapping[str, Any], Any], Node]
+_Form = Callable[[Writer, Any, Any, Mapping[str, Any], Any], Node | tuple[Node, ...]]
 _FORMS: dict[Any, _Form] = {
     aten.nonzero.default: _nonzero,
     aten.index.Tensor: _index,
     aten.masked_select.default: _masked_select,
     aten.repeat_interleave.Tensor: _repeat_interleave,
+    aten._unique2.default: record_unique,
+    aten.unique_consecutive.default: record_unique_consecutive,
+    aten.unique_dim.default: record_unique_dim,
+    aten.bincount.default: record_bincount,
 }

@@ -10,83 +10,52 @@ from __future__ import annotations
 
 import collections
 import collections.abc
-import contextvars
-import functools
-import operator
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
-from hostjit.optimizers.rules import RULES
-from hostjit.recording import numpy_types
+from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
-    Cell,
-    Class,
-    Contents,
     Entry,
-    Function,
     Items,
     ListEntry,
-    SetEntry,
     Slots,
-    Variable,
 )
-from hostjit.recording.objects import (
-    ITERATORS,
-    SKIPPED,
-    TRUSTED,
-    is_data,
-    is_library_module,
-    is_users_alone,
-    parts_of,
-)
+from hostjit.recording.library_calls import GLOBALS
+from hostjit.recording.opened_objects import Opened, fields_of
 from hostjit.recording.seen_code import (
-    RANDOM_SOURCES,
+    asks_by_variable,
     globals_of,
     imports_of,
     is_library,
     names_of,
+    patterns_of,
 )
+from hostjit.recording.walk import Walk
 
 __all__ = ["State"]
 
-_MOST_OBJECTS = 200_000
 # Code that has one of these may reach any attribute.
-_DYNAMIC = frozenset({"getattr", "setattr", "delattr", "vars", "globals", "locals", "__dict__"})
+_DYNAMIC = frozenset(
+    {
+        *("getattr", "setattr", "delattr", "vars", "dir", "globals", "locals", "__dict__"),
+        *("__getattribute__", "attrgetter", "methodcaller"),
+    }
+)
 # Code that has this name may reach any of its globals.
 _OF_GLOBALS = "globals"
 
 
-class State:
-    """What the code seen so far can reach.
-
-    Attributes:
-        tensors: by id, with where they were found.
-        leaves: ids of the tensors among the arguments, which are no state.
-        shared: those of them that are reached in another way, too.
-        obstacle: what is reached and cannot be watched, in words; "" if nothing.
-    """
+class State(Walk):
+    """What the code seen so far can reach."""
 
     def __init__(self) -> None:
-        self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
-        self.leaves: set[int] = set()
-        self.shared: list[torch.Tensor] = []
-        self.objects: dict[int, Any] = {}
-        self.optimizers: list[torch.optim.Optimizer] = []
-        self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self.obstacle = ""
-        self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
-        self._entries: dict[tuple[str, int], Entry] = {}
-        self._names: set[str] = set()
-        self._user_names: set[str] = set()
-        self._everything = False
-        self._codes: dict[types.CodeType, dict[str, Any]] = {}
-        self._pending: list[tuple[Any, str]] = []
-        self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
+        super().__init__()
+        self._opened: Opened = {}
 
     def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at what `code`, which is going to run with these globals, can reach."""
@@ -103,17 +72,26 @@ class State:
             if is_user:
                 fresh |= names_of(code) - self._user_names
                 self._user_names |= fresh
-            if is_user and not self._everything and not _DYNAMIC.isdisjoint(code.co_names):
-                self._everything = True
-                fresh = frozenset(self._names)
+            if is_user and not self._everything:
+                if not _DYNAMIC.isdisjoint(code.co_names) or asks_by_variable(code):
+                    self._everything = True
+                    fresh = frozenset(self._names)
             if fresh:
                 for entry in list(self._entries.values()):
                     self._extend(entry, fresh)
             if is_user:
                 self._add_globals(code, variables)
+                self._add_patterns(code)
                 for names, path in self._attributes_of_arguments:
                     for name in names & self._user_names:
                         self._hinder(f"{path}.{name}")
+            else:
+                module = str(variables.get("__name__", ""))
+                if module in GLOBALS:
+                    wanted = GLOBALS[module]
+                    self.add_items(
+                        variables, module, [x for x in globals_of(code) if x.startswith(wanted)]
+                    )
             self._walk()
 
     def add_target(self, target: Any) -> None:
@@ -122,8 +100,14 @@ class State:
             self._push(target, getattr(target, "__qualname__", type(target).__qualname__))
             self._walk()
 
-    def add_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Look at the arguments: containers are compared with what they were, but not watched."""
+    def add_arguments(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], opened: Opened | None = None
+    ) -> None:
+        """Look at the arguments: containers are compared with what they were, but not watched.
+
+        So are objects of opened classes.
+        """
+        self._opened = opened or {}
         with torch._C.DisableTorchFunction():
             for index, value in enumerate(args):
                 self._add_argument(value, f"argument {index}")
@@ -131,20 +115,53 @@ class State:
                 self._add_argument(value, f"argument '{name}'")
             self._walk()
 
-    def add_names(self, names: frozenset[str]) -> None:
-        """Look at what code that has these names can reach."""
-        with torch._C.DisableTorchFunction():
-            fresh = names - self._names
-            self._names |= fresh
-            for entry in list(self._entries.values()):
-                self._extend(entry, fresh)
-            self._walk()
-
     def add_object(self, value: Any, path: str) -> None:
         """Look at an object and what can be reached from it."""
         with torch._C.DisableTorchFunction():
             self._push(value, path)
             self._walk()
+
+    def add_items(self, mapping: dict[Any, Any], path: str, keys: Iterable[Any]) -> None:
+        """Look at some items of a dict, and what can be reached from them."""
+        entry = self._entries.setdefault(
+            ("some_items", id(mapping)), Items(mapping, None, path, by_name=True)
+        )
+        assert isinstance(entry, Items)
+        with torch._C.DisableTorchFunction():
+            for key in keys:
+                if entry.add(key):
+                    self._push(mapping.get(key), f"{path}.{key}")
+            self._walk()
+
+    def add_import(self, name: str) -> None:
+        """Look at a module that code imports, and at those that it is in."""
+        parts = name.split(".")
+        names = [".".join(parts[: count + 1]) for count in range(len(parts))]
+        self.add_items(sys.modules, "sys.modules", names)
+
+    def add_all_attributes(self, value: Any) -> None:
+        """Look at all attributes of an object, if it was there before the call."""
+        entry = self._entries.get(("items", id(getattr(value, "__dict__", None))))
+        if isinstance(entry, Items):
+            entry.add_keys()
+            self._extend_by(entry, entry.keys())
+            self._walk()
+
+    @property
+    def obstacle(self) -> str:
+        """What is reached and cannot be watched, in words; "" if nothing."""
+        alive = [(reference(), path) for reference, path in self._weak]
+        for value, path in alive:
+            if value is not None and id(value) not in self.objects:
+                return f"it can reach {path}, a weak reference, which a replay would keep alive"
+        return self._obstacle
+
+    def known_argument(self) -> str:
+        """Say that the call may ask which of its opened arguments it knows; "" if it knows none."""
+        known = (x for x in self.objects.values() if type(x) in self._opened)
+        kinds = (type(value).__qualname__ for value in known)
+        found = next(kinds, "")
+        return f"it can reach a {found}, so which {found} an argument is may matter" * bool(found)
 
     @property
     def codes(self) -> dict[types.CodeType, dict[str, Any]]:
@@ -187,52 +204,22 @@ class State:
         for name in globals_of(code):
             if entry.add(name):
                 self._push(variables.get(name), f"{where}.{name}")
-        for name in imports_of(code):
-            if name in sys.modules:
-                self._push(sys.modules[name], name)
+        for name, level in imports_of(code):
+            if level:
+                package = str(variables.get("__package__") or "").split(".")
+                name = ".".join([*package[: len(package) + 1 - level], *filter(None, [name])])
+            if name:
+                self.add_import(name)
 
-    def _extend(self, entry: Entry, names: frozenset[str] | set[str]) -> None:
-        if not isinstance(entry, (Items, Class)) or not entry.by_attribute:
-            return
-        if entry.of_library:
-            names = self._user_names & set(entry.keys())
-        elif self._everything:
-            names = {*names, *entry.keys()}
-        elif entry.of_user:
-            names = {name for name in names if name in self._user_names or name[:2] == "__"}
-        for name in names:
-            if entry.add(name):
-                for value in entry.values(name):
-                    if isinstance(getattr(value, "__self__", None), RANDOM_SOURCES):
-                        self._hinder(f"{entry.path}.{name}")
-                    if not entry.of_library or is_data(value):
-                        self._push(value, f"{entry.path}.{name}")
-
-    def _push(self, value: Any, path: str) -> None:
-        if not isinstance(value, SKIPPED) or isinstance(value, type):
-            self._pending.append((value, path))
-
-    def _walk(self) -> None:
-        while self._pending:
-            value, path = self._pending.pop()
-            if id(value) in self.objects:
-                continue
-            if len(self.objects) > _MOST_OBJECTS:
-                self._hinder(f"more than {_MOST_OBJECTS} objects")
-                self._pending.clear()
-                return
-            self.objects[id(value)] = value
-            self._visit(value, path)
-
-    def _hinder(self, what: str) -> None:
-        self.obstacle = self.obstacle or f"it can reach {what}, which cannot be watched"
-
-    def _add(self, kind: str, value: Any, entry: Entry) -> None:
-        known = self._entries.get((kind, id(value)))
-        if known is None:
-            self._entries[kind, id(value)] = entry
-        elif entry.watched:
-            known.watched = True
+    def _add_patterns(self, code: types.CodeType) -> None:
+        patterns = patterns_of(code)
+        if patterns & {"SEQUENCE", "MAPPING"}:
+            self.abstract_classes().add_others()
+        if "CLASS" in patterns and not self._by_position:
+            self._by_position = True
+            for entry in list(self._entries.values()):
+                if isinstance(entry, Class):
+                    self.add_names(entry.matched_names(), of_user=True)
 
     def _add_argument(self, value: Any, path: str) -> None:
         kind = type(value)
@@ -242,6 +229,7 @@ class State:
             if vars(value):
                 self._attributes_of_arguments.append((frozenset(vars(value)), path))
         elif kind is tuple or is_namedtuple_type(kind):
+            self._push(kind, kind.__qualname__)
             for index, item in enumerate(value):
                 self._add_argument(item, f"{path}[{index}]")
         elif kind is list:
@@ -252,163 +240,13 @@ class State:
             self._add("items", value, Items(value, None, path, by_name=False, watched=False))
             for key, item in value.items():
                 self._add_argument(item, f"{path}[{key!r}]")
+        elif kind in self._opened:
+            self._push(kind, kind.__qualname__)
+            self._add("slots", value, Slots(value, path, watched=False))
+            if kind.__dictoffset__:
+                entry = Items(vars(value), value, path, by_name=False, watched=False)
+                self._add("items", vars(value), entry)
+            for name, item in fields_of(value).items():
+                self._add_argument(item, f"{path}.{name}")
         else:
             self._push(value, path)
-
-    def _note_tensor(self, tensor: torch.Tensor) -> None:
-        if tensor.is_leaf and tensor.requires_grad:
-            self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
-
-    def _visit(self, value: Any, path: str) -> None:
-        kind = type(value)
-        if isinstance(value, torch.Tensor):
-            if id(value) in self.leaves:
-                self.shared.append(value)
-            else:
-                self.tensors[id(value)] = value, path
-                self._note_tensor(value)
-            if vars(value):
-                self._visit_attributes(value, path)
-        elif kind in (tuple, frozenset) or is_namedtuple_type(kind):
-            for item in value:
-                self._push(item, f"{path}[...]")
-        elif isinstance(value, list):
-            self._add("list", value, ListEntry(value, path))
-            for index, item in enumerate(value):
-                self._push(item, f"{path}[{index}]")
-        elif isinstance(value, dict):
-            self._add("items", value, Items(value, None, path, by_name=False))
-            for key, item in value.items():
-                self._push(item, f"{path}[{key!r}]")
-                self._push(key, f"a key of {path}")
-        elif isinstance(value, (set, frozenset)):
-            self._add("set", value, SetEntry(value, path))
-            for item in value:
-                self._push(item, f"an item of {path}")
-        elif isinstance(value, types.ModuleType):
-            self._visit_module(value)
-        elif isinstance(value, types.FunctionType):
-            self._visit_function(value, path)
-        elif isinstance(value, type):
-            self._visit_class(value, path)
-        else:
-            self._visit_object(value, path)
-
-    def _visit_module(self, module: types.ModuleType) -> None:
-        of_library = is_library_module(module)
-        entry = Items(vars(module), None, module.__name__, by_name=True, by_attribute=True)
-        entry.of_library, entry.of_user = of_library, not of_library
-        self._add("items", vars(module), entry)
-        self.objects[id(vars(module))] = vars(module)
-        known = self._entries["items", id(vars(module))]
-        assert isinstance(known, Items)
-        known.by_attribute = True  # its globals may be known already
-        self._extend(known, self._names)
-
-    def _visit_function(self, function: types.FunctionType, path: str) -> None:
-        if is_library(function.__code__.co_filename) and not function.__closure__:
-            return
-        self._add("function", function, Function(function, path))
-        for value in function.__defaults__ or ():
-            self._push(value, f"a default of {path}")
-        for name, value in (function.__kwdefaults__ or {}).items():
-            self._push(value, f"the default of '{name}' of {path}")
-        names = function.__code__.co_freevars
-        for name, cell in zip(names, function.__closure__ or (), strict=True):
-            entry = Cell(cell, f"'{name}' of {path}")
-            self._add("cell", cell, entry)
-            for value in entry.values():
-                self._push(value, entry.path)
-        if vars(function) or not is_library(function.__code__.co_filename):
-            self._visit_attributes(function, path)
-
-    def _visit_class(self, kind: type, path: str) -> None:
-        if not kind.__flags__ & (1 << 9):  # made by C code, which nobody changes
-            return
-        module = sys.modules.get(kind.__module__)
-        is_users = not is_library(getattr(module, "__file__", None) or "")
-        entry = Class(kind, path, by_attribute=is_users)
-        entry.of_user = is_users_alone(kind)
-        self._add("class", kind, entry)
-        if not is_users:
-            return
-        self._extend(entry, self._names)
-
-    def _visit_attributes(self, value: Any, path: str) -> None:
-        attributes = vars(value)
-        entry = Items(attributes, value, path, by_name=True, by_attribute=True)
-        entry.of_user = is_users_alone(type(value))
-        self._add("items", attributes, entry)
-        self.objects[id(attributes)] = attributes
-        self._extend(self._entries["items", id(attributes)], self._names)
-
-    def _visit_object(self, value: Any, path: str) -> None:
-        kind = type(value)
-        inner = parts_of(value)
-        if inner is not None:
-            for part in inner:
-                self._push(part, path)
-            return
-        if isinstance(value, (*numpy_types.ARRAYS, bytearray, memoryview, collections.deque)):
-            contents = Contents(value, path)
-            self._add("contents", value, contents)
-            for item in contents.values():
-                self._push(item, f"an item of {path}")
-            return
-        if isinstance(value, (operator.attrgetter, operator.methodcaller)):
-            self._add_names_of(value)
-            return
-        if isinstance(value, functools._lru_cache_wrapper):
-            module = sys.modules.get(value.__module__)
-            if module is None or not is_library_module(module):
-                self._hinder(f"{path}, whose results are kept in a cache")
-            return
-        if isinstance(value, contextvars.ContextVar):
-            variable = Variable(value, path)
-            self._add("variable", value, variable)
-            for found in variable.values():
-                self._push(found, path)
-            return
-        if isinstance(value, (*ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
-            self._hinder(f"{path}, a {kind.__qualname__}")
-            return
-        if type(value) in RULES:
-            self._visit_optimizer(value, path)
-            return
-        self._push(kind, kind.__qualname__)
-        slots = Slots(value, path)
-        if slots:
-            self._add("slots", value, slots)
-            for found in slots.values():
-                self._push(found, path)
-        if isinstance(getattr(value, "__dict__", None), dict):
-            self._visit_attributes(value, path)
-        elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
-            self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
-
-    def _add_names_of(self, getter: operator.attrgetter[Any] | operator.methodcaller) -> None:
-        texts = [text for text in getter.__reduce__()[1] if isinstance(text, str)]
-        names = {name for text in texts for name in text.split(".")}
-        self._names |= names
-        self._user_names |= names
-        for entry in list(self._entries.values()):
-            self._extend(entry, names)
-
-    def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
-        """Numbers such as learning rates are read at each call, so they are free to change."""
-        numbers = RULES[type(optimizer)].numbers
-        for index, group in enumerate(optimizer.param_groups):
-            entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
-            for key in ("params", *optimizer.defaults):
-                if key in numbers and not torch.is_tensor(group[key]):
-                    continue
-                entry.add(key)
-                self._push(group[key], f"{entry.path}[{key!r}]")
-            self._add("items", group, entry)
-            self.objects[id(group)] = group
-        self._push(type(optimizer), type(optimizer).__qualname__)
-        self._visit_attributes(optimizer, path)
-        self._extend(self._entries["items", id(vars(optimizer))], {"step"})
-        self.optimizers.append(optimizer)
-        if self.on_optimizer is not None:
-            self.on_optimizer(optimizer)

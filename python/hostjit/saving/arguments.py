@@ -63,6 +63,8 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
         case ("dict", cls, keys, nodes):
             written = [values.to_json(key) for key in keys]
             return ["dict", class_of(cls, dict), written, children(nodes)]
+        case ("object", cls, _, _):
+            raise _C.Error(f"{where} is a {cls.__qualname__}, of which each call brings another")
     try:
         return ["value", values.to_json(node[1])]
     except _C.Error as error:

@@ -8,9 +8,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import programs_of_classes
 import programs_of_data
 import programs_of_lookups
 import programs_of_objects
+import programs_of_settings
+import programs_of_sizes
 import programs_of_state
 import programs_of_training
 import pytest
@@ -23,9 +26,12 @@ import hostjit
 
 PROGRAMS: Programs = Programs(
     {
+        **programs_of_classes.PROGRAMS,
         **programs_of_data.PROGRAMS,
         **programs_of_lookups.PROGRAMS,
         **programs_of_objects.PROGRAMS,
+        **programs_of_settings.PROGRAMS,
+        **programs_of_sizes.PROGRAMS,
         **programs_of_state.PROGRAMS,
         **programs_of_training.PROGRAMS,
     }
@@ -34,9 +40,11 @@ PROGRAMS: Programs = Programs(
 RUN_EAGERLY = frozenset(
     {
         *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
-        *("deque_state", "python_list_state", "thread_name", "set_shared_tensor", "uniq"),
+        *("deque_state", "python_list_state", "thread_name", "set_shared_tensor"),
         *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
         *("arg_is_view", "arg_pinned_shared", "num_threads", "backend_flags", "matmul_precision"),
+        *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
+        *("lock", "recursion_limit", "anomalies", "autocast_dtype", "unique_empty"),
     }
 )
 _ROUNDS = 9

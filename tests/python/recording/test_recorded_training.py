@@ -41,6 +41,9 @@ _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
     "adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
     "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.01),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.01, t0=3, lambd=0.01),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
     "adadelta": lambda p: torch.optim.Adadelta(p, lr=0.1),
 }
 

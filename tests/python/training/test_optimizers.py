@@ -12,7 +12,20 @@ import pytest
 import torch
 from same_state import check_same_state
 from torch import nn
-from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
+from torch.optim import (
+    ASGD,
+    SGD,
+    Adadelta,
+    Adagrad,
+    Adam,
+    Adamax,
+    AdamW,
+    NAdam,
+    Optimizer,
+    RAdam,
+    RMSprop,
+    Rprop,
+)
 
 import hostjit
 
@@ -41,6 +54,21 @@ class Trainer:
 
     def check(self) -> None:
         check_same_state(self.models, self.optimizers)
+
+
+# What they do changes with the number of steps.
+_LONGER: list[tuple[Any, dict[str, Any]]] = [
+    (RAdam, {}),
+    (RAdam, {"weight_decay": 0.1, "betas": (0.5, 0.7), "foreach": True}),
+    (RAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    (RAdam, {"lr": torch.tensor(0.05), "foreach": False}),
+    (ASGD, {}),
+    (ASGD, {"lambd": 0.01, "alpha": 0.5, "t0": 3, "foreach": False}),
+    (ASGD, {"lr": 0.005, "t0": 5.5, "weight_decay": 0.1, "maximize": True, "foreach": True}),
+    (Rprop, {"foreach": False}),
+    (Rprop, {"etas": (0.3, 1.3), "step_sizes": (1e-3, 0.06), "foreach": True}),
+    (Rprop, {"maximize": True}),
+]
 
 
 def adamw(model: nn.Module) -> Optimizer:
@@ -73,6 +101,7 @@ def adamw(model: nn.Module) -> Optimizer:
         (NAdam, {}),
         (NAdam, {"weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
         (NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True, "foreach": True}),
+        *_LONGER,
     ],
 )
 def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
@@ -83,6 +112,20 @@ def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
     assert trainer.step.specializations[0].program is not None
     trainer.train(set_to_none=False)
     assert len(trainer.step.specializations) == 1
+
+
+@pytest.mark.parametrize(("kind", "arguments"), _LONGER)
+def test_twenty_steps_with_state_that_is_loaded(
+    kind: Any, arguments: dict[str, Any], runtime: str
+) -> None:
+    arguments = {"lr": 0.05, **arguments}
+    trainer = Trainer(lambda model: kind(model.parameters(), **arguments), runtime)
+    trainer.train(10)
+    states = [optimizer.state_dict() for optimizer in trainer.optimizers]
+    for optimizer, state in zip(trainer.optimizers, reversed(states), strict=True):
+        optimizer.load_state_dict(copy.deepcopy(state))
+    trainer.check()
+    trainer.train(10)
 
 
 @pytest.mark.parametrize("form", ["single", "foreach", "fused"])
@@ -110,6 +153,8 @@ def test_half_precision_is_as_exact_as_eager(
         (Adagrad, {"lr_decay": 0.1, "weight_decay": 0.1}),
         (Adamax, {"weight_decay": 0.1}),
         (NAdam, {"weight_decay": 0.1}),
+        (RAdam, {"weight_decay": 0.1}),
+        (ASGD, {"weight_decay": 0.1, "t0": 2, "lambd": 0.01}),
     ],
 )
 def test_half_precision_where_there_is_no_fused_form(
@@ -136,7 +181,8 @@ def _check_half_precision(kind: Any, arguments: dict[str, Any], form: str, runti
         for parameter, optimizer in zip(parameters, optimizers, strict=True)
     )
     for ours, theirs, expected in zip(found, eager, exact, strict=True):
-        allowed = (theirs - expected).abs().mean() * 1.02
+        # Numbers that eager's forms compute in float32 are rounded in another way.
+        allowed = (theirs - expected).abs().mean() * 1.02 + 1e-8
         assert (ours - expected).abs().mean() <= allowed
 
 
