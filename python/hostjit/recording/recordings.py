@@ -49,6 +49,7 @@ from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
 from hostjit.recording.state import State
+from hostjit.recording.triton_launches import RecordedLaunches
 
 __all__ = ["Recordings"]
 
@@ -234,9 +235,13 @@ class Recordings(Compilation):
         recorder = Recorder(leaves, state, self.options.on_read)
         recorder.caller = sys._getframe()
         seen = SeenCode(state.add_code)
+        launches = RecordedLaunches(recorder, state)
         with (
             collection_paused(),
             RecordedSteps(recorder, state),
+            launches,
+            # Code of backward passes is seen in this thread only.
+            torch.autograd.set_multithreading_enabled(False),
             FunctionWatcher(recorder),
             recorder,
             seen,
@@ -244,6 +249,8 @@ class Recordings(Compilation):
             result = self.target(*args, **kwargs)
         recorder.caller = None
         self._codes = dict(state.codes)
+        if launches.tuned:
+            return None, result  # the next call finds what was chosen
         changed = state.change()
         if changed:
             return self._changed_state(key, changed, args, kwargs), result

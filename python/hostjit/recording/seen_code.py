@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from hostjit.recording import numpy_types
+from hostjit.recording import numpy_types, triton_types
 
 __all__ = [
     "RANDOM_SOURCES",
@@ -30,7 +30,7 @@ __all__ = [
 _HOSTJIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LAUNCHED = tuple(os.path.join(_HOSTJIT, name) for name in ("launching", "optimizers"))
-_LIBRARIES = (_TORCH, _HOSTJIT, *numpy_types.FOLDERS, "<frozen")
+_LIBRARIES = (_TORCH, _HOSTJIT, *numpy_types.FOLDERS, *triton_types.FOLDERS, "<frozen")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(
     {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}
@@ -47,7 +47,6 @@ _REPEATABLE = frozenset(
 )
 _IMPURE_BUILTINS = frozenset({"print", "input", "open", "exec", "eval", "compile", "breakpoint"})
 _THREADS = frozenset({"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id"})
-_TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
 _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
 )
@@ -95,9 +94,9 @@ class SeenCode:
             code = frame.f_code
             if code not in self.codes and not _is_imported(frame):
                 self.codes.add(code)
-                if _TRITON in code.co_filename and not self.problem:
+                if triton_types.launches(code) and not self.problem:
                     self._note(frame, "launches a Triton kernel past the dispatcher")
-                if not _is_own(code.co_filename):
+                if not _is_own(code.co_filename) and not triton_types.is_tritons(code):
                     self._visit(code, frame.f_globals)
         elif event == "c_call" and not self.problem:
             self._look_at(frame, argument)
@@ -163,10 +162,10 @@ def _is_imported(frame: types.FrameType | None) -> bool:
 
 
 def _acts_for_library(frame: types.FrameType | None) -> bool:
-    """Tell whether torch or hostjit called, directly or through the standard library."""
+    """Tell whether torch, hostjit or Triton called, directly or through the standard library."""
     while frame is not None:
         filename = frame.f_code.co_filename
-        if filename.startswith((_TORCH, _HOSTJIT)):
+        if filename.startswith((_TORCH, _HOSTJIT, *triton_types.FOLDERS)):
             return True
         standard = filename.startswith((_STANDARD, "<frozen"))
         if not standard or filename.startswith(_PACKAGES):
@@ -176,7 +175,7 @@ def _acts_for_library(frame: types.FrameType | None) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Tell whether a file is of torch, hostjit, NumPy or the standard library.
+    """Tell whether a file is of torch, hostjit, NumPy, Triton or the standard library.
 
     What their code reads of their own globals is taken to stay.
     """

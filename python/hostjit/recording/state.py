@@ -15,14 +15,14 @@ import functools
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.optimizers.rules import RULES
-from hostjit.recording import numpy_types
+from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.entries import (
     Cell,
     Class,
@@ -146,6 +146,12 @@ class State:
             self._push(value, path)
             self._walk()
 
+    def add_global(self, variables: dict[str, Any], name: str) -> None:
+        """Look at a global variable."""
+        with torch._C.DisableTorchFunction():
+            self._push_globals(variables, (name,))
+            self._walk()
+
     @property
     def codes(self) -> dict[types.CodeType, dict[str, Any]]:
         """The code seen so far, with its globals."""
@@ -174,22 +180,27 @@ class State:
         return any(entry.unwatchable for entry in self.entries())
 
     def _add_globals(self, code: types.CodeType, variables: dict[str, Any]) -> None:
-        key = ("items", id(variables))
-        entry = self._entries.get(key)
-        where = str(variables.get("__name__", "globals"))
-        if entry is None:
-            entry = self._entries[key] = Items(variables, None, where, by_name=True)
-            self.objects[id(variables)] = variables
-        assert isinstance(entry, Items)
+        entry = self._push_globals(variables, globals_of(code))
         if _OF_GLOBALS in code.co_names:
             entry.by_attribute = True
             self._extend(entry, frozenset(entry.keys()))
-        for name in globals_of(code):
-            if entry.add(name):
-                self._push(variables.get(name), f"{where}.{name}")
         for name in imports_of(code):
             if name in sys.modules:
                 self._push(sys.modules[name], name)
+
+    def _push_globals(self, variables: dict[str, Any], names: Iterable[str]) -> Items:
+        where = str(variables.get("__name__", "globals"))
+        known = self._entries.get(("items", id(variables)))
+        if known is None:
+            known = self._entries["items", id(variables)] = Items(
+                variables, None, where, by_name=True
+            )
+            self.objects[id(variables)] = variables
+        assert isinstance(known, Items)
+        for name in names:
+            if known.add(name):
+                self._push(variables.get(name), f"{where}.{name}")
+        return known
 
     def _extend(self, entry: Entry, names: frozenset[str] | set[str]) -> None:
         if not isinstance(entry, (Items, Class)) or not entry.by_attribute:
@@ -375,6 +386,9 @@ class State:
         if type(value) in RULES:
             self._visit_optimizer(value, path)
             return
+        if triton_types.is_kernel(value):
+            self._visit_kernel(value, path)
+            return
         self._push(kind, kind.__qualname__)
         slots = Slots(value, path)
         if slots:
@@ -393,6 +407,16 @@ class State:
         self._user_names |= names
         for entry in list(self._entries.values()):
             self._extend(entry, names)
+
+    def _visit_kernel(self, kernel: Any, path: str) -> None:
+        """Of what Triton launches, all but its caches."""
+        entry = Items(vars(kernel), kernel, path, by_name=True)
+        for name in triton_types.ATTRIBUTES:
+            if entry.add(name):
+                for value in entry.values(name):
+                    self._push(value, f"{path}.{name}")
+        self._add("items", vars(kernel), entry)
+        self.objects[id(vars(kernel))] = vars(kernel)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
         """Numbers such as learning rates are read at each call, so they are free to change."""

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton's own launches inside a recorded call: launched by Triton, recorded as hostjit's operator.
+
+What Triton found at this launch (the configuration, constants, numbers that 16 divides) holds at
+each replay, since numbers are compared. Addresses are not: where they may be others, the replay
+has the variant of the kernel that assumes nothing of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._higher_order_ops import triton_kernel_wrap
+from torch._library.triton import set_wrap_triton_enabled
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
+
+from hostjit.capturing.traced_graph import storage_of
+from hostjit.launching.launch_operator import LAUNCH
+from hostjit.launching.triton_kernels import TritonLaunch, launch_of
+from hostjit.recording.recorder import Recorder
+from hostjit.recording.state import State
+
+__all__ = ["RecordedLaunches"]
+
+aten = torch.ops.aten
+
+_lock = threading.Lock()
+_recording: dict[Any, RecordedLaunches] = {}  # by their recorders
+_originals: list[tuple[type, str, Callable[..., Any]]] = []  # what is replaced while any records
+_written: dict[str, tuple[str, ...]] = {}  # by Triton's hash of a kernel
+
+
+class RecordedLaunches:
+    """While entered, the launches of Triton that a recorder would see are recorded.
+
+    Attributes:
+        tuned: Triton measured configurations of a kernel, which no later call does.
+    """
+
+    def __init__(self, recorder: Recorder, state: State) -> None:
+        self.tuned = False
+        self._recorder = recorder
+        self._state = state
+        self._contexts = contextlib.ExitStack()
+
+    def __enter__(self) -> RecordedLaunches:
+        with _lock:
+            _recording[self._recorder] = self
+            _replace()
+        # Kernels in `torch.library.wrap_triton` are called as such.
+        self._contexts.enter_context(set_wrap_triton_enabled(False))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._contexts.close()
+        with _lock:
+            del _recording[self._recorder]
+            if not _recording:
+                _restore()
+
+    def measure(self, measured: Callable[[], Any]) -> Any:
+        """Have Triton measure a configuration."""
+        self.tuned = True
+        with _unseen():
+            return measured()
+
+    def launch(
+        self,
+        run: Callable[..., Any],
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grid: Any,
+        *,
+        warmup: bool,
+    ) -> Any:
+        """Launch a kernel by Triton's own `run`, and record it."""
+        names = function.signature.parameters
+        try:
+            bound = function.signature.bind(
+                *args, **{name: value for name, value in kwargs.items() if name in names}
+            )
+        except TypeError:
+            bound = None  # Triton says so
+        if warmup or bound is None or self.tuned or self._recorder.problem:
+            with _unseen():
+                return run(function, *args, grid=grid, warmup=warmup, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        sizes = grid(dict(given)) if callable(grid) else grid
+        try:
+            with _unseen():
+                compiled = run(function, *args, grid=sizes, warmup=False, **kwargs)
+        except Exception:
+            # If the code handles it, what it does then depends on the device.
+            self._recorder.refuse("a launch of Triton raises")
+            raise
+
+        def variant(unaligned: frozenset[str]) -> Any:
+            """Compile for addresses that 16 need not divide."""
+            moved = {name: _Elsewhere(given[name]) for name in unaligned}
+            first = [moved.get(name, x) for name, x in zip(names, args, strict=False)]
+            others = {name: moved.get(name, x) for name, x in kwargs.items()}
+            return run(function, *first, grid=None, warmup=True, **others)
+
+        self._record(function, compiled, given, sizes, variant)
+        return compiled
+
+    def _record(
+        self,
+        function: Any,
+        compiled: Any,
+        given: Mapping[str, Any],
+        grid: Sequence[Any],
+        variant: Callable[[frozenset[str]], Any],
+    ) -> None:
+        what = f"'{function.__name__}' of Triton"
+        try:
+            with _unseen():
+                problem = _obstacle(function, compiled, given)
+                launch = None if problem else self._any_launch(function, compiled, given, variant)
+            if launch is not None:
+                self._note(launch, given, grid)
+        except Exception as error:
+            problem = f"can't be launched by hostjit: {error}"
+        if problem:
+            self._recorder.refuse(f"kernel {what} {problem}")
+
+    def _any_launch(
+        self,
+        function: Any,
+        compiled: Any,
+        given: Mapping[str, Any],
+        variant: Callable[[frozenset[str]], Any],
+    ) -> TritonLaunch:
+        """Return the kernel for what holds at each replay."""
+        tensors = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
+        for tensor in tensors.values():
+            self._recorder.node_of(tensor)  # which may be an input
+        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
+        assumed = {position for (position, *_), found in compiled.src.attrs.items() if found}
+        unaligned = frozenset(
+            name
+            for position, name in enumerate(compiled.src.signature)
+            if position in assumed and name in tensors and not _is_aligned(tensors[name], inputs)
+        )
+        if unaligned:
+            compiled = variant(unaligned)
+        for (name, _), (_, variables) in function.used_global_vals.items():
+            self._state.add_global(variables, name)
+        return launch_of(compiled, compiled.src.signature, _written_by(function, compiled, given))
+
+    def _note(self, launch: TritonLaunch, given: Mapping[str, Any], grid: Sequence[Any]) -> None:
+        """Add a launch that has taken place to the graph."""
+        operands = launch.operands(given, grid)
+        written = {id(tensor) for tensor in operands[3]}
+
+        def node_of(tensor: torch.Tensor) -> torch.fx.Node:
+            node = self._recorder.node_of(tensor)
+            if node is None:
+                raise TypeError("a tensor was made in a way which cannot be recorded")
+            if not tensor.requires_grad or not torch.is_grad_enabled():
+                return node
+            if id(tensor) in written:
+                raise TypeError("it writes a tensor that requires a gradient")
+            return self._recorder.call(aten.detach.default, (node,), {})
+
+        with _unseen():
+            nodes = pytree.tree_map_only(torch.Tensor, node_of, operands)
+            self._recorder.call(LAUNCH, tuple(nodes), {})
+
+
+class _Elsewhere:
+    """A tensor as Triton asks for it, at an address that nothing divides."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype = tensor.dtype
+
+    def data_ptr(self) -> int:
+        return 1
+
+
+def _obstacle(function: Any, compiled: Any, given: Mapping[str, Any]) -> str:
+    """Say what a launch does that a replay would not; "" for nothing."""
+    from triton import knobs
+    from triton.runtime import driver
+
+    if function.pre_run_hooks:
+        return "has hooks that run ahead of it"
+    for hooks in (knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook):
+        if hooks is not None and getattr(hooks, "calls", True):
+            return "is launched with hooks"
+    if compiled is None or "cubin" not in compiled.asm:
+        return "is no cubin"
+    for name, type_ in compiled.src.signature.items():
+        value = given[name]
+        if "tensordesc" in str(type_) or "nvTmaDesc" in str(type_):
+            return f"takes a TMA descriptor of the host, argument '{name}'"
+        if type_ != "constexpr" and not isinstance(value, (torch.Tensor, int, float)):
+            return f"takes a {type(value).__qualname__}, argument '{name}'"
+    tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
+    if not tensors:
+        return "takes no tensor"
+    device = driver.active.get_current_device()
+    for tensor in tensors:
+        if tensor.device != torch.device("cuda", device):
+            return f"is launched on cuda:{device} with a tensor on {tensor.device}"
+        if tensor.is_conj() or tensor.is_neg():
+            return "takes a tensor that is conjugated or negated lazily"
+    if "tt.int_to_ptr" in compiled.asm.get("ttir", "tt.int_to_ptr"):
+        return "may write memory that is not among its arguments"
+    return ""
+
+
+def _is_aligned(tensor: torch.Tensor, inputs: set[int | None]) -> bool:
+    """Whether 16 divides the address of a tensor at each replay.
+
+    New memory begins where it does, that of inputs where the caller says.
+    """
+    if storage_of(tensor) in inputs:
+        return False
+    return tensor.storage_offset() * tensor.element_size() % 16 == 0
+
+
+def _written_by(function: Any, compiled: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tensors that a kernel writes, as PyTorch finds in Triton's IR; all if it can't tell."""
+    if compiled.hash not in _written:
+        table = triton_kernel_wrap.kernel_side_table
+        kernel, constants = table.add_kernel(function), table.add_constant_args({})
+        names = triton_kernel_wrap.get_mutated_tensors(kernel, constants, dict(given), {})
+        _written[compiled.hash] = tuple(names)
+    return _written[compiled.hash]
+
+
+@contextlib.contextmanager
+def _unseen() -> Iterator[None]:
+    """Look away from what Triton does by itself."""
+    profile = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            yield
+    finally:
+        sys.setprofile(profile)
+
+
+def _current() -> RecordedLaunches | None:
+    """The recording that sees what runs now: of this thread, and not inside of an operator."""
+    found = (_recording.get(mode) for mode in reversed(_get_current_dispatch_mode_stack()))
+    return next((launches for launches in found if launches is not None), None)
+
+
+def _replace() -> None:
+    """Have Triton ask recordings; where it isn't imported, there is nothing to launch yet."""
+    jit, tuner = (sys.modules.get(f"triton.runtime.{name}") for name in ("jit", "autotuner"))
+    if _originals or jit is None or tuner is None or not hasattr(tuner.Autotuner, "_bench"):
+        return
+    kinds = ((jit.JITFunction, "run", _recorded), (tuner.Autotuner, "_bench", _measured))
+    for kind, name, make in kinds:
+        original = vars(kind)[name]
+        _originals.append((kind, name, original))
+        setattr(kind, name, make(original))
+
+
+def _restore() -> None:
+    while _originals:
+        kind, name, original = _originals.pop()
+        setattr(kind, name, original)
+
+
+def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        found = _current()
+        if found is None:
+            return original(function, *args, grid=grid, warmup=warmup, **kwargs)
+        return found.launch(original, function, args, kwargs, grid, warmup=warmup)
+
+    return run
+
+
+def _measured(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def bench(*args: Any, **kwargs: Any) -> Any:
+        found = _current()
+        if found is None:
+            return original(*args, **kwargs)
+        return found.measure(lambda: original(*args, **kwargs))
+
+    return bench

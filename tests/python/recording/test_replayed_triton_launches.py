@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replays of launches of Triton, beside eager calls, without a GPU.
+
+Triton compiles for a GPU, and a driver that is a double emulates its launches on the CPU. A replay
+launches a kernel for the CPU in place of the cubin. All else is as ever.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+import hostjit
+from hostjit.launching.providers import code_of
+from hostjit.launching.triton_kernels import TritonLaunch
+from hostjit.launching.user_kernel import Kernel
+from hostjit.recording import triton_launches
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+
+import triton_recordings  # noqa: E402
+from triton_driver import Launch, triton_without_a_gpu  # noqa: E402
+from triton_recordings import add, blocks, multiply, tuned  # noqa: E402
+
+# For each block of 128: out = x + scale * y.
+ADD = """
+define void @add(ptr %x, ptr %y, ptr %out, i32 %n, float %scale, i64 %begin, i64 %end) {
+entry:
+  %first = mul i64 %begin, 128
+  %past = mul i64 %end, 128
+  %count = sext i32 %n to i64
+  %is_last = icmp slt i64 %count, %past
+  %last = select i1 %is_last, i64 %count, i64 %past
+  %some = icmp slt i64 %first, %last
+  br i1 %some, label %loop, label %done
+loop:
+  %i = phi i64 [%first, %entry], [%next, %loop]
+  %px = getelementptr float, ptr %x, i64 %i
+  %py = getelementptr float, ptr %y, i64 %i
+  %po = getelementptr float, ptr %out, i64 %i
+  %vx = load float, ptr %px
+  %vy = load float, ptr %py
+  %s = fmul float %vy, %scale
+  %v = fadd float %vx, %s
+  store float %v, ptr %po
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %last
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+# It doubles all, whatever its grid is.
+MULTIPLY = """
+define void @multiply(ptr %x, ptr %out, i32 %n, i64 %begin, i64 %end) {
+entry:
+  %count = sext i32 %n to i64
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%next, %loop]
+  %px = getelementptr float, ptr %x, i64 %i
+  %po = getelementptr float, ptr %out, i64 %i
+  %v = load float, ptr %px
+  %s = fadd float %v, %v
+  store float %s, ptr %po
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def _kernel(text: str, name: str, parameters: tuple[str, ...], writes: tuple[int, ...]) -> Kernel:
+    code = code_of(text, name, "llvm_ir", parameters=parameters, over_range=True)
+    return Kernel(code, parameters, writes, (1 << 62, 1, 1), 0, over_range=True, strided=True)
+
+
+ON_CPU = {
+    "add": _kernel(ADD, "add", ("ptr", "ptr", "ptr", "i32", "f32"), (2,)),
+    "multiply": _kernel(MULTIPLY, "multiply", ("ptr", "ptr", "i32"), (1,)),
+}
+
+
+def _launch_of(compiled: Any, signature: dict[str, str], written: tuple[str, ...]) -> TritonLaunch:
+    assert written == ("out",)
+    names = tuple(name for name, type_ in signature.items() if type_ != "constexpr")
+    kernel = ON_CPU[compiled.src.fn.__name__]
+    return TritonLaunch(kernel, names, 1, False, False, 0, 0)
+
+
+def _emulate_add(launch: Launch) -> None:
+    given = launch.arguments
+    given["out"].copy_(given["x"] + given["scale"] * given["y"])
+
+
+def _emulate_multiply(launch: Launch) -> None:
+    launch.arguments["out"].copy_(2 * launch.arguments["x"])
+
+
+@pytest.fixture(autouse=True)
+def driver() -> Iterator[Any]:
+    with triton_without_a_gpu() as found, torch.no_grad():
+        found.emulations = {"add": _emulate_add, "multiply": _emulate_multiply}
+        yield found
+
+
+@pytest.fixture
+def on_cpu() -> Iterator[None]:
+    with (
+        mock.patch.object(triton_launches, "_obstacle", return_value=""),
+        mock.patch.object(triton_launches, "launch_of", _launch_of),
+    ):
+        yield
+
+
+SCALE = 0.5
+
+
+def scaled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    add[blocks](x, y + 1, out, x.numel(), SCALE, BLOCK=128)
+    return out * 2
+
+
+def check(captured: Any, function: Callable[..., Any], make: Callable[[], Any]) -> None:
+    """Compare two calls, results and arguments."""
+    for _ in range(2):
+        args = make()
+        eager = [arg.clone() for arg in args]
+        torch.testing.assert_close(captured(*args), function(*eager))
+        torch.testing.assert_close(list(args), eager)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_a_replay_does_what_triton_does(driver: Any, runtime: str) -> None:
+    captured = hostjit.capture(scaled, runtime=runtime, fallback=False)
+    for size in (1000, 64, 1000):
+        check(captured, scaled, lambda n=size: (torch.rand(n), torch.rand(n)))
+    count = len(driver.launches)
+    for _ in range(3):
+        captured(torch.rand(64), torch.rand(64))
+    assert len(driver.launches) == count
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_an_argument_is_written_where_it_is(driver: Any) -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for factor in (1.0, 0.25):
+            add[blocks](x, y, x, x.numel(), factor, BLOCK=128)
+        return x.sum()
+
+    captured = hostjit.capture(f, fallback=False)
+    for _ in range(3):
+        check(captured, f, lambda: (torch.rand(300), torch.rand(300)))
+    # Two in each of the eager calls, two in the first two of the captured function.
+    assert len(driver.launches) == 2 * 6 + 2 * 2
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_what_a_launch_was_made_of_is_watched(driver: Any) -> None:
+    def doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        multiply[(1,)](x, out, x.numel(), BLOCK=64)
+        return out + y
+
+    make = lambda: (torch.rand(50), torch.rand(50))  # noqa: E731
+    captured = hostjit.capture(scaled, fallback=False)
+    check(captured, scaled, make)
+    with mock.patch.dict(globals(), SCALE=0.25):
+        check(captured, scaled, make)
+    captured = hostjit.capture(doubled, fallback=False)
+    check(captured, doubled, make)
+    # Triton refuses a kernel one of whose globals has changed; a replay isn't more lenient.
+    with (
+        mock.patch.object(triton_recordings, "FACTOR", tl.constexpr(3)),
+        pytest.raises(RuntimeError, match="FACTOR has changed since we compiled"),
+    ):
+        captured(*make())
+    check(captured, doubled, make)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_values_that_a_grid_reads_are_compared(driver: Any) -> None:
+    def f(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        add[lambda meta: (int(count),)](x, x, out, x.numel(), 1.0, BLOCK=128)
+        return out
+
+    def emulate(launch: Launch) -> None:
+        given, end = launch.arguments, 128 * launch.grid[0]
+        given["out"][:end] = given["x"][:end] + given["y"][:end]
+
+    driver.emulations["add"] = emulate
+    captured = hostjit.capture(f, fallback=False)
+    for blocks_ in (2, 1, 2, 1):
+        check(captured, f, lambda n=blocks_: (torch.rand(300), torch.tensor(n)))
+    assert captured.captured.reads == 1 and len(captured.specializations) == 2
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_the_call_after_one_that_tunes_is_recorded(driver: Any) -> None:
+    kernel = tuned(reset_to_zero=["out"])
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        out = torch.ones_like(x)
+        kernel[blocks](x, out, x.numel())
+        return out
+
+    captured = hostjit.capture(f, fallback=False, warmup=0)
+    for size in (1000, 500, 250):
+        driver.measured = [1.0, 2.0]
+        x = torch.rand(size)
+        for recorded in (False, True, True):
+            torch.testing.assert_close(captured(x), 2 * x)
+            count = len(captured.specializations)
+            assert count == (1000, 500, 250).index(size) + recorded
+    assert len(driver.launches) == 3 * (3 + 1)
+    assert "grid=[1, 1, 1]" in captured.host_ir()
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_backward_pass_of_launches_is_recorded(driver: Any) -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(x)
+            multiply[(1,)](x, out, x.numel(), BLOCK=64)
+            return out
+
+        @staticmethod
+        def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+            out = torch.empty_like(gradients[0])
+            multiply[(1,)](gradients[0].contiguous(), out, out.numel(), BLOCK=64)
+            return out
+
+    weight = torch.rand(40, requires_grad=True)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        weight.grad = None
+        loss = Scale.apply(x * weight).square().sum()
+        loss.backward()
+        return weight.grad.clone()
+
+    with torch.enable_grad():
+        captured = hostjit.capture(f, fallback=False)
+        for _ in range(4):
+            x = torch.rand(40)
+            torch.testing.assert_close(captured(x), 8 * x.square() * weight.detach())
+    assert len(driver.launches) == 4 and captured.captured is not None
+
+
+def test_what_is_refused_runs_eagerly_and_says_so_once(driver: Any) -> None:
+    captured = hostjit.capture(scaled)
+    with warnings.catch_warnings(record=True) as said:
+        for _ in range(2):
+            check(captured, scaled, lambda: (torch.rand(64), torch.rand(64)))
+    (warning,) = [str(each.message) for each in said]
+    assert "'scaled' runs eagerly: kernel 'add' of Triton is launched on cuda:0" in warning
+    with pytest.raises(hostjit.CaptureError, match="with a tensor on cpu"):
+        hostjit.capture(scaled, fallback=False, warmup=0)(torch.rand(64), torch.rand(64))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_a_recording_with_launches_is_saved(driver: Any, tmp_path: Path) -> None:
+    captured = hostjit.capture(scaled, fallback=False)
+    make = lambda: (torch.rand(300), torch.rand(300))  # noqa: E731
+    check(captured, scaled, make)
+    hostjit.save(captured, tmp_path / "scaled.hostjit")
+    loaded = hostjit.load(tmp_path / "scaled.hostjit")
+    before = len(driver.launches)
+    args = make()
+    found = loaded(*args)
+    assert len(driver.launches) == before
+    torch.testing.assert_close(found, scaled(*args))
