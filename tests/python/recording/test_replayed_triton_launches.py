@@ -282,3 +282,23 @@ def test_a_recording_with_launches_is_saved(driver: Any, tmp_path: Path) -> None
     found = loaded(*args)
     assert len(driver.launches) == before
     torch.testing.assert_close(found, scaled(*args))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_results_around_a_launch_have_gradients(driver: Any) -> None:
+    weight = torch.rand(40, requires_grad=True)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        hidden = x * weight
+        add[blocks](hidden, weight, out, x.numel(), 0.5, BLOCK=128)
+        return (weight * out).sum()
+
+    with torch.enable_grad():
+        captured = hostjit.capture(f, fallback=False)
+        for _ in range(4):
+            x = torch.rand(40)
+            (expected,) = torch.autograd.grad(f(x), weight)
+            (found,) = torch.autograd.grad(captured(x), weight)
+            torch.testing.assert_close(found, expected)
+    assert len(driver.launches) == 4 + 2

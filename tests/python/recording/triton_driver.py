@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -70,7 +71,8 @@ class TritonDriver:
             launched = Launch(source, (x, y, z), arguments)
             now = driver.active  # Triton keeps what this returns
             now.launches.append(launched)
-            now.emulations.get(source.fn.__name__, lambda _: None)(launched)
+            with torch.no_grad():
+                now.emulations.get(source.fn.__name__, lambda _: None)(launched)
 
         return launch
 
