@@ -94,8 +94,9 @@ class SeenCode:
             code = frame.f_code
             if code not in self.codes and not _is_imported(frame):
                 self.codes.add(code)
-                if triton_types.launches(code) and not self.problem:
-                    self._note(frame, "launches a Triton kernel past the dispatcher")
+                problem = triton_types.problem_of(code)
+                if problem and not self.problem:
+                    self._note(frame, problem)
                 if not _is_own(code.co_filename) and not triton_types.is_tritons(code):
                     self._visit(code, frame.f_globals)
         elif event == "c_call" and not self.problem:

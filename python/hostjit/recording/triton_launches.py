@@ -9,9 +9,8 @@ has the variant of the kernel that assumes nothing of them.
 from __future__ import annotations
 
 import contextlib
-import functools
+import operator
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,24 +18,19 @@ import torch
 from torch._higher_order_ops import triton_kernel_wrap
 from torch._library.triton import set_wrap_triton_enabled
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import (
-    _disable_current_modes,
-    _get_current_dispatch_mode_stack,
-)
+from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.launching.triton_kernels import TritonLaunch, launch_of
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
+from hostjit.recording.triton_hooks import listen, stop
 
 __all__ = ["RecordedLaunches"]
 
 aten = torch.ops.aten
 
-_lock = threading.Lock()
-_recording: dict[Any, RecordedLaunches] = {}  # by their recorders
-_originals: list[tuple[type, str, Callable[..., Any]]] = []  # what is replaced while any records
 _written: dict[str, tuple[str, ...]] = {}  # by Triton's hash of a kernel
 
 
@@ -54,19 +48,14 @@ class RecordedLaunches:
         self._contexts = contextlib.ExitStack()
 
     def __enter__(self) -> RecordedLaunches:
-        with _lock:
-            _recording[self._recorder] = self
-            _replace()
+        listen(self._recorder, self)
         # Kernels in `torch.library.wrap_triton` are called as such.
         self._contexts.enter_context(set_wrap_triton_enabled(False))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._contexts.close()
-        with _lock:
-            del _recording[self._recorder]
-            if not _recording:
-                _restore()
+        stop(self._recorder)
 
     def measure(self, measured: Callable[[], Any]) -> Any:
         """Have Triton measure a configuration."""
@@ -98,6 +87,8 @@ class RecordedLaunches:
         bound.apply_defaults()
         given = dict(bound.arguments)
         sizes = grid(dict(given)) if callable(grid) else grid
+        with contextlib.suppress(TypeError):  # Triton says so
+            sizes = tuple(map(operator.index, sizes))
         try:
             with _unseen():
                 compiled = run(function, *args, grid=sizes, warmup=False, **kwargs)
@@ -252,49 +243,3 @@ def _unseen() -> Iterator[None]:
             yield
     finally:
         sys.setprofile(profile)
-
-
-def _current() -> RecordedLaunches | None:
-    """The recording that sees what runs now: of this thread, and not inside of an operator."""
-    found = (_recording.get(mode) for mode in reversed(_get_current_dispatch_mode_stack()))
-    return next((launches for launches in found if launches is not None), None)
-
-
-def _replace() -> None:
-    """Have Triton ask recordings; where it isn't imported, there is nothing to launch yet."""
-    jit, tuner = (sys.modules.get(f"triton.runtime.{name}") for name in ("jit", "autotuner"))
-    if _originals or jit is None or tuner is None or not hasattr(tuner.Autotuner, "_bench"):
-        return
-    kinds = ((jit.JITFunction, "run", _recorded), (tuner.Autotuner, "_bench", _measured))
-    for kind, name, make in kinds:
-        original = vars(kind)[name]
-        _originals.append((kind, name, original))
-        setattr(kind, name, make(original))
-
-
-def _restore() -> None:
-    while _originals:
-        kind, name, original = _originals.pop()
-        setattr(kind, name, original)
-
-
-def _recorded(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        found = _current()
-        if found is None:
-            return original(function, *args, grid=grid, warmup=warmup, **kwargs)
-        return found.launch(original, function, args, kwargs, grid, warmup=warmup)
-
-    return run
-
-
-def _measured(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def bench(*args: Any, **kwargs: Any) -> Any:
-        found = _current()
-        if found is None:
-            return original(*args, **kwargs)
-        return found.measure(lambda: original(*args, **kwargs))
-
-    return bench

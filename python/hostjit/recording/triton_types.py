@@ -9,7 +9,7 @@ import sys
 import types
 from typing import Any
 
-__all__ = ["ATTRIBUTES", "FOLDERS", "is_kernel", "is_tritons", "launches"]
+__all__ = ["ATTRIBUTES", "FOLDERS", "is_kernel", "is_tritons", "problem_of"]
 
 
 def _folders() -> tuple[str, ...]:
@@ -23,13 +23,18 @@ def _folders() -> tuple[str, ...]:
 
 
 FOLDERS = _folders()
-# What each launch goes through; of what is recorded, nothing of it is seen.
-_LAUNCHES = frozenset(
-    {
-        *("JITFunction.run", "InterpretedFunction.run", "CudaLauncher.__call__"),
-        *("CompiledKernel.run", "CompiledKernel.__getitem__"),
-    }
-)
+_LAUNCH = "launches a Triton kernel past the dispatcher"
+_MEASURE = "measures how long something takes"
+# What each launch goes through, of which nothing is seen where the launch is recorded; and clocks.
+_PROBLEMS = {
+    "JITFunction.run": _LAUNCH,
+    "InterpretedFunction.run": _LAUNCH,
+    "CudaLauncher.__call__": _LAUNCH,
+    "CompiledKernel.run": _LAUNCH,
+    "CompiledKernel.__getitem__": _LAUNCH,
+    "do_bench": _MEASURE,
+    "do_bench_cudagraph": _MEASURE,
+}
 # What a launch goes by of its function, and of a configuration; the rest are caches.
 ATTRIBUTES = (
     *("fn", "_src", "debug", "pre_run_hooks", "configs", "values"),
@@ -42,9 +47,9 @@ def is_tritons(code: types.CodeType) -> bool:
     return code.co_filename.startswith(FOLDERS)
 
 
-def launches(code: types.CodeType) -> bool:
-    """Tell whether code of Triton launches a kernel."""
-    return is_tritons(code) and code.co_qualname in _LAUNCHES
+def problem_of(code: types.CodeType) -> str:
+    """Say what code of Triton does that no replay repeats; "" for other code."""
+    return _PROBLEMS.get(code.co_qualname, "") if is_tritons(code) else ""
 
 
 def is_kernel(value: Any) -> bool:

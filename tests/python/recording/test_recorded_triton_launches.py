@@ -205,6 +205,15 @@ def test_what_a_kernel_finds_in_globals_is_watched() -> None:
     assert recorded.state.holds()
 
 
+def test_kernels_that_are_wrapped_for_tracers_are_recorded(driver: Any) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        torch.library.wrap_triton(multiply)[(1,)](x, x, x.numel(), BLOCK=64)
+        return x
+
+    recorded = record(f, *fakes(64))
+    assert not recorded.problem and len(recorded.nodes()) == len(driver.launches) == 1
+
+
 def test_launches_of_tensors_that_need_gradients() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return added(x, x)

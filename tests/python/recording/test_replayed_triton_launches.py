@@ -17,9 +17,6 @@ import pytest
 import torch
 
 import hostjit
-from hostjit.launching.providers import code_of
-from hostjit.launching.triton_kernels import TritonLaunch
-from hostjit.launching.user_kernel import Kernel
 from hostjit.recording import triton_launches
 
 triton = pytest.importorskip("triton")
@@ -27,89 +24,14 @@ tl = pytest.importorskip("triton.language")
 
 import triton_recordings  # noqa: E402
 from triton_driver import Launch, triton_without_a_gpu  # noqa: E402
+from triton_on_cpu import EMULATIONS, launch_on_cpu  # noqa: E402
 from triton_recordings import add, blocks, multiply, tuned  # noqa: E402
-
-# For each block of 128: out = x + scale * y.
-ADD = """
-define void @add(ptr %x, ptr %y, ptr %out, i32 %n, float %scale, i64 %begin, i64 %end) {
-entry:
-  %first = mul i64 %begin, 128
-  %past = mul i64 %end, 128
-  %count = sext i32 %n to i64
-  %is_last = icmp slt i64 %count, %past
-  %last = select i1 %is_last, i64 %count, i64 %past
-  %some = icmp slt i64 %first, %last
-  br i1 %some, label %loop, label %done
-loop:
-  %i = phi i64 [%first, %entry], [%next, %loop]
-  %px = getelementptr float, ptr %x, i64 %i
-  %py = getelementptr float, ptr %y, i64 %i
-  %po = getelementptr float, ptr %out, i64 %i
-  %vx = load float, ptr %px
-  %vy = load float, ptr %py
-  %s = fmul float %vy, %scale
-  %v = fadd float %vx, %s
-  store float %v, ptr %po
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %last
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-"""
-# It doubles all, whatever its grid is.
-MULTIPLY = """
-define void @multiply(ptr %x, ptr %out, i32 %n, i64 %begin, i64 %end) {
-entry:
-  %count = sext i32 %n to i64
-  br label %loop
-loop:
-  %i = phi i64 [0, %entry], [%next, %loop]
-  %px = getelementptr float, ptr %x, i64 %i
-  %po = getelementptr float, ptr %out, i64 %i
-  %v = load float, ptr %px
-  %s = fadd float %v, %v
-  store float %s, ptr %po
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %count
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}
-"""
-
-
-def _kernel(text: str, name: str, parameters: tuple[str, ...], writes: tuple[int, ...]) -> Kernel:
-    code = code_of(text, name, "llvm_ir", parameters=parameters, over_range=True)
-    return Kernel(code, parameters, writes, (1 << 62, 1, 1), 0, over_range=True, strided=True)
-
-
-ON_CPU = {
-    "add": _kernel(ADD, "add", ("ptr", "ptr", "ptr", "i32", "f32"), (2,)),
-    "multiply": _kernel(MULTIPLY, "multiply", ("ptr", "ptr", "i32"), (1,)),
-}
-
-
-def _launch_of(compiled: Any, signature: dict[str, str], written: tuple[str, ...]) -> TritonLaunch:
-    assert written == ("out",)
-    names = tuple(name for name, type_ in signature.items() if type_ != "constexpr")
-    kernel = ON_CPU[compiled.src.fn.__name__]
-    return TritonLaunch(kernel, names, 1, False, False, 0, 0)
-
-
-def _emulate_add(launch: Launch) -> None:
-    given = launch.arguments
-    given["out"].copy_(given["x"] + given["scale"] * given["y"])
-
-
-def _emulate_multiply(launch: Launch) -> None:
-    launch.arguments["out"].copy_(2 * launch.arguments["x"])
 
 
 @pytest.fixture(autouse=True)
 def driver() -> Iterator[Any]:
     with triton_without_a_gpu() as found, torch.no_grad():
-        found.emulations = {"add": _emulate_add, "multiply": _emulate_multiply}
+        found.emulations = dict(EMULATIONS)
         yield found
 
 
@@ -117,7 +39,7 @@ def driver() -> Iterator[Any]:
 def on_cpu() -> Iterator[None]:
     with (
         mock.patch.object(triton_launches, "_obstacle", return_value=""),
-        mock.patch.object(triton_launches, "launch_of", _launch_of),
+        mock.patch.object(triton_launches, "launch_of", launch_on_cpu),
     ):
         yield
 
@@ -190,10 +112,13 @@ def test_what_a_launch_was_made_of_is_watched(driver: Any) -> None:
 
 
 @pytest.mark.usefixtures("on_cpu")
-def test_values_that_a_grid_reads_are_compared(driver: Any) -> None:
+@pytest.mark.parametrize("way", ["function", "item", "tensor"])
+def test_values_that_a_grid_reads_are_compared(driver: Any, way: str) -> None:
     def f(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         out = torch.zeros_like(x)
-        add[lambda meta: (int(count),)](x, x, out, x.numel(), 1.0, BLOCK=128)
+        grids = {"function": lambda meta: (count.item(),), "tensor": (count,)}
+        grid = grids[way] if way in grids else (int(count),)
+        add[grid](x, x, out, x.numel(), 1.0, BLOCK=128)
         return out
 
     def emulate(launch: Launch) -> None:

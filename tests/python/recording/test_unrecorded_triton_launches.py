@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+
+import hostjit
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -173,3 +176,29 @@ def test_a_compiled_kernel_that_is_launched_by_itself_is_refused(driver: Any) ->
     recorded = record(lambda x: compiled[(1, 1, 1)](x, x, x, 64, 0.5, 64), x)
     assert "launches a Triton kernel past the dispatcher" in recorded.problem
     assert len(driver.launches) == 1
+
+
+def test_measuring_is_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with contextlib.suppress(AttributeError):  # here is nothing to measure
+            triton.testing.do_bench(lambda: added(x, x))
+        return x
+
+    assert "it measures how long something takes" in record(f, *fakes(64)).problem
+
+
+def test_the_interpreter_of_triton_is_refused() -> None:
+    from triton.runtime.interpreter import InterpretedFunction
+
+    interpreted = InterpretedFunction(add.fn)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        interpreted[(1,)](x, x, x, 64, 2.0, BLOCK=64)
+        return x
+
+    captured = hostjit.capture(f)
+    with warnings.catch_warnings(record=True) as said:
+        for _ in range(5):
+            torch.testing.assert_close(captured(torch.ones(64)), torch.full((64,), 3.0))
+    assert len(said) == 1 and "runs eagerly" in str(said[0].message)
+    assert captured.captured is None
