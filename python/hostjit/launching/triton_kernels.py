@@ -55,6 +55,13 @@ _NUMBERS = {
     "fp64": "f64",
 }
 _DIVISIBLE = [["tt.divisibility", 16]]
+# In Triton's IR: writes that PyTorch does not find, or finds in no argument.
+_UNKNOWN_WRITES = (
+    "tt.int_to_ptr",
+    "tt.descriptor_reduce",
+    "tt.descriptor_scatter",
+    "pure = false",
+)
 
 # By Triton's hash of what it compiled; they live as long as the process, as Triton's own do.
 _kernels: dict[tuple[str, tuple[int, ...]], Kernel] = {}
@@ -179,9 +186,12 @@ def launch_of(compiled: Any, signature: Mapping[str, Any], written: Sequence[str
         signature: the type of each parameter of its function, "constexpr" for constants.
         written: the parameters whose memory it writes.
 
-    Raises: TypeError for a parameter that launches can't give.
+    Raises: TypeError for a parameter that launches can't give, and for writes that are not known.
     """
     metadata = compiled.metadata
+    ir = compiled.asm.get("ttir")
+    if ir is None or any(operation in ir for operation in _UNKNOWN_WRITES):
+        raise TypeError(f"kernel '{metadata.name}' may write memory that is none of its arguments")
     names = tuple(name for name, type_ in signature.items() if type_ != "constexpr")
     num_scratch = num_scratch_pointers(metadata)
     if getattr(metadata, "profile_scratch_size", 0):

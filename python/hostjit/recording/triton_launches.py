@@ -208,8 +208,6 @@ def _obstacle(function: Any, compiled: Any, given: Mapping[str, Any]) -> str:
             return f"is launched on cuda:{device} with a tensor on {tensor.device}"
         if tensor.is_conj() or tensor.is_neg():
             return "takes a tensor that is conjugated or negated lazily"
-    if "tt.int_to_ptr" in compiled.asm.get("ttir", "tt.int_to_ptr"):
-        return "may write memory that is not among its arguments"
     return ""
 
 

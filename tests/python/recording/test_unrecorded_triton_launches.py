@@ -140,7 +140,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (hook_of_launches, lambda x: added(x, x), "is launched with hooks"),
     (hook_of_runs, lambda x: added(x, x), "has hooks that run ahead of it"),
     (None, descriptor, "takes a TMA descriptor of the host, argument 'source'"),
-    (None, lambda x: store_behind[(1,)](x, 4), "may write memory that is not among its arguments"),
+    (None, lambda x: store_behind[(1,)](x, 4), "may write memory that is none of its"),
     (None, lambda x: store_of_pair[(1,)]((x, 2.0)), "takes a tuple, argument 'pair'"),
     (None, lambda x: added(x, x.conj_physical()._neg_view()), "negated lazily"),
 ]
