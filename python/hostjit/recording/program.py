@@ -32,7 +32,7 @@ from hostjit.recording.inputs import Constant, Source, bind
 from hostjit.recording.recorder import Read, Recorder
 from hostjit.recording.results import Results
 
-__all__ = ["RecordedProgram", "guard_graph", "make_program"]
+__all__ = ["RecordedProgram", "check_written_memory", "guard_graph", "make_program"]
 
 aten = torch.ops.aten
 
@@ -80,6 +80,19 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
     return RecordedProgram(
         functional.graph_module, needed.inputs, needed.mutated, needed.output_spec, None
     )
+
+
+def check_written_memory(program: RecordedProgram) -> None:
+    """Refuse writes of memory that two inputs have which every call brings along."""
+    tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
+    storages = [x.untyped_storage()._cdata if x is not None else None for x in tensors]
+    for index in program.mutated:
+        if storages[index] is not None and storages.count(storages[index]) > 1:
+            raise CaptureError(
+                CaptureFailure.OVERLAPPING_INPUTS,
+                "two tensors that it reaches share memory, and it writes to one of them",
+                hint="reach one of them only, and make the other a view of it in the call",
+            )
 
 
 def guard_graph(

@@ -266,7 +266,9 @@ class Recordings(Compilation):
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
         try:
-            replay = self._make(seen, state, recorder, leaves, result, signature, args, kwargs)
+            replay = self._make(
+                seen, state, recorder, launches.aligned, leaves, result, signature, args, kwargs
+            )
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:
@@ -281,6 +283,7 @@ class Recordings(Compilation):
         seen: SeenCode,
         state: State,
         recorder: Recorder,
+        aligned: Sequence[int | torch.Tensor],
         leaves: Sequence[torch.Tensor],
         result: Any,
         signature: Signature,
@@ -310,7 +313,7 @@ class Recordings(Compilation):
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs gradients, and a torch.autograd.Function has a backward of its own",
             )
-        replay = Replay(self, recorder, state, results, bool(wanted), leaves, signature)
+        replay = Replay(self, recorder, state, results, bool(wanted), aligned, leaves, signature)
         replay.build(args, kwargs)
         return replay
 

@@ -19,10 +19,11 @@ from hostjit.capturing.tracing import is_random
 from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import Signature
-from hostjit.recording.program import RecordedProgram, guard_graph, make_program
+from hostjit.recording.program import check_written_memory, guard_graph, make_program
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
 from hostjit.recording.read_guard import ReadGuard
+from hostjit.recording.recorded_call import moved_off
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.results import Results
 from hostjit.recording.state import State
@@ -72,6 +73,7 @@ class Replay:
         state: State,
         results: Results,
         wants_gradients: bool,
+        aligned: Sequence[int | torch.Tensor],
         leaves: Sequence[torch.Tensor],
         signature: Signature,
     ) -> None:
@@ -81,6 +83,7 @@ class Replay:
         self._recorder: Recorder | None = recorder
         self._results: Results | None = results
         self._wants_gradients = wants_gradients
+        self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.has_sizes = recorder.has_sizes
         self._static: list[tuple[str, int, int]] = []
@@ -91,7 +94,7 @@ class Replay:
         assert recorder is not None and results is not None
         owner, state = self._owner, self._state
         program = make_program(recorder, results, self._wants_gradients)
-        _check_shared(program)
+        check_written_memory(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
         pruned: Pruned | None = None
@@ -159,6 +162,7 @@ class Replay:
                 outside=self._outside,
                 condition=self.checks.condition(),
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
+                aligned=self._aligned,
                 retries=bool(recorder.handled),
             )
         owner.note_program(compiled)
@@ -185,6 +189,11 @@ class Replay:
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
                 return f"argument '{name}' is a static input, and is in other memory"
+        moved = moved_off(self._aligned, leaves)
+        if moved is not None:
+            known = isinstance(moved, torch.Tensor) and self._state.tensors[id(moved)][1]
+            what = known or f"tensor {moved} of the arguments"
+            return f"{what} begins at an address that 16 does not divide"
         return self.checks.reads.difference(leaves) if self.checks.reads is not None else ""
 
     def _watches(self) -> list[tuple[Any, ...]]:
@@ -267,19 +276,6 @@ class Replay:
             for tensor in tensor_leaves((named[name],), {}) if name in named else ():
                 leaf = next(i for i, found in enumerate(leaves) if found is tensor)
                 self._static.append((name, leaf, tensor.data_ptr()))
-
-
-def _check_shared(program: RecordedProgram) -> None:
-    """Refuse writes of memory that two inputs have which every call brings along."""
-    tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
-    storages = [x.untyped_storage()._cdata if x is not None else None for x in tensors]
-    for index in program.mutated:
-        if storages[index] is not None and storages.count(storages[index]) > 1:
-            raise CaptureError(
-                CaptureFailure.OVERLAPPING_INPUTS,
-                "two tensors that it reaches share memory, and it writes to one of them",
-                hint="reach one of them only, and make the other a view of it in the call",
-            )
 
 
 @contextlib.contextmanager

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton's own launches inside a recorded call: launched by Triton, recorded as hostjit's operator.
 
-What Triton found at this launch (the configuration, constants, numbers that 16 divides) holds at
-each replay, since numbers are compared. Addresses are not: where they may be others, the replay
-has the variant of the kernel that assumes nothing of them.
+What Triton found at this launch holds at each replay: the configuration, and what it found of
+numbers, which are compared. Of addresses of inputs it is compared whether 16 divides them; memory
+that the program makes begins where it does. What may differ nevertheless is left unassumed, by
+another variant of the kernel.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.launching.triton_kernels import TritonLaunch, launch_of
+from hostjit.recording.inputs import Bound, Leaf
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
 from hostjit.recording.triton_hooks import listen, stop
@@ -39,10 +41,12 @@ class RecordedLaunches:
 
     Attributes:
         tuned: Triton measured configurations of a kernel, which no later call does.
+        aligned: leaves of the arguments, and other tensors, whose addresses 16 has to divide.
     """
 
     def __init__(self, recorder: Recorder, state: State) -> None:
         self.tuned = False
+        self.aligned: list[int | torch.Tensor] = []
         self._recorder = recorder
         self._state = state
         self._contexts = contextlib.ExitStack()
@@ -138,18 +142,31 @@ class RecordedLaunches:
         tensors = {name: x for name, x in given.items() if isinstance(x, torch.Tensor)}
         for tensor in tensors.values():
             self._recorder.node_of(tensor)  # which may be an input
-        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
         assumed = {position for (position, *_), found in compiled.src.attrs.items() if found}
         unaligned = frozenset(
             name
             for position, name in enumerate(compiled.src.signature)
-            if position in assumed and name in tensors and not _is_aligned(tensors[name], inputs)
+            if position in assumed and name in tensors and not self._is_aligned(tensors[name])
         )
         if unaligned:
             compiled = variant(unaligned)
         for (name, _), (_, variables) in function.used_global_vals.items():
             self._state.add_global(variables, name)
         return launch_of(compiled, compiled.src.signature, _written_by(function, compiled, given))
+
+    def _is_aligned(self, tensor: torch.Tensor) -> bool:
+        """Whether 16 divides an address at each replay, as it does now."""
+        storage = storage_of(tensor)
+        inputs = [x for x in self._recorder.sources if storage_of(x.tensor) == storage]
+        if not inputs:
+            return tensor.storage_offset() * tensor.element_size() % 16 == 0
+        known: list[int | torch.Tensor] = []
+        for source in inputs:
+            if not isinstance(source, (Leaf, Bound)) or source.tensor.data_ptr() % 16 != 0:
+                return False
+            known.append(source.index if isinstance(source, Leaf) else source.tensor)
+        self.aligned += [x for x in known if not any(x is other for other in self.aligned)]
+        return True
 
     def _note(self, launch: TritonLaunch, given: Mapping[str, Any], grid: Sequence[Any]) -> None:
         """Add a launch that has taken place to the graph."""
@@ -209,16 +226,6 @@ def _obstacle(function: Any, compiled: Any, given: Mapping[str, Any]) -> str:
         if tensor.is_conj() or tensor.is_neg():
             return "takes a tensor that is conjugated or negated lazily"
     return ""
-
-
-def _is_aligned(tensor: torch.Tensor, inputs: set[int | None]) -> bool:
-    """Whether 16 divides the address of a tensor at each replay.
-
-    New memory begins where it does, that of inputs where the caller says.
-    """
-    if storage_of(tensor) in inputs:
-        return False
-    return tensor.storage_offset() * tensor.element_size() % 16 == 0
 
 
 def _written_by(function: Any, compiled: Any, given: Mapping[str, Any]) -> tuple[str, ...]:

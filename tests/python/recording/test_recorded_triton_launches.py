@@ -34,16 +34,15 @@ def driver() -> Iterator[Any]:
         yield found
 
 
-def variants(function: Callable[..., Any], *tensors: torch.Tensor) -> list[list[str]]:
-    """The arguments that 16 divides at each replay, of the launches of a call."""
+def variants(function: Callable[..., Any], *tensors: torch.Tensor) -> Any:
+    """The arguments of a launch that 16 divides at each replay, and what is compared for that."""
     launch_of = triton_launches.launch_of
     with mock.patch.object(triton_launches, "launch_of", wraps=launch_of) as called:
-        assert not record(function, *tensors).problem
-    sources = [call.args[0].src for call in called.call_args_list]
-    return [
-        [source.fn.arg_names[at] for (at, *_), found in source.attrs.items() if found]
-        for source in sources
-    ]
+        recorded = record(function, *tensors)
+    assert not recorded.problem
+    source = called.call_args.args[0].src
+    names = [source.fn.arg_names[at] for (at, *_), found in source.attrs.items() if found]
+    return names, recorded.launches.aligned
 
 
 def test_a_launch_takes_place_and_is_a_part_of_the_program(driver: Any) -> None:
@@ -91,17 +90,32 @@ def test_only_what_holds_at_each_replay_makes_a_variant(driver: Any) -> None:
         return added(part(y, 1), part(y, 4))
 
     def of_views_of_inputs(x: torch.Tensor) -> torch.Tensor:
-        return added(part(x, 4), part(x.detach(), 0))
+        return added(part(x, 4), part(x.detach(), 1))
 
-    # Inputs are where the caller has them, new memory begins where 16 divides.
-    assert variants(of_inputs, *fakes(64)) == [["out", "n"]]
-    assert variants(of_inputs, *fakes(65)) == [["out"]]
-    assert variants(of_new_memory, *fakes(64)) == [["x", "y", "out", "n"]]
-    assert variants(of_views, *fakes(64)) == [["y", "out", "n"]]
-    assert variants(of_views_of_inputs, *fakes(64)) == [["out", "n"]]
-    # Triton launched what it found; the others were only compiled.
+    # Of inputs it is compared, new memory begins where 16 divides.
+    assert variants(of_inputs, *fakes(64)) == (["x", "y", "out", "n"], [0])
+    assert variants(of_inputs, *fakes(65)) == (["x", "y", "out"], [0])
+    assert variants(of_new_memory, *fakes(64)) == (["x", "y", "out", "n"], [])
+    assert variants(of_views, *fakes(64)) == (["y", "out", "n"], [])
+    assert variants(of_views_of_inputs, *fakes(64)) == (["x", "out", "n"], [0])
     assert len(driver.launches) == 5
-    found = driver.launches[0].source
+    (x,) = fakes(64)
+    x.address = 8  # type: ignore[attr-defined]
+    assert variants(of_inputs, x) == (["out", "n"], [])
+
+
+def test_what_lies_in_an_unaligned_input_is_taken_to_be_so(driver: Any) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = part(x, 2)
+        y.address = 8  # type: ignore[attr-defined]
+        return added(y, y)
+
+    (x,) = fakes(64)
+    x.address = 8  # type: ignore[attr-defined]
+    assert variants(f, x) == (["out", "n"], [])
+    # Triton launched what it found; the other was only compiled.
+    (launched,) = driver.launches
+    found = launched.source
     assert next(found.fn.arg_names[at] for (at,), x in found.attrs.items() if x) == "x"
 
 

@@ -89,6 +89,40 @@ def test_an_argument_is_written_where_it_is(driver: Any) -> None:
 
 
 @pytest.mark.usefixtures("on_cpu")
+def test_calls_at_other_addresses_have_other_recordings(driver: Any, tmp_path: Path) -> None:
+    weight = torch.rand(64)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        add[blocks](x, weight, out, x.numel(), 0.5, BLOCK=128)
+        return out
+
+    memory = torch.rand(128)
+    captured = hostjit.capture(f, fallback=False)
+    strict = hostjit.capture(f, on_mismatch="raise", warmup=0)
+    strict(memory[:64])
+    for offset, count in ((0, 0), (4, 1), (0, 1), (1, 2), (2, 2), (3, 2), (8, 2)):
+        x = memory[offset : offset + 64]
+        torch.testing.assert_close(captured(x), f(x))
+        assert len(captured.specializations) == count
+        if offset % 4 == 0:
+            torch.testing.assert_close(strict(x), f(x))
+        else:
+            with pytest.raises(hostjit.MismatchError, match="tensor 0 of the arguments begins at"):
+                strict(x)
+    hostjit.save(strict, tmp_path / "f.hostjit")
+    loaded = hostjit.load(tmp_path / "f.hostjit")
+    torch.testing.assert_close(loaded(memory[4:68]), f(memory[4:68]))
+    with pytest.raises(hostjit.MismatchError, match="begins at an address that 16 divides"):
+        loaded(memory[1:65])
+    # The memory of what is no argument, too.
+    weight.data = torch.frombuffer(bytearray(400), dtype=torch.float32, offset=4, count=64)
+    torch.testing.assert_close(captured(memory[:64]), f(memory[:64]))
+    with pytest.raises(hostjit.MismatchError, match=r"weight.* begins at an address that 16 does"):
+        strict(memory[:64])
+
+
+@pytest.mark.usefixtures("on_cpu")
 def test_what_a_launch_was_made_of_is_watched(driver: Any) -> None:
     def doubled(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         out = torch.empty_like(x)

@@ -84,12 +84,18 @@ class TritonDriver:
         return measure
 
 
+def _address(tensor: torch.Tensor) -> int:
+    """Where a fake tensor is; memory begins at `address`, an attribute of it, or at a page."""
+    begin: int = getattr(tensor, "address", 1 << 20)
+    return begin + tensor.storage_offset() * tensor.element_size()
+
+
 @contextlib.contextmanager
 def triton_without_a_gpu() -> Iterator[TritonDriver]:
     """Have Triton launch on devices that do not exist, fake tensors too."""
     found = TritonDriver()
     with (
         mock.patch.object(type(driver), "active", found),
-        mock.patch.object(FakeTensor, "data_ptr", return_value=1 << 20, create=True),
+        mock.patch.object(FakeTensor, "data_ptr", _address, create=True),
     ):
         yield found
