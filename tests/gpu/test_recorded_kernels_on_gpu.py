@@ -115,7 +115,8 @@ def test_arguments_at_any_address(launch: Launch) -> None:
         x = memory[offset : offset + 1000]
         assert_same(captured(x), x * 2)
     torch.cuda.synchronize()
-    assert_replayed(captured)
+    # Triton has a kernel for memory that begins where 16 divides, and another one.
+    assert 1 <= len(captured.specializations) <= 2
 
 
 @pytest.mark.parametrize("graphs", ["on", "off"])
