@@ -29,8 +29,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::object& row_guard, std::vector<size_t> guarded,
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
-    std::vector<Specialization::StaticLeaf> static_leaves, const py::object& process_modes,
-    std::string reason, bool retries, const py::dict& opened) {
+    std::vector<Specialization::StaticLeaf> static_leaves, const py::sequence& aligned,
+    const py::object& process_modes, std::string reason, bool retries, const py::dict& opened) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -55,6 +55,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.replaceable = replaceable.ptr();
   options.condition = condition.ptr();
   options.static_leaves = std::move(static_leaves);
+  options.aligned = aligned.ptr();
   options.process_modes = process_modes_from_python(process_modes);
   options.reason = std::move(reason);
   options.retries = retries;
@@ -138,7 +139,9 @@ void bind_call_path(py::module_& module) {
       "kwargs):\n"
       "asked at each call, when all else holds. static_leaves: (leaf, address), arguments that are "
       "in this\n"
-      "memory at each call; None: in that of the first. process_modes: (deterministic, default "
+      "memory at each call; None: in that of the first. aligned: leaves, and tensors held by "
+      "reference,\n"
+      "whose addresses 16 divides at each call. process_modes: (deterministic, default "
       "dtype) of the calls that it "
       "answers;\n"
       "None: as they are now. reason: why there is a route, in words. retries: where the "
@@ -159,8 +162,8 @@ void bind_call_path(py::module_& module) {
            py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
            py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
-           py::arg("process_modes") = py::none(), py::arg("reason") = "",
-           py::arg("retries") = false, py::arg("opened") = py::dict())
+           py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),
+           py::arg("reason") = "", py::arg("retries") = false, py::arg("opened") = py::dict())
       .def_property_readonly("program", &Specialization::program)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")

@@ -275,6 +275,7 @@ py::dict Specialization::describe() const {
   described["row_guard"] = object_of(row_guard_);
   described["condition"] = object_of(condition_);
   described["static_leaves"] = static_leaves_;
+  described["aligned"] = describe_all(aligned_);
   described["guarded"] = guarded_;
   described["backward"] =
       backward_ ? py::object(backward_->describe(bindings_.size())) : py::none();

@@ -107,6 +107,7 @@ Specialization::Specialization(const Options& options)
       retries_(options.retries),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
+      aligned_(input_bindings_from_python(options.aligned, num_leaves_)),
       reason_(options.reason),
       hides_gradients_(
           at::GradMode::is_enabled() &&
@@ -247,7 +248,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (!identities_.hold(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;
-  if (!condition_ && static_leaves_.empty()) [[likely]]
+  if (!condition_ && static_leaves_.empty() && aligned_.empty()) [[likely]]
     return true;
   return last_checks_hold(values, nargs, kwnames, leaves);
 }
@@ -259,6 +260,11 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
   };
   for (const auto& [leaf, address] : static_leaves_) {
     if (address && *address != address_of(leaf)) return false;
+  }
+  // Ahead of the condition, which may launch kernels.
+  for (const InputBinding& binding : aligned_) {
+    const void* address = binding.tensor(leaves).const_data_ptr();
+    if (std::bit_cast<uint64_t>(address) % kAligned != 0) return false;
   }
   if (condition_) {
     const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
@@ -351,8 +357,10 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   if (const int status = numbers_.traverse(visit, arg)) return status;
   if (const int status = results_.traverse(visit, arg)) return status;
   if (const int status = stores_.traverse(visit, arg)) return status;
-  for (const InputBinding& binding : bindings_) {
-    if (const int status = binding.traverse(visit, arg)) return status;
+  for (const auto* held : {&bindings_, &aligned_}) {
+    for (const InputBinding& binding : *held) {
+      if (const int status = binding.traverse(visit, arg)) return status;
+    }
   }
   Py_VISIT(revalidate_.get());
   Py_VISIT(route_.get());

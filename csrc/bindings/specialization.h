@@ -31,6 +31,9 @@ class ProgramCall;
 // A compiled program together with everything that has to hold for it to answer a call.
 class Specialization : public std::enable_shared_from_this<Specialization> {
  public:
+  // What kernels that are compiled for aligned memory want: their widest loads are that wide.
+  static constexpr uint64_t kAligned = 16;
+
   // An argument that is in the same memory at each call; nullopt: the first call tells in which.
   using StaticLeaf = std::pair<size_t, std::optional<uint64_t>>;
 
@@ -66,6 +69,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // callable(args, kwargs) -> bool or None: asked at each call, when all else holds.
     PyObject* condition = nullptr;
     std::vector<StaticLeaf> static_leaves;
+    PyObject* aligned = nullptr;  // tensors as in `bindings`, whose addresses kAligned divides
     // Of the process, under which it is to answer; nullopt: those of now.
     std::optional<GlobalState::ProcessModes> process_modes;
     std::string reason;  // why there is a route, in words
@@ -188,6 +192,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool retries_;
   PyRef condition_;
   std::vector<StaticLeaf> static_leaves_;
+  std::vector<InputBinding> aligned_;
   std::string reason_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;

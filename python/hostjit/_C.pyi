@@ -203,6 +203,7 @@ class Specialization:
         replaceable: Sequence[torch.Tensor] = (),
         condition: Callable[..., bool] | None = None,
         static_leaves: Sequence[tuple[int, int | None]] = (),
+        aligned: Sequence[int | torch.Tensor] = (),
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,12 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
-from hostjit.launching.triton_kernels import (
-    TritonLaunch,
-    compile_triton,
-    compiling,
-    jit_function_of,
-)
+from hostjit.launching.triton_kernels import compile_triton, compiling, jit_function_of
 
 __all__ = ["is_triton_launch", "trace_triton_launch"]
 
@@ -83,48 +77,8 @@ def trace_triton_launch(
             launch = compile_triton(jit_function_of(kernel), arguments, written, options, aligned)
     except Exception as error:
         raise _unsupported(f"Triton does not compile a kernel: {error}") from error
-    _call(launch, arguments, call["grid"][choice])
+    LAUNCH(*launch.operands(arguments, call["grid"][choice]))
     return clones if "tensors_to_clone" in call else None
-
-
-def _call(launch: TritonLaunch, arguments: Mapping[str, Any], grid: Sequence[Any]) -> None:
-    kernel = launch.kernel
-    pointers = {
-        position: arguments[name]
-        for position, name in enumerate(launch.names)
-        if isinstance(arguments[name], torch.Tensor)
-    }
-    if launch.scratch_bytes:
-        size = math.prod(grid) * launch.num_ctas * launch.scratch_bytes
-        device = next(iter(pointers.values())).device
-        pointers[len(launch.names)] = torch.empty(size, dtype=torch.uint8, device=device)
-    read = [position for position in pointers if position not in kernel.writes]
-    written = [position for position in pointers if position in kernel.writes]
-    numbers = [
-        (kind, arguments[name])
-        for kind, name in zip(kernel.parameters, launch.names, strict=False)
-        if kind != "ptr"
-    ]
-    first, *rest = grid
-    LAUNCH(
-        kernel.number,
-        [pointers[position] for position in read],
-        read,
-        [pointers[position] for position in written],
-        written,
-        [
-            number if isinstance(number, torch.SymInt) else int(number)
-            for kind, number in numbers
-            if kind[0] == "i"
-        ],
-        [float(number) for kind, number in numbers if kind[0] == "f"],
-        [first * launch.num_ctas, *rest],
-        list(kernel.block or ()),
-        kernel.shared_memory,
-        [launch.num_ctas, 1, 1] if launch.num_ctas > 1 else [],
-        launch.cooperative,
-        launch.programmatic,
-    )
 
 
 def _written(call: Mapping[str, Any], tensors: Mapping[str, Any]) -> list[str]:

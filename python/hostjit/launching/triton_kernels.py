@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -16,9 +17,9 @@ from unittest import mock
 import torch
 
 from hostjit.launching.providers import Code, num_scratch_pointers
-from hostjit.launching.user_kernel import Kernel
+from hostjit.launching.user_kernel import Kernel, sizes_of
 
-__all__ = ["TritonLaunch", "compile_triton", "compiling", "jit_function_of"]
+__all__ = ["TritonLaunch", "compile_triton", "compiling", "jit_function_of", "launch_of"]
 
 _POINTEES = {
     "bool": "i1",
@@ -42,6 +43,7 @@ _POINTEES = {
 _NUMBERS = {
     "i1": "i8",
     "i8": "i8",
+    "u1": "i8",
     "u8": "i8",
     "i16": "i16",
     "u16": "i16",
@@ -53,6 +55,13 @@ _NUMBERS = {
     "fp64": "f64",
 }
 _DIVISIBLE = [["tt.divisibility", 16]]
+# In Triton's IR: writes that PyTorch does not find, or finds in no argument.
+_UNKNOWN_WRITES = (
+    "tt.int_to_ptr",
+    "tt.descriptor_reduce",
+    "tt.descriptor_scatter",
+    "pure = false",
+)
 
 # By Triton's hash of what it compiled; they live as long as the process, as Triton's own do.
 _kernels: dict[tuple[str, tuple[int, ...]], Kernel] = {}
@@ -79,6 +88,48 @@ class TritonLaunch:
     programmatic: bool
     scratch_bytes: int
     num_scratch: int
+
+    def operands(self, arguments: Mapping[str, Any], grid: Sequence[Any]) -> list[Any]:
+        """Return what `LAUNCH` takes, with new memory for scratch.
+
+        Args:
+            arguments: by name, also such as the kernel does not take.
+            grid: one to three numbers of blocks.
+        """
+        kernel = self.kernel
+        first, *rest = sizes_of(grid, f"kernel '{kernel.entry}': grid")
+        taken = [*zip(kernel.parameters, self.names, strict=False)]
+        pointers = {
+            position: arguments[name]
+            for position, (kind, name) in enumerate(taken)
+            if kind == "ptr"
+        }
+        if self.scratch_bytes:
+            size = first * math.prod(rest) * self.num_ctas * self.scratch_bytes
+            device = next(iter(pointers.values())).device
+            pointers[len(self.names)] = torch.empty(size, dtype=torch.uint8, device=device)
+        read = [position for position in pointers if position not in kernel.writes]
+        written = [position for position in pointers if position in kernel.writes]
+        numbers = [(kind, arguments[name]) for kind, name in taken if kind != "ptr"]
+        return [
+            kernel.number,
+            [pointers[position] for position in read],
+            read,
+            [pointers[position] for position in written],
+            written,
+            [
+                number if isinstance(number, torch.SymInt) else int(number)
+                for kind, number in numbers
+                if kind[0] == "i"
+            ],
+            [float(number) for kind, number in numbers if kind[0] == "f"],
+            [first * self.num_ctas, *rest],
+            list(kernel.block or ()),
+            kernel.shared_memory,
+            [self.num_ctas, 1, 1] if self.num_ctas > 1 else [],
+            self.cooperative,
+            self.programmatic,
+        ]
 
 
 def jit_function_of(kernel: Any) -> Any:
@@ -124,7 +175,23 @@ def compile_triton(
             attributes[(position,)] = _DIVISIBLE
     source = ASTSource(function, signature, constants, attributes)
     compiled = triton.compile(source, target=_target(), options=dict(options))
+    return launch_of(compiled, signature, written)
+
+
+def launch_of(compiled: Any, signature: Mapping[str, Any], written: Sequence[str]) -> TritonLaunch:
+    """Return what a CompiledKernel of Triton is to launches.
+
+    Args:
+        compiled: the CompiledKernel.
+        signature: the type of each parameter of its function, "constexpr" for constants.
+        written: the parameters whose memory it writes.
+
+    Raises: TypeError for a parameter that launches can't give, and for writes that are not known.
+    """
     metadata = compiled.metadata
+    ir = compiled.asm.get("ttir")
+    if ir is None or any(operation in ir for operation in _UNKNOWN_WRITES):
+        raise TypeError(f"kernel '{metadata.name}' may write memory that is none of its arguments")
     names = tuple(name for name, type_ in signature.items() if type_ != "constexpr")
     num_scratch = num_scratch_pointers(metadata)
     if getattr(metadata, "profile_scratch_size", 0):
@@ -184,7 +251,9 @@ def _integer(value: Any) -> str:
     return "i64" if value < 1 << 63 else "u64"
 
 
-def _parameter(type_: str) -> str:
+def _parameter(type_: Any) -> str:
+    if not isinstance(type_, str):
+        raise TypeError("a tuple is no parameter of a launch")
     if type_.startswith("*"):
         return "ptr"
     if type_ not in _NUMBERS:

@@ -23,6 +23,7 @@ from hostjit.capturing.outputs import (
     TupleOutput,
     map_outputs,
 )
+from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.second import second_derivatives
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
@@ -32,7 +33,7 @@ from hostjit.recording.inputs import Constant, Source, bind
 from hostjit.recording.recorder import Read, Recorder
 from hostjit.recording.results import Results
 
-__all__ = ["RecordedProgram", "guard_graph", "make_program"]
+__all__ = ["RecordedProgram", "check_written_memory", "guard_graph", "make_program"]
 
 aten = torch.ops.aten
 
@@ -80,6 +81,19 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
     return RecordedProgram(
         functional.graph_module, needed.inputs, needed.mutated, needed.output_spec, None
     )
+
+
+def check_written_memory(program: RecordedProgram) -> None:
+    """Refuse writes of elements that two inputs have which every call brings along."""
+    tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
+    try:
+        refuse_overlap(tensors, program.mutated)
+    except CaptureError as error:
+        raise CaptureError(
+            CaptureFailure.OVERLAPPING_INPUTS,
+            "two tensors that it reaches share memory, and it writes to one of them",
+            hint="reach one of them only, and make the other a view of it in the call",
+        ) from error
 
 
 def guard_graph(

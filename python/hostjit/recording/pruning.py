@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from hostjit import _C
 from hostjit.capturing.program import BoundTensor
@@ -45,9 +46,11 @@ def prune(
         and not binding.tensor.is_inference()
     }
     memory = {storage_of(node.meta["val"]) for node in placeholders}
+    changed = _changed_memory(graph)
     for node in graph.nodes:
         if node.op == "call_function" and _repeats(node) and set(node.all_input_nodes) <= fixed:
-            fixed.add(node)
+            if changed.isdisjoint(map(storage_of, tree_leaves(node.meta.get("val")))):
+                fixed.add(node)
     kept = _values_wanted(graph, fixed, memory)
     if not kept:
         return program, None
@@ -67,6 +70,18 @@ def prune(
     return dataclasses.replace(
         program, graph_module=module, inputs=(*inputs, *constants), mutated=mutated
     ), pruned
+
+
+def _changed_memory(graph: torch.fx.Graph) -> set[int | None]:
+    """Return the storages that operators write: those of kernels are copies, which they change."""
+    found: set[int | None] = set()
+    for node in graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+            for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    written = [x for x in tree_leaves(value) if isinstance(x, torch.fx.Node)]
+                    found.update(storage_of(x.meta["val"]) for x in written)
+    return found
 
 
 def _repeats(node: torch.fx.Node) -> bool:

@@ -19,12 +19,30 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import may_overlap
 from hostjit.capturing.tensors import TensorFacts
 
-__all__ = ["is_released", "memory_is_shared", "objects_of", "placed_facts", "refusal_of"]
+__all__ = [
+    "is_released",
+    "memory_is_shared",
+    "moved_off",
+    "objects_of",
+    "placed_facts",
+    "refusal_of",
+]
 
 
 def placed_facts(tensor: torch.Tensor) -> Any:
     """Return what a tensor is, and whose memory it has."""
     return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
+
+
+def moved_off(
+    aligned: Sequence[int | torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> int | torch.Tensor | None:
+    """Return which of some leaves and tensors has an address that 16 does not divide."""
+    for place in aligned:
+        tensor = place if isinstance(place, torch.Tensor) else leaves[place]
+        if tensor.data_ptr() % 16 != 0:
+            return place
+    return None
 
 
 def refusal_of(what: str) -> CaptureError:

@@ -52,6 +52,7 @@ from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
 from hostjit.recording.state import State
+from hostjit.recording.triton_launches import RecordedLaunches
 
 __all__ = ["Recordings"]
 
@@ -250,9 +251,13 @@ class Recordings(Compilation):
         recorder = Recorder(leaves, state, self.options.on_read)
         recorder.caller = sys._getframe()
         seen = SeenCode(state.add_code, functools.partial(note_library_call, state))
+        launches = RecordedLaunches(recorder, state)
         with (
             collection_paused(),
             RecordedSteps(recorder, state),
+            launches,
+            # Code of backward passes is seen in this thread only.
+            torch.autograd.set_multithreading_enabled(False),
             FunctionWatcher(recorder),
             recorder,
             seen,
@@ -260,6 +265,8 @@ class Recordings(Compilation):
             result = self.target(*args, **kwargs)
         recorder.caller = None
         self._codes = dict(state.codes)
+        if launches.tuned:
+            return None, result  # the next call finds what was chosen
         changed = state.change()
         if changed:
             return self._changed_state(key, changed, args, kwargs), result
@@ -275,7 +282,9 @@ class Recordings(Compilation):
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
         try:
-            replay = self._make(seen, state, recorder, leaves, result, signature, args, kwargs)
+            replay = self._make(
+                seen, state, recorder, launches.aligned, leaves, result, signature, args, kwargs
+            )
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:
@@ -290,6 +299,7 @@ class Recordings(Compilation):
         seen: SeenCode,
         state: State,
         recorder: Recorder,
+        aligned: Sequence[int | torch.Tensor],
         leaves: Sequence[torch.Tensor],
         result: Any,
         signature: Signature,
@@ -321,7 +331,9 @@ class Recordings(Compilation):
                 "a result needs gradients, and a torch.autograd.Function has a backward of its own",
             )
         opened = self._opened.classes
-        replay = Replay(self, recorder, state, results, bool(wanted), leaves, signature, opened)
+        replay = Replay(
+            self, recorder, state, results, bool(wanted), aligned, leaves, signature, opened
+        )
         replay.build(args, kwargs)
         return replay
 

@@ -13,7 +13,6 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
@@ -27,10 +26,11 @@ from hostjit.recording.mismatch import (
     difference_of_modes,
 )
 from hostjit.recording.opened_objects import Opened, expanded
-from hostjit.recording.program import RecordedProgram, guard_graph, make_program
+from hostjit.recording.program import check_written_memory, guard_graph, make_program
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
 from hostjit.recording.read_guard import ReadGuard
+from hostjit.recording.recorded_call import moved_off
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.results import Results
 from hostjit.recording.state import State
@@ -80,6 +80,7 @@ class Replay:
         state: State,
         results: Results,
         wants_gradients: bool,
+        aligned: Sequence[int | torch.Tensor],
         leaves: Sequence[torch.Tensor],
         signature: Signature,
         opened: Opened,
@@ -91,6 +92,7 @@ class Replay:
         self._recorder: Recorder | None = recorder
         self._results: Results | None = results
         self._wants_gradients = wants_gradients
+        self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.has_sizes = recorder.has_sizes
         self._static: list[tuple[str, int, int]] = []
@@ -101,7 +103,7 @@ class Replay:
         assert recorder is not None and results is not None
         owner, state = self._owner, self._state
         program = make_program(recorder, results, self._wants_gradients)
-        _check_shared(program)
+        check_written_memory(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
         pruned: Pruned | None = None
@@ -172,6 +174,7 @@ class Replay:
                 outside=self._outside,
                 condition=self.checks.condition(),
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
+                aligned=self._aligned,
                 retries=bool(recorder.handled),
                 opened=self._opened,
             )
@@ -208,6 +211,11 @@ class Replay:
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
                 return f"argument '{name}' is a static input, and is in other memory"
+        moved = moved_off(self._aligned, leaves)
+        if moved is not None:
+            known = isinstance(moved, torch.Tensor) and self._state.tensors[id(moved)][1]
+            what = known or f"tensor {moved} of the arguments"
+            return f"{what} begins at an address that 16 does not divide"
         text = self.checks.difference(leaves, arguments)
         if not text and self._sharing != _sharing(leaves, self._outside):
             return "which of its tensors are one, or share memory, is not as it was"
@@ -306,19 +314,6 @@ def _sharing(leaves: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) ->
     tensors = [*leaves, *outside]
     memories = {x.untyped_storage()._cdata for x in tensors if x.layout is torch.strided}
     return len(set(map(id, tensors))), len(memories)
-
-
-def _check_shared(program: RecordedProgram) -> None:
-    """Refuse writes of elements that two inputs have which every call brings along."""
-    try:
-        tensors = [x.tensor if isinstance(x, BoundTensor) else None for x in program.inputs]
-        refuse_overlap(tensors, program.mutated)
-    except CaptureError as error:
-        raise CaptureError(
-            CaptureFailure.OVERLAPPING_INPUTS,
-            "two tensors that it reaches share memory, and it writes to one of them",
-            hint="reach one of them only, and make the other a view of it in the call",
-        ) from error
 
 
 @contextlib.contextmanager

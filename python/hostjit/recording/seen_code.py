@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hostjit.recording import numpy_types
+from hostjit.recording import numpy_types, triton_types
 
 __all__ = [
     "RANDOM_SOURCES",
@@ -35,7 +35,7 @@ __all__ = [
 _HOSTJIT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LAUNCHED = tuple(os.path.join(_HOSTJIT, name) for name in ("launching", "optimizers"))
-_LIBRARIES = (_TORCH, _HOSTJIT, *numpy_types.FOLDERS, "<frozen")
+_LIBRARIES = (_TORCH, _HOSTJIT, *numpy_types.FOLDERS, *triton_types.FOLDERS, "<frozen")
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(
     {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}
@@ -56,7 +56,6 @@ _IMPURE_BUILTINS = frozenset(
 _THREADS = frozenset(
     {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
 )
-_TRITON = f"{os.sep}triton{os.sep}runtime{os.sep}"
 _OF_GENERATORS = frozenset(
     {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
 )
@@ -121,9 +120,10 @@ class SeenCode:
             code = frame.f_code
             if code not in self.codes and not _is_imported(frame):
                 self.codes.add(code)
-                if _TRITON in code.co_filename and not self.problem:
-                    self._note(frame, "launches a Triton kernel past the dispatcher")
-                if not _is_own(code.co_filename):
+                problem = triton_types.problem_of(code)
+                if problem and not self.problem:
+                    self._note(frame, problem)
+                if not _is_own(code.co_filename) and not triton_types.is_tritons(code):
                     self._visit(code, frame.f_globals)
             what = self._asked(frame)
             if what and not self.problem and not acts_for_library(frame.f_back):
@@ -195,10 +195,10 @@ def _is_imported(frame: types.FrameType | None) -> bool:
 
 
 def acts_for_library(frame: types.FrameType | None) -> bool:
-    """Tell whether torch or hostjit called, directly or through the standard library."""
+    """Tell whether torch, hostjit or Triton called, directly or through the standard library."""
     while frame is not None:
         filename = frame.f_code.co_filename
-        if filename.startswith((_TORCH, _HOSTJIT)):
+        if filename.startswith((_TORCH, _HOSTJIT, *triton_types.FOLDERS)):
             return True
         standard = filename.startswith((_STANDARD, "<frozen"))
         if not standard or filename.startswith(_PACKAGES):
@@ -208,7 +208,7 @@ def acts_for_library(frame: types.FrameType | None) -> bool:
 
 
 def is_library(filename: str) -> bool:
-    """Tell whether a file is of torch, hostjit, NumPy or the standard library.
+    """Tell whether a file is of torch, hostjit, NumPy, Triton or the standard library.
 
     What their code reads of their own globals is taken to stay.
     """

@@ -121,6 +121,12 @@ class State(Walk):
             self._push(value, path)
             self._walk()
 
+    def add_global(self, variables: dict[str, Any], name: str) -> None:
+        """Look at a global variable."""
+        with torch._C.DisableTorchFunction():
+            self._push_globals(variables, (name,))
+            self._walk()
+
     def add_items(self, mapping: dict[Any, Any], path: str, keys: Iterable[Any]) -> None:
         """Look at some items of a dict, and what can be reached from them."""
         entry = self._entries.setdefault(
@@ -191,25 +197,30 @@ class State(Walk):
         return any(entry.unwatchable for entry in self.entries())
 
     def _add_globals(self, code: types.CodeType, variables: dict[str, Any]) -> None:
-        key = ("items", id(variables))
-        entry = self._entries.get(key)
-        where = str(variables.get("__name__", "globals"))
-        if entry is None:
-            entry = self._entries[key] = Items(variables, None, where, by_name=True)
-            self.objects[id(variables)] = variables
-        assert isinstance(entry, Items)
+        entry = self._push_globals(variables, globals_of(code))
         if _OF_GLOBALS in code.co_names:
             entry.by_attribute = True
             self._extend(entry, frozenset(entry.keys()))
-        for name in globals_of(code):
-            if entry.add(name):
-                self._push(variables.get(name), f"{where}.{name}")
         for name, level in imports_of(code):
             if level:
                 package = str(variables.get("__package__") or "").split(".")
                 name = ".".join([*package[: len(package) + 1 - level], *filter(None, [name])])
             if name:
                 self.add_import(name)
+
+    def _push_globals(self, variables: dict[str, Any], names: Iterable[str]) -> Items:
+        where = str(variables.get("__name__", "globals"))
+        known = self._entries.get(("items", id(variables)))
+        if known is None:
+            known = self._entries["items", id(variables)] = Items(
+                variables, None, where, by_name=True
+            )
+            self.objects[id(variables)] = variables
+        assert isinstance(known, Items)
+        for name in names:
+            if known.add(name):
+                self._push(variables.get(name), f"{where}.{name}")
+        return known
 
     def _add_patterns(self, code: types.CodeType) -> None:
         patterns = patterns_of(code)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from hostjit.optimizers.rules import RULES
-from hostjit.recording import numpy_types
+from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.classes import AbstractClasses, Class
 from hostjit.recording.entries import (
     HEAP_TYPE,
@@ -294,6 +294,9 @@ class Walk:
         if type(value) in RULES:
             self._visit_optimizer(value, path)
             return
+        if triton_types.is_kernel(value):
+            self._visit_kernel(value, path)
+            return
         self._push(kind, kind.__qualname__)
         slots = Slots(value, path)
         if slots:
@@ -314,6 +317,16 @@ class Walk:
         self._user_names |= names
         for entry in list(self._entries.values()):
             self._extend(entry, names)
+
+    def _visit_kernel(self, kernel: Any, path: str) -> None:
+        """Of what Triton launches, all but its caches."""
+        entry = Items(vars(kernel), kernel, path, by_name=True)
+        for name in triton_types.ATTRIBUTES:
+            if entry.add(name):
+                for value in entry.values(name):
+                    self._push(value, f"{path}.{name}")
+        self._add("items", vars(kernel), entry)
+        self.objects[id(vars(kernel))] = vars(kernel)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
         """Numbers such as learning rates are read at each call, so they are free to change."""

@@ -42,6 +42,11 @@ def conditions(described: dict[str, Any], parts: Parts) -> str:
         f"tensor {leaf} of the arguments is where the first call had it"
         for leaf in described["static"]
     ]
+    found += [
+        f"tensor {place} of the arguments begins at an address that 16 divides"
+        for place in described["aligned"]
+        if isinstance(place, int)
+    ]
     rest = len(found) - _MOST_CONDITIONS
     text = " and ".join(found[:_MOST_CONDITIONS]) + (f" and {rest} more" if rest > 0 else "")
     return f", where {text}" if text else ""

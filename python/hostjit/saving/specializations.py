@@ -125,6 +125,7 @@ def _to_json(
         ],
         "checks": checks and checks_to_json(checks, writers),
         "static": [leaf for leaf, _ in facts["static_leaves"]],
+        "aligned": [binding_to_json(place, None, writers) for place in facts["aligned"]],
         "backward": None,
     }
     backward = specialization.backward
@@ -197,6 +198,7 @@ def specialization_from_json(
             outside=outside,
             condition=None if replay is None else replay.checks.condition(),
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
+            aligned=[binding_from_json(place, parts) for place in described["aligned"]],
             process_modes=process_modes(described["modes"]),
         )
     return made, replay

@@ -57,6 +57,12 @@ def add_bias(x, bias, out, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):  # t
     tl.store(out + i, value, mask=i < n)
 
 
+@triton.jit
+def store_behind(addresses, x):  # type: ignore[no-untyped-def]
+    pointer = tl.load(addresses).to(tl.pointer_type(tl.float32))
+    tl.store(pointer + tl.arange(0, 16), tl.load(x + tl.arange(0, 16)))
+
+
 def added(x: torch.Tensor, y: torch.Tensor, scale: float = 0.5) -> torch.Tensor:
     out = torch.empty_like(x)
     n = x.numel()
@@ -172,7 +178,7 @@ def test_scratch_memory_is_a_part_of_the_program() -> None:
         profile_scratch_size=0,
     )
     metadata.name = "add"
-    compiled = mock.Mock(asm={"cubin": b"\x7fELF"}, metadata=metadata, hash="scratch")
+    compiled = mock.Mock(asm={"cubin": b"\x7fELF", "ttir": ""}, metadata=metadata, hash="scratch")
 
     def f(x: torch.Tensor) -> torch.Tensor:
         return added(x, x)
@@ -193,3 +199,12 @@ def test_what_triton_refuses_says_why() -> None:
 
     with pytest.raises(CaptureError, match=r"Triton does not compile a kernel: .*complex64"):
         cuda_graph(f, lambda: (torch.ones(64, dtype=torch.complex64),))
+
+
+def test_writes_to_memory_that_is_no_argument_are_refused() -> None:
+    def f(addresses: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        store_behind[(1,)](addresses, x)
+        return x + 1
+
+    with pytest.raises(CaptureError, match="'store_behind' may write memory that is none of its"):
+        cuda_graph(f, lambda: (torch.ones(4, dtype=torch.int64), torch.ones(16)))

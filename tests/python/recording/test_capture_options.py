@@ -156,6 +156,26 @@ def test_prune_sees_writes_through_arguments() -> None:
             assert_close(fast(x), expected)
 
 
+def test_prune_leaves_what_launches_write() -> None:
+    text = """define void @increase(ptr %y) {
+      %v = load float, ptr %y
+      %s = fadd float %v, 1.0
+      store float %s, ptr %y
+      ret void
+    }"""
+    kernel = hostjit.kernel(text, "increase", language="llvm_ir", writes=[0])
+    weight = randn(3)
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        table, copy = (weight * 2).exp(), weight.clone()
+        hostjit.launch(kernel, 1, (table,))
+        hostjit.launch(kernel, 1, (copy,))
+        return x + table, x + copy, weight.sum()
+
+    fast = check(call, [(randn(3),) for _ in range(5)], prune=True)
+    assert fast.captured.pruned > 0
+
+
 def test_prune_sees_replaced_memory() -> None:
     layer = nn.Linear(3, 3)
     fast = hostjit.capture(lambda x: x * layer.weight.exp().sum(0), prune=True)

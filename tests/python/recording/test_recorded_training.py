@@ -332,3 +332,21 @@ def test_a_generator_that_is_seeded_is_not_replayed() -> None:
             x = randn(3)
             assert_close(fast(x), call(x))
     assert fast.captured is None
+
+
+def test_backward_passes_run_in_the_thread_that_records() -> None:
+    """On devices of their own they would run in others, whose code is not seen."""
+    found: list[bool] = []
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        found.append(torch._C._is_multithreading_enabled())
+        return x.clone()
+
+    with torch.library._scoped_library("hostjit_threads", "DEF") as library:
+        library.define("note(Tensor x) -> Tensor")
+        library.impl("note", note, "CompositeExplicitAutograd")
+        fast = hostjit.capture(torch.ops.hostjit_threads.note.default)
+        for _ in range(2):
+            fast(randn(3))
+    assert found[:2] == [True, False]
+    assert torch._C._is_multithreading_enabled()
