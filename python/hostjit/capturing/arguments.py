@@ -32,6 +32,7 @@ __all__ = [
     "ObjectArgument",
     "TensorArgument",
     "TupleArgument",
+    "containers_in",
     "describe_arguments",
     "tensor_leaves",
 ]
@@ -293,6 +294,20 @@ def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     for index, leaf in enumerate(leaves):
         groups.setdefault(id(leaf), []).append(index)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+
+def containers_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the containers among the arguments of a call, but for tuples without items."""
+    found: list[Any] = []
+
+    def note(value: Any) -> None:
+        is_dict = type(value) in (dict, collections.OrderedDict)
+        if is_dict or (_is_sequence(value) and value != ()):
+            found.append(value)
+
+    for value in (*args, *kwargs.values()):
+        walk_arguments(value, note)
+    return found
 
 
 def walk_arguments(value: Any, visit: Callable[[Any], None]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.capturing.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
 from hostjit.capturing.backward import Backward
 from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.dynamic_dims import no_more_guards
@@ -103,7 +103,8 @@ class BytecodeRoute:
             except Exception as error:
                 raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
-        return infer_output_spec(run, self._capture.numbers.results, leaves)
+        containers = {id(value) for value in containers_in(args, kwargs)}
+        return infer_output_spec(run, self._capture.numbers.results, leaves, containers)
 
 
 @dataclasses.dataclass
