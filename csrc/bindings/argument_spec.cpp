@@ -48,17 +48,34 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
+// The dict of an object's attributes; null if its type has none.
+PyRef attributes_of(PyObject* object) {
+  if (Py_TYPE(object)->tp_dictoffset == 0) return {};
+  PyRef found = PyRef::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
 }  // namespace
+
+bool Leaves::has_distinct_objects() const {
+  for (size_t i = 1; i < objects.size(); ++i) {
+    if (std::find(objects.begin(), objects.begin() + i, objects[i]) != objects.begin() + i) {
+      return false;
+    }
+  }
+  return true;
+}
 
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
 
-ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
+ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields)
     : kind_(Kind::kIdentity),
       expected_(PyRef::share(example)),
       type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {
   const auto add_children = [&](PyObject* const* values, Py_ssize_t count) {
     children_.reserve(count);
-    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves);
+    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves, by_fields);
     expected_ = PyRef();
   };
   if (THPVariable_CheckExact(example)) {
@@ -88,18 +105,72 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves)
     add_children(items.data(), static_cast<Py_ssize_t>(items.size()));
   } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    Py_ssize_t position = 0;
-    PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(example)));
-    Py_ssize_t count = 0;
-    while (PyDict_Next(example, &position, &key, &value)) {
-      Py_INCREF(key);
-      PyTuple_SET_ITEM(keys.get(), count++, key);
-      children_.emplace_back(value, leaves);
+    add_items(example, leaves, by_fields);
+  } else if (by_fields != nullptr && PyDict_Contains(by_fields, type_.get()) == 1) {
+    kind_ = Kind::kObject;
+    slots_ = PyRef::share(PyDict_GetItemWithError(by_fields, type_.get()));
+    expected_ = PyRef();
+    if (const PyRef attributes = attributes_of(example)) {
+      add_items(attributes.get(), leaves, by_fields);
     }
-    expected_ = std::move(keys);
+    add_slots(example, leaves, by_fields);
   }
+}
+
+void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields) {
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(dict)));
+  Py_ssize_t count = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    Py_INCREF(key);
+    PyTuple_SET_ITEM(keys.get(), count++, key);
+    children_.emplace_back(value, leaves, by_fields);
+  }
+  expected_ = std::move(keys);
+}
+
+void ArgumentNode::add_slots(PyObject* example, std::vector<PyObject*>& leaves,
+                             PyObject* by_fields) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots_.get()); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(slots_.get(), i);
+    const PyRef value = PyRef::steal(PyObject_GenericGetAttr(example, name));
+    if (!value) PyErr_Clear();
+    HOSTJIT_CHECK(value, "specialization: an object that is compared by its fields is a ",
+                  Py_TYPE(example)->tp_name, ", of which a slot is empty");
+    children_.emplace_back(value.get(), leaves, by_fields);
+  }
+}
+
+bool ArgumentNode::match_items(PyObject* dict, Leaves& leaves) const {
+  const Py_ssize_t size = PyTuple_GET_SIZE(expected_.get());
+  if (PyDict_GET_SIZE(dict) != size) return false;
+  PyObject* key = nullptr;
+  PyObject* item = nullptr;
+  Py_ssize_t position = 0;
+  for (Py_ssize_t i = 0; i < size && PyDict_Next(dict, &position, &key, &item) != 0; ++i) {
+    if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
+    if (!children_[static_cast<size_t>(i)].match(item, leaves)) return false;
+  }
+  return true;
+}
+
+bool ArgumentNode::match_fields(PyObject* value, Leaves& leaves) const {
+  leaves.objects.push_back(value);
+  size_t child = 0;
+  if (expected_) {
+    const PyRef attributes = attributes_of(value);
+    if (!attributes || !match_items(attributes.get(), leaves)) return false;
+    child = static_cast<size_t>(PyTuple_GET_SIZE(expected_.get()));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots_.get()); ++i, ++child) {
+    const PyRef found =
+        PyRef::steal(PyObject_GenericGetAttr(value, PyTuple_GET_ITEM(slots_.get(), i)));
+    if (!found) PyErr_Clear();
+    if (!found || !children_[child].match(found.get(), leaves)) return false;
+  }
+  return true;
 }
 
 bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const {
@@ -135,20 +206,8 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
         if (!children_[i].match(PyList_GET_ITEM(value, i), leaves)) return false;
       }
       return true;
-    case Kind::kDict: {
-      if (PyDict_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size()) ||
-          !iterates_as_stored(value)) {
-        return false;
-      }
-      PyObject* key = nullptr;
-      PyObject* item = nullptr;
-      Py_ssize_t position = 0;
-      for (size_t i = 0; PyDict_Next(value, &position, &key, &item); ++i) {
-        if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
-        if (!children_[i].match(item, leaves)) return false;
-      }
-      return true;
-    }
+    case Kind::kDict: return iterates_as_stored(value) && match_items(value, leaves);
+    case Kind::kObject: return match_fields(value, leaves);
     case Kind::kIdentity: break;
   }
   return false;
@@ -196,6 +255,7 @@ void ArgumentSpec::open_number(size_t position, const OpenNumber& number, size_t
 int ArgumentNode::traverse(visitproc visit, void* arg) const {
   Py_VISIT(expected_.get());
   Py_VISIT(type_.get());
+  Py_VISIT(slots_.get());
   for (const ArgumentNode& child : children_) {
     if (const int status = child.traverse(visit, arg)) return status;
   }
@@ -210,10 +270,10 @@ int ArgumentSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
+ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields)
     : num_positional_(PyTuple_GET_SIZE(args)) {
   for (Py_ssize_t i = 0; i < num_positional_; ++i) {
-    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_);
+    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_, by_fields);
   }
   if (kwargs == nullptr) return;
   PyObject* key = nullptr;
@@ -221,7 +281,7 @@ ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs)
   Py_ssize_t position = 0;
   while (PyDict_Next(kwargs, &position, &key, &value)) {
     names_.push_back(PyRef::share(key));
-    nodes_.emplace_back(value, example_leaves_);
+    nodes_.emplace_back(value, example_leaves_, by_fields);
   }
 }
 

@@ -83,7 +83,8 @@ py::dict TensorGuard::describe() const {
 // ("tensor" | "tensor_of_any_size", type, guard), sizes being those of the example;
 // ("identity" | "equal", object); ("float", bits); ("complex", bits, bits); ("open", slot,
 // example);
-// ("tuple" | "list", type, nodes); ("dict", type, keys, nodes).
+// ("tuple" | "list", type, nodes); ("dict", type, keys, nodes); ("object", type, keys, slots,
+// nodes).
 py::tuple ArgumentNode::describe() const {
   const py::object type = object_of(type_);
   const auto children = [this] { return describe_all(children_); };
@@ -99,6 +100,8 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kTuple: return py::make_tuple("tuple", type, children());
     case Kind::kList: return py::make_tuple("list", type, children());
     case Kind::kDict: return py::make_tuple("dict", type, object_of(expected_), children());
+    case Kind::kObject:
+      return py::make_tuple("object", type, object_of(expected_), object_of(slots_), children());
   }
   return py::make_tuple("identity", object_of(expected_));
 }
@@ -154,7 +157,7 @@ py::tuple OutputSpec::describe() const {
 }
 
 // (is float, least, most, value) of each, the last None but for those that are computed, and how
-// many are found in objects.
+// many are found in objects. Those of structures can't be told.
 py::tuple OpenNumbers::describe() const {
   std::vector<py::object> values(numbers_.size(), py::none());
   for (const Computed& computed : computed_) values[computed.slot] = py::int_(computed.value);
@@ -167,7 +170,7 @@ py::tuple OpenNumbers::describe() const {
       numbers.append(py::make_tuple(false, number.least, number.most, values[slot]));
     }
   }
-  return py::make_tuple(numbers, items_.size());
+  return py::make_tuple(numbers, items_.size() + structures_.size());
 }
 
 // What it was made from.
@@ -191,7 +194,8 @@ py::tuple NumberResults::describe() const {
 py::list OpenNumbers::describe_places() const {
   py::list places;
   for (const Item& item : items_) {
-    places.append(py::make_tuple(item.slot, object_of(item.holder), object_of(item.key)));
+    places.append(
+        py::make_tuple(item.slot, object_of(item.place.holder), object_of(item.place.key)));
   }
   return places;
 }

@@ -207,6 +207,7 @@ class Specialization:
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,
+        by_fields: Mapping[type, tuple[str, ...]] = ...,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

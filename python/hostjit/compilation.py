@@ -173,6 +173,17 @@ class Compilation(Inspection):
 
         The same for the numbers of a call.
         """
+        if self.shapes.objects(args, kwargs):
+            try:
+                return self._compile_open(args, kwargs)
+            except Exception as error:
+                self.shapes.refuse_objects()
+                self._note_static(in_one_line(error))
+        return self._compile_open(args, kwargs)
+
+    def _compile_open(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
         dims = self.shapes.dims(self.target, args, kwargs)
         numbers = self.shapes.numbers(args, kwargs)
         outside = self.shapes.outside_numbers()
@@ -181,8 +192,10 @@ class Compilation(Inspection):
             try:
                 return self._compile_for(args, kwargs, dims, numbers, outside)
             except Exception as error:
-                self.shapes.refuse_outside_numbers(outside)
                 self._note_static(in_one_line(error))
+                if self.shapes.refuse_structures(outside):
+                    return self._compile_open(args, kwargs)
+                self.shapes.refuse_outside_numbers(outside)
         if not numbers:
             return self._compile_known_numbers(args, kwargs, dims)
         try:
@@ -224,8 +237,10 @@ class Compilation(Inspection):
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, dims, parts, numbers, outside)
-        self.shapes.note_outside(captured.guards.numbers)
+        objects = self.shapes.objects(args, kwargs)
+        captured = capture(self.target, args, kwargs, dims, parts, numbers, outside, objects)
+        guards = captured.guards
+        self.shapes.note_outside(guards.numbers, guards.structure_places)
         open_positions = {number.position for number in captured.numbers}
         self._say_known(numbers - open_positions, args, kwargs, "the code needs to know it")
         if captured.broke is not None:

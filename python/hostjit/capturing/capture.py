@@ -90,6 +90,7 @@ def capture(
     then: Continuation | None = None,
     numbers: Set[int] = frozenset(),
     outside: Mapping[str, NumberPlace] = MappingProxyType({}),
+    by_fields: frozenset[type] = frozenset(),
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -111,7 +112,9 @@ def capture(
             is, and the rest of the call goes to what this provides.
         numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
             (`open_numbers`).
-        outside: the same for numbers elsewhere, by Dynamo's names.
+        outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
+            open, too: another call may find others of the same classes.
+        by_fields: classes of which each call may bring other objects, with the same fields.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -126,7 +129,7 @@ def capture(
         without_log_of_failures(),
     ):
         arguments = tuple(args), dict(kwargs or {})
-        return _capture(target, *arguments, dynamic or {}, then, numbers, outside)
+        return _capture(target, *arguments, dynamic or {}, then, numbers, outside, by_fields)
 
 
 def _capture(
@@ -137,9 +140,10 @@ def _capture(
     then: Continuation | None,
     numbers: Set[int],
     outside: Mapping[str, NumberPlace],
+    by_fields: frozenset[type],
 ) -> CapturedProgram:
-    spec, leaves = describe_arguments(args, kwargs)
-    sources = sources_of(args, kwargs, numbers, outside)
+    spec, leaves = describe_arguments(args, kwargs, by_fields)
+    sources = sources_of(args, kwargs, numbers, outside, by_fields)
     with marked(leaves, dynamic):
         traced = run_dynamo(target, args, kwargs, then, sources)
     broke = traced.broke
@@ -152,8 +156,11 @@ def _capture(
     backward: Backward | None = None
     composed = modes is not None and modes.changes_grad_mode
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
-    opened = _take_numbers(traced, [] if composed else open_numbers(traced, sources))
-    route = BytecodeRoute(traced)
+    in_structures = {name for name, place in outside.items() if place.structure}
+    found = [] if composed else open_numbers(traced, sources, in_structures)
+    opened = _take_numbers(traced, found)
+    structures = {place.structure: place for place in outside.values() if place.structure}
+    route = BytecodeRoute(traced, by_fields, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
     if broke is not None:
         reason = "is captured in parts"
@@ -181,7 +188,7 @@ def _capture(
         assume_defined(graph.graph_module.graph)
     inputs = _bind_inputs(traced, graph, leaves, opened)
     elsewhere = {number.position for number in opened if isinstance(number.position, str)}
-    guards = Guards(traced, args, kwargs, elsewhere)
+    guards = Guards(traced, args, kwargs, elsewhere, by_fields, structures)
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -275,7 +282,9 @@ def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[Open
         for number in numbers
         if number.value is not None
     ]
-    traced.numbers, made = take_numbers(module, slots, traced.made_symbols)
+    guards = traced.fake_mode.shape_env.guards
+    assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
+    traced.numbers, made = take_numbers(module, slots, traced.made_symbols, assumed)
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")
     return [*numbers, *made]
