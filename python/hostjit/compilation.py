@@ -20,7 +20,12 @@ from torch.autograd import forward_ad
 
 from hostjit import _C
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.capturing.errors import (
+    CaptureError,
+    CaptureFailure,
+    ComputedNumberError,
+    in_one_line,
+)
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes
@@ -233,12 +238,28 @@ class Compilation(Inspection):
         numbers: Set[int] = frozenset(),
         outside: Mapping[str, NumberPlace] = MappingProxyType({}),
     ) -> _C.Specialization | None:
+        try:
+            return self._compile_once(args, kwargs, dims, numbers, outside, makes_floats=False)
+        except ComputedNumberError:
+            return self._compile_once(args, kwargs, dims, numbers, outside, makes_floats=True)
+
+    def _compile_once(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dims: DynamicDims,
+        numbers: Set[int],
+        outside: Mapping[str, NumberPlace],
+        makes_floats: bool,
+    ) -> _C.Specialization | None:
         from hostjit.capturing import capture
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
         objects = self.shapes.objects(args, kwargs)
-        captured = capture(self.target, args, kwargs, dims, parts, numbers, outside, objects)
+        captured = capture(
+            self.target, args, kwargs, dims, parts, numbers, outside, objects, makes_floats
+        )
         guards = captured.guards
         self.shapes.note_outside(guards.numbers, guards.structure_places)
         open_positions = {number.position for number in captured.numbers}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import inspect
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.open_numbers import NumberPlace, number_leaves
+from hostjit.capturing.open_numbers import NumberPlace, may_be_open, number_leaves
 from hostjit.dims import Dim
 from hostjit.varying_objects import VaryingObjects
 
@@ -118,7 +117,7 @@ class DynamicShapes:
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
         wanted |= varied | bound
-        return {i for i in wanted if type(found[i]) is int or math.isfinite(found[i])}
+        return {i for i in wanted if may_be_open(found[i])}
 
     def ask_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Mapping[int, Dim]
@@ -193,7 +192,7 @@ class DynamicShapes:
                 continue
             if now != first:
                 self._varied_outside.add(name)
-            if name in self._varied_outside and (type(now) is int or math.isfinite(now)):
+            if name in self._varied_outside and may_be_open(now):
                 found[name] = place
         return found
 

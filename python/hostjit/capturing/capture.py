@@ -65,6 +65,7 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.refused_numbers import refuse_wide_numbers
 from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
@@ -91,6 +92,7 @@ def capture(
     numbers: Set[int] = frozenset(),
     outside: Mapping[str, NumberPlace] = MappingProxyType({}),
     by_fields: frozenset[type] = frozenset(),
+    makes_floats: bool = False,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -115,6 +117,7 @@ def capture(
         outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
             open, too: another call may find others of the same classes.
         by_fields: classes of which each call may bring other objects, with the same fields.
+        makes_floats: Python computes all floats that operators take.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -129,7 +132,9 @@ def capture(
         without_log_of_failures(),
     ):
         arguments = tuple(args), dict(kwargs or {})
-        return _capture(target, *arguments, dynamic or {}, then, numbers, outside, by_fields)
+        return _capture(
+            target, *arguments, dynamic or {}, then, numbers, outside, by_fields, makes_floats
+        )
 
 
 def _capture(
@@ -141,6 +146,7 @@ def _capture(
     numbers: Set[int],
     outside: Mapping[str, NumberPlace],
     by_fields: frozenset[type],
+    makes_floats: bool,
 ) -> CapturedProgram:
     spec, leaves = describe_arguments(args, kwargs, by_fields)
     sources = sources_of(args, kwargs, numbers, outside, by_fields)
@@ -158,7 +164,7 @@ def _capture(
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
     in_structures = {name for name, place in outside.items() if place.structure}
     found = [] if composed else open_numbers(traced, sources, in_structures)
-    opened = _take_numbers(traced, found)
+    opened = _take_numbers(traced, found, makes_floats)
     structures = {place.structure: place for place in outside.values() if place.structure}
     route = BytecodeRoute(traced, by_fields, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
@@ -186,6 +192,8 @@ def _capture(
             graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
     if opened and not composed:
         assume_defined(graph.graph_module.graph)
+        ints = [n.symbol for n in opened if n.type is int and not _is_narrow(n, traced)]
+        refuse_wide_numbers(graph.graph_module.graph, ints)
     inputs = _bind_inputs(traced, graph, leaves, opened)
     elsewhere = {number.position for number in opened if isinstance(number.position, str)}
     guards = Guards(traced, args, kwargs, elsewhere, by_fields, structures)
@@ -267,7 +275,9 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
     return modes
 
 
-def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[OpenNumber]:
+def _take_numbers(
+    traced: DynamoCapture, numbers: list[OpenNumber], makes_floats: bool
+) -> list[OpenNumber]:
     """Take what Python computes out of Dynamo's graph; returns the numbers that it then takes."""
     module = traced.graph_module
     if module is None:
@@ -284,10 +294,18 @@ def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[Open
     ]
     guards = traced.fake_mode.shape_env.guards
     assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
-    traced.numbers, made = take_numbers(module, slots, traced.made_symbols, assumed)
+    traced.numbers, made = take_numbers(
+        module, slots, traced.made_symbols, assumed, makes_floats=makes_floats
+    )
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")
     return [*numbers, *made]
+
+
+def _is_narrow(number: OpenNumber, traced: DynamoCapture) -> bool:
+    """Whether an open int has 31 bits."""
+    bounds = traced.fake_mode.shape_env.var_to_range.get(number.symbol)
+    return bounds is None or bool(bounds.upper < 1 << 31 and bounds.lower > -(1 << 31))
 
 
 def _environment(

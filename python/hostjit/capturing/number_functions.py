@@ -23,7 +23,13 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
 
-__all__ = ["FLOAT_FUNCTIONS", "MadeOf", "number_functions_of_python", "without_guards_on"]
+__all__ = [
+    "FLOAT_FUNCTIONS",
+    "MadeOf",
+    "new_number",
+    "number_functions_of_python",
+    "without_guards_on",
+]
 
 FLOAT_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
     getattr(math, name)
@@ -183,7 +189,12 @@ def _new_number(environment: Any, node: Any, count: int) -> Any:
         raise refusal(f"{function.__name__} of a number raises {error}") from error
     if type(now) not in (int, float) or not math.isfinite(now):
         raise refusal(f"{function.__name__} of a number is {now}")
-    source = ConstantSource(f"hostjit_number_{count}")
+    return new_number(environment, now, f"number_{count}")
+
+
+def new_number(environment: Any, now: float, name: str) -> Any:
+    """Return a symbolic number that is none of those before; `now` is its value in this call."""
+    source = ConstantSource(f"hostjit_{name}")
     symbol = environment.create_unspecified_symbol(now, source, DimDynamic.DYNAMIC)
     create = (
         environment.create_symfloatnode if type(now) is float else environment.create_symintnode

@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.graph_sizes import is_open_number
-from hostjit.capturing.number_functions import FLOAT_FUNCTIONS, MadeOf
+from hostjit.capturing.number_functions import FLOAT_FUNCTIONS, MadeOf, new_number
 from hostjit.capturing.open_numbers import Made, OpenNumber, bound_int
 
 __all__ = ["FUNCTIONS", "Computed", "Given", "Known", "NumberResults", "Operand", "take_numbers"]
@@ -109,6 +109,8 @@ def take_numbers(
     slots: Mapping[Any, int],
     made_symbols: Mapping[Any, MadeOf] = MappingProxyType({}),
     assumed: Collection[Any] = (),
+    *,
+    makes_floats: bool = False,
 ) -> tuple[NumberResults, list[OpenNumber]]:
     """Take the numbers that Python makes out of a graph of Dynamo's, and return how to make them.
 
@@ -120,13 +122,14 @@ def take_numbers(
         slots: of the open numbers of the call, by their symbols.
         made_symbols: see `number_functions_of_python`.
         assumed: those of them that something is assumed about.
+        makes_floats: take out all floats that operators take.
 
     Returns the results, and the numbers that the graph or the assumptions take. Raises CaptureError
     for a number that depends on sizes, or that Python does not compute.
     """
     output = module.graph.output_node()
     steps = _Steps(slots)
-    made = _take_made(module, steps, made_symbols)
+    made = _take_made(module, steps, made_symbols, makes_floats)
     known = {number.symbol for number in made}
     made += [_make(made_symbols[s], steps) for s in assumed if s in made_symbols and s not in known]
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
@@ -142,7 +145,9 @@ def take_numbers(
     return NumberResults(tuple(steps.steps), found), made
 
 
-def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> list[OpenNumber]:
+def _take_made(
+    module: GraphModule, steps: _Steps, symbols: Collection[Any], makes_floats: bool
+) -> list[OpenNumber]:
     graph = module.graph
     made: list[OpenNumber] = []
     last = next(iter(graph.nodes))
@@ -150,7 +155,11 @@ def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> 
         number = _value(node)
         if node.op == "placeholder":
             last = node
-        elif is_number(number) and node.users and number.node._expr in symbols:
+        elif is_number(number) and node.users:
+            if number.node._expr not in symbols:
+                if not makes_floats or not _is_taken_by_an_operator(node):
+                    continue
+                number = new_number(number.node.shape_env, number.node.hint, f"made_{len(made)}")
             operand = steps.operand(node)
             assert isinstance(operand, Computed)
             is_first = last.op != "placeholder"
@@ -163,6 +172,14 @@ def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> 
     return made
 
 
+def _is_taken_by_an_operator(node: Node) -> bool:
+    """Whether a float that is not known is taken by what returns no number."""
+    number = _value(node)
+    if not isinstance(number, torch.SymFloat) or not is_open_number(number):
+        return False
+    return any(user.op != "output" and not is_number(_value(user)) for user in node.users)
+
+
 def _make(made_of: MadeOf, steps: _Steps) -> OpenNumber:
     operand = steps.operand(made_of)
     assert isinstance(operand, Computed)
@@ -172,7 +189,7 @@ def _make(made_of: MadeOf, steps: _Steps) -> OpenNumber:
 def _open_number(operand: Computed, number: Any) -> OpenNumber:
     symbol, kind = number.node._expr, number.node.pytype
     if kind is int:
-        bound_int(number.node.shape_env, symbol)
+        bound_int(number.node.shape_env, symbol, number.node.hint)
     return OpenNumber(Made(operand.step), kind, symbol, number)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from torch.fx import Graph
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.float_bounds import float_bounds
 from hostjit.capturing.guard_kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
 __all__ = [
-    "MOST",
     "MOST_NUMBERS",
     "Made",
     "NumberPlace",
@@ -43,6 +44,7 @@ __all__ = [
     "OpenValue",
     "bound_int",
     "left_open",
+    "may_be_open",
     "named_numbers",
     "number_leaves",
     "open_numbers",
@@ -52,8 +54,9 @@ __all__ = [
 
 OpenValue = torch.SymInt | torch.SymFloat
 
-# Of an open int: what is made of two of them fits into 64 bits.
-MOST = 1 << 30
+# Of an open int, the least of these that its value allows: what is made of two that are no greater
+# than the first fits into 64 bits.
+_MOST = tuple(1 << bits for bits in (30, 42, 53, 62))
 # The core has place for so many.
 MOST_NUMBERS = 16
 
@@ -231,15 +234,23 @@ def open_numbers(
             value = environment.create_symfloatnode(symbol, hint=now)
             result.append(OpenNumber(position, float, symbol, value))
         else:
-            bound_int(environment, symbol)
+            bound_int(environment, symbol, now)
             value = environment.create_symintnode(symbol, hint=now)
             result.append(OpenNumber(position, int, symbol, value))
     return result
 
 
-def bound_int(environment: Any, symbol: Any) -> None:
-    """Let an open int be none of which a sum would not fit."""
-    bounds = environment.var_to_range[symbol] & ValueRanges(-MOST, MOST)
+def may_be_open(value: int | float) -> bool:
+    """Whether a number may be one of those that a program is made for any value of."""
+    return abs(value) <= _MOST[-1] if type(value) is int else math.isfinite(value)
+
+
+def bound_int(environment: Any, symbol: Any, now: int) -> None:
+    """Let an open int be none of which a sum would not fit, by its value in the call."""
+    most = next((most for most in _MOST if abs(now) <= most), None)
+    if most is None:
+        raise refusal(f"{now} is no number of 63 bits")
+    bounds = environment.var_to_range[symbol] & ValueRanges(-most, most)
     environment.var_to_range[symbol] = bounds
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ class NumberWriter:
 
     def add(self, holder: Any, key: Any) -> int:
         """Return the number of a place."""
+        if not isinstance(holder, (dict, types.CellType)):
+            raise _C.Error(f"it reads a number of a {type(holder).__qualname__}, {key!r}")
         number = self._numbers.setdefault((id(holder), key), len(self.places))
         if number == len(self.places):
             value = Values().to_json(_read(holder, key))

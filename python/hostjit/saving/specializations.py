@@ -90,8 +90,10 @@ def _to_json(
     if facts["row_guard"] is not None and not isinstance(facts["row_guard"], SizeCondition):
         raise _C.Error("what it assumes of sizes is a Python function")
     programs, tensors = writers.programs, writers.tensors
-    numbers, _ = facts["numbers"]
+    numbers, count = facts["numbers"]
     places = {slot: place for slot, *place in facts["number_places"]}
+    if len(places) < count:
+        raise _C.Error("it reads numbers in tuples or objects that others take the place of")
     guarded_bindings = zip(facts["bindings"], facts["guards"], strict=True)
     # Anchors are ids of tensors that the bindings or the result keep alive; others are gone or
     # can't be reached by callers of what is loaded.
