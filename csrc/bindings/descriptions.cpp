@@ -156,8 +156,7 @@ py::tuple OutputSpec::describe() const {
   return py::make_tuple("object", py::none());
 }
 
-// (is float, least, most, value) of each, the last None but for those that are computed, and how
-// many are found in objects. Those of structures can't be told.
+// (is float, least, most, value) of each, the last None but for those that are computed.
 py::tuple OpenNumbers::describe() const {
   std::vector<py::object> values(numbers_.size(), py::none());
   for (const Computed& computed : computed_) values[computed.slot] = py::int_(computed.value);
@@ -170,7 +169,7 @@ py::tuple OpenNumbers::describe() const {
       numbers.append(py::make_tuple(false, number.least, number.most, values[slot]));
     }
   }
-  return py::make_tuple(numbers, items_.size() + structures_.size());
+  return py::tuple(numbers);
 }
 
 // What it was made from.
@@ -190,12 +189,17 @@ py::tuple NumberResults::describe() const {
   return py::make_tuple(sources, steps);
 }
 
-// (slot, dict, key) or (slot, cell, None) of those that are no arguments.
+// (slot, dict, key) or (slot, cell, None) of those that are no arguments; (None, dict, key, node)
+// of a structure, where the node tells the slots.
 py::list OpenNumbers::describe_places() const {
   py::list places;
   for (const Item& item : items_) {
     places.append(
         py::make_tuple(item.slot, object_of(item.place.holder), object_of(item.place.key)));
+  }
+  for (const Structure& structure : structures_) {
+    places.append(py::make_tuple(py::none(), object_of(structure.place.holder),
+                                 object_of(structure.place.key), structure.expected.describe()));
   }
   return places;
 }

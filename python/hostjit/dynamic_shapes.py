@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -12,7 +13,13 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.open_numbers import NumberPlace, may_be_open, number_leaves
+from hostjit.capturing.open_numbers import (
+    NumberPlace,
+    may_be_open,
+    named_numbers,
+    number_leaves,
+)
+from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
 from hostjit.varying_objects import VaryingObjects
 
@@ -194,7 +201,16 @@ class DynamicShapes:
                 self._varied_outside.add(name)
             if name in self._varied_outside and may_be_open(now):
                 found[name] = place
+        for place in [place for place in found.values() if place.structure]:
+            found.update(self._unread(place))
         return found
+
+    def _unread(self, place: NumberPlace) -> Iterator[tuple[str, NumberPlace]]:
+        """Yield the numbers of a structure that no program has looked at, which may differ, too."""
+        for path, value in named_numbers(place.read_holder(), ""):
+            name = place.structure + path
+            if name not in self._outside and may_be_open(value):
+                yield name, dataclasses.replace(place, path=path)
 
     def _place_now(self, name: str, noted: NumberPlace) -> NumberPlace | None:
         """Where a number is: in the outermost structure of which there are others, if any."""
@@ -202,8 +218,12 @@ class DynamicShapes:
         for place, structure in reversed(self._structures.get(name, [])):
             if place.structure in self._refused_structures:
                 continue
-            if place.read_holder() is not structure:
+            now = place.read_holder()
+            if now is not structure:
                 self._replaced.add(place.structure)
+            if now is not structure and not differ_in_numbers_alone(now, structure):
+                self._refused_structures.add(place.structure)
+                continue
             if place.structure in self._replaced:
                 return place
         return None if noted.structure in self._refused_structures else noted

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit.capturing.arguments import items_of
-from hostjit.capturing.instances import fields_of, slot_names
+from hostjit.capturing.instances import is_value, slot_names
 
 __all__ = ["VaryingObjects"]
 
@@ -50,8 +50,7 @@ class VaryingObjects:
 
     def _visit(self, value: Any, path: str, depth: int) -> None:
         kind = type(value)
-        fields = fields_of(value)
-        if fields is not None:
+        if is_value(value):
             first = self._first.setdefault(path, value)
             is_other = first is not value and type(first) is kind
             if kind not in self.classes and (is_other or slot_names(kind)):

@@ -316,9 +316,9 @@ class Guards:
             direct = walker.number_place(source)
             found = list(walker.structure_places(source))
             places = [place for place, _ in found if place.structure in self.structures]
-            if direct is not None and not places:
-                places = [direct]
-            places += [place for place, _ in found]
+            if not places:
+                places = [place for place in (direct,) if place is not None]
+                places += [place for place, _ in found if not is_open]
             here = next((place for place in places if place.read() is value), None)
             if here is not None:
                 self.numbers[source.name] = here

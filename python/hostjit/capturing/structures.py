@@ -18,7 +18,7 @@ import torch
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamic_dims import refusal
 
-__all__ = ["check_arguments", "check_structures", "classes_in"]
+__all__ = ["check_arguments", "check_structures", "classes_in", "differ_in_numbers_alone"]
 
 _DEPTH = 16
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -68,6 +68,19 @@ def classes_in(value: Any) -> Iterator[type]:
         kind = type(container)
         if not isinstance(container, (tuple, list, dict)):
             yield kind
+
+
+def differ_in_numbers_alone(a: Any, b: Any) -> bool:
+    """Whether two values are structures alike, but for ints and floats in them."""
+    return bool(_but_numbers(a, _DEPTH) == _but_numbers(b, _DEPTH))
+
+
+def _but_numbers(value: Any, depth: int) -> Any:
+    kind = type(value)
+    items = items_of(value, {kind}) if depth else None
+    if items is None:
+        return kind, None if kind in (int, float) else value if kind in _LEAVES else id(value)
+    return kind, [(name, _but_numbers(item, depth - 1)) for name, item in items.items()]
 
 
 def _compares_identities(code: types.CodeType) -> bool:

@@ -427,3 +427,39 @@ def test_tensors_in_tuples_of_attributes() -> None:
     for value in VALUES[:6]:
         model.options = (torch.full((7,), value), value)
         torch.testing.assert_close(compiled(x), model(x))
+
+
+class Actor:
+    """An object with a state of its own, of which there may be several."""
+
+    def __init__(self) -> None:
+        self.model = nn.Linear(7, 7)
+        self.gain = 0.5
+        self.history: list[float] = []
+
+    def act(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x) * self.gain
+
+
+def test_fields_that_the_code_does_not_read() -> None:
+    model, x = Scaled(lambda self, x: x * self.options.dt), torch.randn(7)
+
+    def change(value: float) -> tuple[Any, ...]:
+        model.options = Options(value, gain=value + 1)
+        return (x,)
+
+    follow(model, change)
+    other = Scaled(lambda self, x: x * self.options.dt)
+
+    def rename(value: float) -> tuple[Any, ...]:
+        other.options = Options(value, name=str(value))
+        return (x,)
+
+    follow(other, rename, programs=3)
+    actors = [Actor(), Actor()]
+    compiled = hostjit.compile(Actor.act)
+    for value in VALUES:
+        for actor in actors:
+            actor.history.append(value)
+            torch.testing.assert_close(compiled(actor, x), actor.act(x))
+    assert len(compiled.specializations) == 2
