@@ -178,13 +178,23 @@ class Compilation(Inspection):
 
         The same for the numbers of a call.
         """
-        if self.shapes.objects(args, kwargs):
-            try:
-                return self._compile_open(args, kwargs)
-            except Exception as error:
-                self.shapes.refuse_objects()
-                self._note_static(in_one_line(error))
-        return self._compile_open(args, kwargs)
+        if not self.shapes.objects(args, kwargs):
+            return self._compile_open(args, kwargs)
+        try:
+            return self._compile_open(args, kwargs)
+        except Exception as error:
+            self._note_static(in_one_line(error))
+            return self._compile_again(args, kwargs, self.shapes.refuse_objects())
+
+    def _compile_again(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], None]
+    ) -> _C.Specialization | None:
+        """Compile with less left open than before, and `undo` that where the call fails anyway."""
+        try:
+            return self._compile_open(args, kwargs)
+        except Exception:
+            undo()
+            raise
 
     def _compile_open(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -198,9 +208,8 @@ class Compilation(Inspection):
                 return self._compile_for(args, kwargs, dims, numbers, outside)
             except Exception as error:
                 self._note_static(in_one_line(error))
-                if self.shapes.refuse_structures(outside):
-                    return self._compile_open(args, kwargs)
-                self.shapes.refuse_outside_numbers(outside)
+                undo = self.shapes.refuse_outside_numbers(outside)
+            return self._compile_again(args, kwargs, undo)
         if not numbers:
             return self._compile_known_numbers(args, kwargs, dims)
         try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -166,9 +166,9 @@ class DynamicShapes:
                 self._first_numbers.setdefault(key, [value for _, value in numbers])
         return self._objects.classes
 
-    def refuse_objects(self) -> None:
-        """Compare all objects by identity from now on."""
-        self._objects.refuse()
+    def refuse_objects(self) -> Callable[[], None]:
+        """Compare all objects by identity from now on; returns what undoes that."""
+        return self._objects.refuse()
 
     def note_outside(
         self,
@@ -228,18 +228,16 @@ class DynamicShapes:
                 return place
         return None if noted.structure in self._refused_structures else noted
 
-    def refuse_structures(self, found: Mapping[str, NumberPlace]) -> bool:
-        """Take the structures of these numbers for the objects that they are, from now on.
+    def refuse_outside_numbers(self, found: Mapping[str, NumberPlace]) -> Callable[[], None]:
+        """Compile for the values of these numbers from now on; returns what undoes that.
 
-        Returns whether there are any.
+        Where some are in structures, their structures are only taken for the objects that they are.
         """
-        names = {place.structure for place in found.values() if place.structure}
-        self._refused_structures |= names
-        return bool(names)
-
-    def refuse_outside_numbers(self, names: Iterable[str]) -> None:
-        """Compile for the values of these numbers from now on."""
-        self._refused_outside.update(names)
+        structures = {place.structure for place in found.values() if place.structure}
+        refused = self._refused_structures if structures else self._refused_outside
+        names = (structures or set(found)) - refused
+        refused |= names
+        return lambda: refused.difference_update(names)
 
     def advice(self) -> str:
         """Say what would make for fewer programs, by what has differed between calls so far."""

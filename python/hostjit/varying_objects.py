@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hostjit.capturing.arguments import items_of
@@ -29,10 +29,15 @@ class VaryingObjects:
         self._first: dict[str, Any] = {}
         self._refused = False
 
-    def refuse(self) -> None:
-        """Compare all objects by identity from now on."""
-        self._refused = True
-        self.classes = frozenset()
+    def refuse(self) -> Callable[[], None]:
+        """Compare all objects by identity from now on; returns what undoes that."""
+        before = self._refused, self.classes
+
+        def undo() -> None:
+            self._refused, self.classes = before
+
+        self._refused, self.classes = True, frozenset()
+        return undo
 
     def note(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

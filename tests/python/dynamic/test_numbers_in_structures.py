@@ -463,3 +463,22 @@ def test_fields_that_the_code_does_not_read() -> None:
             actor.history.append(value)
             torch.testing.assert_close(compiled(actor, x), actor.act(x))
     assert len(compiled.specializations) == 2
+
+
+def test_a_call_that_raises_closes_nothing() -> None:
+    model, x = Scaled(lambda self, x: scale(x, self.options)), torch.randn(7)
+
+    def function(x: torch.Tensor, options: Options) -> torch.Tensor:
+        if options.name == "wrong":
+            raise ValueError(options.name)
+        return model(x) * options.dt
+
+    compiled = hostjit.compile(function)
+    for index, value in enumerate(VALUES):
+        model.options = Options(value + 1)
+        torch.testing.assert_close(compiled(x, Options(value)), function(x, Options(value)))
+        if index in (1, 4):
+            with pytest.raises(ValueError, match="wrong"):
+                compiled(x, Options(value, name="wrong"))
+    programs = [found for found in compiled.specializations if found.program is not None]
+    assert len(programs) == 2
