@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of PyTorch with a parameter that is a float, computed with one that is open.
+"""Functions of PyTorch with a parameter that is a number, computed with one that is open.
 
-For most of them a float is one of C++, so that whoever traces them has to know it. Here they are
+For most of them it is one of C++, so that whoever traces them has to know it. Here they are
 made of operators that take numbers. Dynamo follows this code in the place of theirs, where the
 parameter is open; it returns what they return, to rounding.
 """
@@ -40,11 +40,13 @@ class _Function:
         compute: has the parameters of the function.
         applies: tells of what it is called with, as far as that is known, whether it may be
             computed so. Tensors are fake ones.
+        types: of the parameter.
     """
 
     parameter: str
     compute: Callable[..., Any]
     applies: Callable[[Mapping[str, Any]], bool]
+    types: tuple[type, ...] = (float,)
 
 
 @contextlib.contextmanager
@@ -71,7 +73,7 @@ def _is_for(found: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return False
     given = {name: variable.realize() for name, variable in bound.arguments.items()}
     parameter = given.get(found.parameter)
-    if not isinstance(parameter, SymNodeVariable) or parameter.python_type() is not float:
+    if not isinstance(parameter, SymNodeVariable) or parameter.python_type() not in found.types:
         return False
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     return found.applies({**defaults, **{name: _known(v) for name, v in given.items()}})
@@ -256,6 +258,20 @@ def _rms_norm(
     return result if weight is None else result * weight
 
 
+def _tensor(
+    data: float,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+def _is_constant(given: Mapping[str, Any]) -> bool:
+    return given["requires_grad"] is False
+
+
+_NUMBERS = (int, float)
 _FUNCTIONS: dict[Callable[..., Any], _Function] = {
     functional.cross_entropy: _Function("label_smoothing", _cross_entropy, _smooths),
     functional.dropout: _Function("p", _dropout, _drops),
@@ -263,5 +279,7 @@ _FUNCTIONS: dict[Callable[..., Any], _Function] = {
     functional.layer_norm: _Function("eps", _layer_norm, _is_exact("input")),
     functional.scaled_dot_product_attention: _Function("scale", _attention, _is_positive),
     functional.smooth_l1_loss: _Function("beta", _smooth_l1_loss, _is_distance("beta")),
+    torch.as_tensor: _Function("data", _tensor, _is_constant, _NUMBERS),
     torch.rms_norm: _Function("eps", _rms_norm, _is_exact("input")),
+    torch.tensor: _Function("data", _tensor, _is_constant, _NUMBERS),
 }

@@ -77,6 +77,20 @@ def test_second_derivatives_of_powers() -> None:
         torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
+@pytest.mark.parametrize("values", [(3, 5, -7, 100, 2**29), (0.5, 1.5, -2.25, 3.75, 1e6)])
+def test_a_tensor_of_a_number(make: Any, dtype: Any, values: Any, runtime: str) -> None:
+    def function(x: torch.Tensor, t: Any) -> tuple[torch.Tensor, ...]:
+        number = make(t, dtype=dtype)
+        return x * number, number, x + make(t + 1)
+
+    compiled, x = hostjit.compile(function, runtime=runtime, fallback=False), torch.randn(7)
+    for t in values:
+        torch.testing.assert_close(compiled(x, t), function(x, t))
+    assert len(compiled.specializations) == 2
+
+
 NOW = 1_700_000_000_123_456_789
 INTS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "seconds": lambda x, n: (x * (n * 1e-9), n),
