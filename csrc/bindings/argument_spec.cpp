@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/argument_spec.h"
 
-#include <structmember.h>
-
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -50,22 +48,34 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
-// What an object has in a slot; null: nothing.
-PyObject* object_at(PyObject* owner, Py_ssize_t offset) {
-  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + offset);
+// The dict of an object's attributes; null if its type has none.
+PyRef attributes_of(PyObject* object) {
+  if (Py_TYPE(object)->tp_dictoffset == 0) return {};
+  PyRef found = PyRef::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!found) PyErr_Clear();
+  return found;
 }
 
 }  // namespace
 
+bool Leaves::has_distinct_objects() const {
+  for (size_t i = 1; i < objects.size(); ++i) {
+    if (std::find(objects.begin(), objects.begin() + i, objects[i]) != objects.begin() + i) {
+      return false;
+    }
+  }
+  return true;
+}
+
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
 
-ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* opened)
+ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields)
     : kind_(Kind::kIdentity),
       expected_(PyRef::share(example)),
       type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {
   const auto add_children = [&](PyObject* const* values, Py_ssize_t count) {
     children_.reserve(count);
-    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves, opened);
+    for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves, by_fields);
     expected_ = PyRef();
   };
   if (THPVariable_CheckExact(example)) {
@@ -95,68 +105,70 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
     add_children(items.data(), static_cast<Py_ssize_t>(items.size()));
   } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
-    PyObject* key = nullptr;
-    PyObject* value = nullptr;
-    Py_ssize_t position = 0;
-    PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(example)));
-    Py_ssize_t count = 0;
-    while (PyDict_Next(example, &position, &key, &value)) {
-      Py_INCREF(key);
-      PyTuple_SET_ITEM(keys.get(), count++, key);
-      children_.emplace_back(value, leaves, opened);
+    add_items(example, leaves, by_fields);
+  } else if (by_fields != nullptr && PyDict_Contains(by_fields, type_.get()) == 1) {
+    kind_ = Kind::kObject;
+    slots_ = PyRef::share(PyDict_GetItemWithError(by_fields, type_.get()));
+    expected_ = PyRef();
+    if (const PyRef attributes = attributes_of(example)) {
+      add_items(attributes.get(), leaves, by_fields);
     }
-    expected_ = std::move(keys);
-  } else if (opened != nullptr) {
-    PyObject* members = PyDict_GetItemWithError(opened, type_.get());
-    if (members != nullptr) open_object(example, members, leaves, opened);
+    add_slots(example, leaves, by_fields);
   }
 }
 
-void ArgumentNode::open_object(PyObject* example, PyObject* members, std::vector<PyObject*>& leaves,
-                               PyObject* opened) {
-  kind_ = Kind::kObject;
-  expected_ = PyRef();
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members); ++i) {
-    PyObject* member = PyTuple_GET_ITEM(members, i);
-    HOSTJIT_ICHECK(Py_TYPE(member) == &PyMemberDescr_Type, "a slot is a ",
-                   Py_TYPE(member)->tp_name);
-    slots_.push_back(reinterpret_cast<PyMemberDescrObject*>(member)->d_member->offset);
-    PyObject* field = object_at(example, slots_.back());
-    HOSTJIT_ICHECK(field != nullptr, "a slot of an opened object is empty");
-    children_.emplace_back(field, leaves, opened);
+void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields) {
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(dict)));
+  Py_ssize_t count = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    Py_INCREF(key);
+    PyTuple_SET_ITEM(keys.get(), count++, key);
+    children_.emplace_back(value, leaves, by_fields);
   }
-  if (Py_TYPE(example)->tp_dictoffset == 0) return;
-  const PyRef attributes = PyRef::steal(PyObject_GenericGetDict(example, nullptr));
-  if (!attributes) throw pybind11::error_already_set();
-  expected_ = PyRef::steal(PySequence_Tuple(attributes.get()));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected_.get()); ++i) {
-    PyObject* key = PyTuple_GET_ITEM(expected_.get(), i);
-    children_.emplace_back(PyDict_GetItemWithError(attributes.get(), key), leaves, opened);
+  expected_ = std::move(keys);
+}
+
+void ArgumentNode::add_slots(PyObject* example, std::vector<PyObject*>& leaves,
+                             PyObject* by_fields) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots_.get()); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(slots_.get(), i);
+    const PyRef value = PyRef::steal(PyObject_GenericGetAttr(example, name));
+    if (!value) PyErr_Clear();
+    HOSTJIT_CHECK(value, "specialization: an object that is compared by its fields is a ",
+                  Py_TYPE(example)->tp_name, ", of which a slot is empty");
+    children_.emplace_back(value.get(), leaves, by_fields);
   }
 }
 
-bool ArgumentNode::match_object(PyObject* value, Leaves& leaves) const {
-  const size_t num_slots = slots_.size();
-  for (size_t i = 0; i < num_slots; ++i) {
-    PyObject* field = object_at(value, slots_[i]);
-    if (field == nullptr || !children_[i].match(field, leaves)) return false;
-  }
-  if (!expected_) return true;
-  // What is in it is borrowed: the object keeps it.
-  const PyRef attributes = PyRef::steal(PyObject_GenericGetDict(value, nullptr));
-  if (!attributes) PyErr_Clear();
-  return attributes && match_items(attributes.get(), num_slots, leaves);
-}
-
-bool ArgumentNode::match_items(PyObject* dict, size_t first_child, Leaves& leaves) const {
-  const size_t size = children_.size() - first_child;
-  if (PyDict_GET_SIZE(dict) != static_cast<Py_ssize_t>(size)) return false;
+bool ArgumentNode::match_items(PyObject* dict, Leaves& leaves) const {
+  const Py_ssize_t size = PyTuple_GET_SIZE(expected_.get());
+  if (PyDict_GET_SIZE(dict) != size) return false;
   PyObject* key = nullptr;
   PyObject* item = nullptr;
   Py_ssize_t position = 0;
-  for (size_t i = 0; PyDict_Next(dict, &position, &key, &item); ++i) {
+  for (Py_ssize_t i = 0; i < size && PyDict_Next(dict, &position, &key, &item) != 0; ++i) {
     if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
-    if (!children_[first_child + i].match(item, leaves)) return false;
+    if (!children_[static_cast<size_t>(i)].match(item, leaves)) return false;
+  }
+  return true;
+}
+
+bool ArgumentNode::match_fields(PyObject* value, Leaves& leaves) const {
+  leaves.objects.push_back(value);
+  size_t child = 0;
+  if (expected_) {
+    const PyRef attributes = attributes_of(value);
+    if (!attributes || !match_items(attributes.get(), leaves)) return false;
+    child = static_cast<size_t>(PyTuple_GET_SIZE(expected_.get()));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots_.get()); ++i, ++child) {
+    const PyRef found =
+        PyRef::steal(PyObject_GenericGetAttr(value, PyTuple_GET_ITEM(slots_.get(), i)));
+    if (!found) PyErr_Clear();
+    if (!found || !children_[child].match(found.get(), leaves)) return false;
   }
   return true;
 }
@@ -194,9 +206,8 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
         if (!children_[i].match(PyList_GET_ITEM(value, i), leaves)) return false;
       }
       return true;
-    case Kind::kDict:
-      return iterates_as_stored(value) && match_items(value, /*first_child=*/0, leaves);
-    case Kind::kObject: return match_object(value, leaves);
+    case Kind::kDict: return iterates_as_stored(value) && match_items(value, leaves);
+    case Kind::kObject: return match_fields(value, leaves);
     case Kind::kIdentity: break;
   }
   return false;
@@ -244,6 +255,7 @@ void ArgumentSpec::open_number(size_t position, const OpenNumber& number, size_t
 int ArgumentNode::traverse(visitproc visit, void* arg) const {
   Py_VISIT(expected_.get());
   Py_VISIT(type_.get());
+  Py_VISIT(slots_.get());
   for (const ArgumentNode& child : children_) {
     if (const int status = child.traverse(visit, arg)) return status;
   }
@@ -258,10 +270,10 @@ int ArgumentSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* opened)
+ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields)
     : num_positional_(PyTuple_GET_SIZE(args)) {
   for (Py_ssize_t i = 0; i < num_positional_; ++i) {
-    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_, opened);
+    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_, by_fields);
   }
   if (kwargs == nullptr) return;
   PyObject* key = nullptr;
@@ -269,7 +281,7 @@ ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* opened)
   Py_ssize_t position = 0;
   while (PyDict_Next(kwargs, &position, &key, &value)) {
     names_.push_back(PyRef::share(key));
-    nodes_.emplace_back(value, example_leaves_, opened);
+    nodes_.emplace_back(value, example_leaves_, by_fields);
   }
 }
 

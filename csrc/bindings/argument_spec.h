@@ -29,6 +29,10 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   ProgramRow* row = nullptr;
   std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
   NumberValues values;                        // empty until they are wanted
+  // The objects that were compared by their fields, borrowed.
+  c10::SmallVector<PyObject*, 4> objects;
+
+  bool has_distinct_objects() const;
 };
 
 // What one argument has to look like, recursively. Built from an example value:
@@ -36,7 +40,8 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
 //   int, str, bytes, device, ...  the same type and an equal value
 //   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
-//   an object of an opened class  the same type; what is in its slots and its __dict__
+//   an object of certain types    the same type and fields, which are the items of its __dict__ and
+//                                 then its slots; all such objects of a call are different ones
 //   anything else                 the same object: None, bool, modules, dtypes
 // Where an int is expected, one of the type of bound Dims will do.
 // An int or a float may be made an open number.
@@ -45,8 +50,9 @@ class ArgumentNode {
   // A subclass of int, or null. Borrowed: it lives as long as the module that registers it.
   static PyTypeObject* bound_dim_type;
 
-  // `opened`: a dict from classes to tuples of the members that are their slots, or null.
-  ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* opened);
+  // `by_fields`: a dict from types of objects that are compared by their fields to tuples of the
+  // names of their slots; or null.
+  ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
 
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.
   bool match(PyObject* value, Leaves& leaves) const;
@@ -77,16 +83,16 @@ class ArgumentNode {
     kDict,
     kObject
   };
-  void open_object(PyObject* example, PyObject* members, std::vector<PyObject*>& leaves,
-                   PyObject* opened);
-  // The children from `first_child` on are those of the items of a dict.
-  bool match_items(PyObject* dict, size_t first_child, Leaves& leaves) const;
-  bool match_object(PyObject* value, Leaves& leaves) const;
+  void add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields);
+  void add_slots(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
+  bool match_items(PyObject* dict, Leaves& leaves) const;
+  bool match_fields(PyObject* value, Leaves& leaves) const;
   bool match_children(PyObject* const* values, Leaves& leaves) const;
   bool is_number() const;
 
   Kind kind_;
   PyRef expected_;     // the object, the value, or the tuple of keys of a dict or a __dict__
+  PyRef slots_;        // the tuple of names of an object's
   PyRef type_;         // exact type of the value
   uint64_t bits_ = 0;  // of a float, or of the real part of a complex
   uint64_t imaginary_bits_ = 0;
@@ -96,15 +102,14 @@ class ArgumentNode {
     size_t slot;
   };
   std::unique_ptr<OpenSlot> open_;
-  std::vector<Py_ssize_t> slots_;  // where an object has them, in bytes
   std::vector<ArgumentNode> children_;
 };
 
 // The arguments of a call: positional ones, then keywords in the order they were given.
 class ArgumentSpec {
  public:
-  // `args` is a tuple, `kwargs` a dict or null; `opened` as for nodes.
-  ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* opened);
+  // `args` is a tuple, `kwargs` a dict or null, `by_fields` as of ArgumentNode.
+  ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields);
 
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;

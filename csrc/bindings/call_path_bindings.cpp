@@ -30,7 +30,7 @@ std::shared_ptr<Specialization> make_specialization(
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<Specialization::StaticLeaf> static_leaves, const py::sequence& aligned,
-    const py::object& process_modes, std::string reason, bool retries, const py::dict& opened) {
+    const py::object& process_modes, std::string reason, bool retries, const py::dict& by_fields) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -59,7 +59,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.process_modes = process_modes_from_python(process_modes);
   options.reason = std::move(reason);
   options.retries = retries;
-  options.opened = opened.ptr();
+  options.by_fields = by_fields.ptr();
   return std::make_shared<Specialization>(options);
 }
 
@@ -121,7 +121,8 @@ void bind_call_path(py::module_& module) {
       "('dict', keys, nodes),\n"
       "('call', callable, nodes). numbers, which may differ from call to call: (int or float, "
       "least,\n"
-      "most, position) among the ints and floats of the arguments, or (..., dict, key).\n"
+      "most, position) among the ints and floats of the arguments, (..., dict, key), or\n"
+      "(..., 'structure', (i, position)) in the i-th of ('structure', dict, key, by_fields).\n"
       "results: (sources, steps), numbers that the call returns or stores: ('open', slot) or\n"
       "('object', value), and (callable, positions among the sources and earlier steps). stores:\n"
       "(dict, key, position) or (cell, None, position), done once a call has its result.\n"
@@ -146,10 +147,9 @@ void bind_call_path(py::module_& module) {
       "answers;\n"
       "None: as they are now. reason: why there is a route, in words. retries: where the "
       "program\n"
-      "fails, which has no effect then, the function itself runs. opened: classes, each with the\n"
-      "members that are slots: of their objects in arguments, which may be others at each call, "
-      "the\n"
-      "fields are compared.")
+      "fails, which has no effect then, the function itself runs. by_fields: types of arguments "
+      "that are\n"
+      "compared by what they hold, and the names of their slots.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -163,7 +163,7 @@ void bind_call_path(py::module_& module) {
            py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),
-           py::arg("reason") = "", py::arg("retries") = false, py::arg("opened") = py::dict())
+           py::arg("reason") = "", py::arg("retries") = false, py::arg("by_fields") = py::dict())
       .def_property_readonly("program", &Specialization::program)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")

@@ -83,7 +83,8 @@ py::dict TensorGuard::describe() const {
 // ("tensor" | "tensor_of_any_size", type, guard), sizes being those of the example;
 // ("identity" | "equal", object); ("float", bits); ("complex", bits, bits); ("open", slot,
 // example);
-// ("tuple" | "list", type, nodes); ("dict", type, keys, nodes).
+// ("tuple" | "list", type, nodes); ("dict", type, keys, nodes); ("object", type, keys, slots,
+// nodes).
 py::tuple ArgumentNode::describe() const {
   const py::object type = object_of(type_);
   const auto children = [this] { return describe_all(children_); };
@@ -99,7 +100,8 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kTuple: return py::make_tuple("tuple", type, children());
     case Kind::kList: return py::make_tuple("list", type, children());
     case Kind::kDict: return py::make_tuple("dict", type, object_of(expected_), children());
-    case Kind::kObject: return py::make_tuple("object", type, object_of(expected_), children());
+    case Kind::kObject:
+      return py::make_tuple("object", type, object_of(expected_), object_of(slots_), children());
   }
   return py::make_tuple("identity", object_of(expected_));
 }
@@ -154,8 +156,7 @@ py::tuple OutputSpec::describe() const {
   return py::make_tuple("object", py::none());
 }
 
-// (is float, least, most, value) of each, the last None but for those that are computed, and how
-// many are found in objects.
+// (is float, least, most, value) of each, the last None but for those that are computed.
 py::tuple OpenNumbers::describe() const {
   std::vector<py::object> values(numbers_.size(), py::none());
   for (const Computed& computed : computed_) values[computed.slot] = py::int_(computed.value);
@@ -168,7 +169,7 @@ py::tuple OpenNumbers::describe() const {
       numbers.append(py::make_tuple(false, number.least, number.most, values[slot]));
     }
   }
-  return py::make_tuple(numbers, items_.size());
+  return py::tuple(numbers);
 }
 
 // What it was made from.
@@ -188,11 +189,17 @@ py::tuple NumberResults::describe() const {
   return py::make_tuple(sources, steps);
 }
 
-// (slot, dict, key) or (slot, cell, None) of those that are no arguments.
+// (slot, dict, key) or (slot, cell, None) of those that are no arguments; (None, dict, key, node)
+// of a structure, where the node tells the slots.
 py::list OpenNumbers::describe_places() const {
   py::list places;
   for (const Item& item : items_) {
-    places.append(py::make_tuple(item.slot, object_of(item.holder), object_of(item.key)));
+    places.append(
+        py::make_tuple(item.slot, object_of(item.place.holder), object_of(item.place.key)));
+  }
+  for (const Structure& structure : structures_) {
+    places.append(py::make_tuple(py::none(), object_of(structure.place.holder),
+                                 object_of(structure.place.key), structure.expected.describe()));
   }
   return places;
 }

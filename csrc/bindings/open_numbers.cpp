@@ -2,8 +2,10 @@
 #include "bindings/open_numbers.h"
 
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <string>
+#include <utility>
 
 #include "support/check.h"
 
@@ -33,47 +35,89 @@ OpenNumber number_from_python(const py::tuple& parts) {
 }  // namespace
 
 OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
-  for (const py::handle description : py::reinterpret_borrow<py::sequence>(descriptions)) {
+  const auto all = py::reinterpret_borrow<py::sequence>(descriptions);
+  const auto is_structure = [](const py::tuple& parts) { return PyUnicode_Check(parts[0].ptr()); };
+  for (const py::handle description : all) {
     const auto parts = py::reinterpret_borrow<py::tuple>(description);
-    const size_t slot = numbers_.size();
-    numbers_.push_back(number_from_python(parts));
-    if (parts.size() == 4) {
-      arguments.open_number(parts[3].cast<size_t>(), numbers_.back(), slot);
-      continue;
-    }
-    HOSTJIT_CHECK(parts.size() == 5 && slot < Leaves::kMostNumbers,
-                  "specialization: an open number has no place");
-    const py::object holder = parts[3];
-    if (PyUnicode_Check(holder.ptr())) {
-      HOSTJIT_CHECK(holder.cast<std::string>() == "value", "specialization: an open number is a ",
-                    holder.cast<std::string>(), ", expected value");
-      computed_.push_back({parts[4].cast<size_t>(), slot});
-      continue;
-    }
-    HOSTJIT_CHECK(
-        PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) || PyList_Check(holder.ptr()),
-        "specialization: an open number is not in the arguments, a dict, a list or a cell");
-    items_.push_back({PyRef::share(holder.ptr()), PyRef::share(py::object(parts[4]).ptr()), slot});
+    if (is_structure(parts)) add_structure(parts);
+  }
+  for (const py::handle description : all) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(description);
+    if (!is_structure(parts)) add_number(parts, arguments);
   }
 }
 
-PyObject* OpenNumbers::Item::find() const {
+OpenNumbers::Place OpenNumbers::place_from_python(const py::object& holder, const py::object& key) {
+  HOSTJIT_CHECK(
+      PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) || PyList_Check(holder.ptr()) ||
+          PyType_Check(holder.ptr()),
+      "specialization: an open number is not in the arguments, a dict, a list, a cell or a class");
+  return {PyRef::share(holder.ptr()), PyRef::share(key.ptr())};
+}
+
+void OpenNumbers::add_structure(const py::tuple& parts) {
+  HOSTJIT_CHECK(parts.size() == 4 && PyDict_Check(py::object(parts[3]).ptr()),
+                "specialization: a structure has no place");
+  Place place = place_from_python(parts[1], parts[2]);
+  PyObject* example = place.find();
+  HOSTJIT_CHECK(example != nullptr, "specialization: nothing is where a structure should be");
+  std::vector<PyObject*> leaves;
+  ArgumentNode expected(example, leaves, py::object(parts[3]).ptr());
+  HOSTJIT_CHECK(leaves.empty(), "specialization: there is a tensor in a structure");
+  structures_.push_back({std::move(place), std::move(expected)});
+}
+
+void OpenNumbers::add_number(const py::tuple& parts, ArgumentSpec& arguments) {
+  const size_t slot = numbers_.size();
+  numbers_.push_back(number_from_python(parts));
+  if (parts.size() == 4) {
+    arguments.open_number(parts[3].cast<size_t>(), numbers_.back(), slot);
+    return;
+  }
+  HOSTJIT_CHECK(parts.size() == 5 && slot < Leaves::kMostNumbers,
+                "specialization: an open number has no place");
+  const py::object holder = parts[3];
+  if (!PyUnicode_Check(holder.ptr())) {
+    items_.push_back({place_from_python(holder, parts[4]), slot});
+    return;
+  }
+  const auto kind = holder.cast<std::string>();
+  if (kind == "value") {
+    computed_.push_back({parts[4].cast<size_t>(), slot});
+    return;
+  }
+  HOSTJIT_CHECK(kind == "structure", "specialization: an open number is a ", kind,
+                ", expected value or structure");
+  auto [index, leaf] = parts[4].cast<std::pair<size_t, size_t>>();
+  const bool found = index < structures_.size() &&
+                     structures_[index].expected.open_number(leaf, numbers_.back(), slot);
+  HOSTJIT_CHECK(found, "specialization: structure ", index, " has not that many numbers");
+}
+
+PyObject* OpenNumbers::Place::find() const {
   if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
   if (PyList_Check(holder.get())) {
     const Py_ssize_t index = PyLong_AsSsize_t(key.get());
     const bool is_there = index >= 0 && index < PyList_GET_SIZE(holder.get());
     return is_there ? PyList_GET_ITEM(holder.get(), index) : nullptr;
   }
-  PyObject* found = PyDict_GetItemWithError(holder.get(), key.get());
+  PyObject* dict = PyType_Check(holder.get())
+                       ? reinterpret_cast<PyTypeObject*>(holder.get())->tp_dict
+                       : holder.get();
+  PyObject* found = PyDict_GetItemWithError(dict, key.get());
   if (found == nullptr) PyErr_Clear();
   return found;
 }
 
 bool OpenNumbers::read_items(Leaves& leaves) const {
   for (const Item& item : items_) {
-    if (!read(item.find(), item.slot, leaves)) return false;
+    if (!read(item.place.find(), item.slot, leaves)) return false;
   }
-  return true;
+  for (const Structure& structure : structures_) {
+    PyObject* found = structure.place.find();
+    if (found == nullptr || !structure.expected.match(found, leaves)) return false;
+  }
+  return leaves.objects.size() < 2 || leaves.has_distinct_objects();
 }
 
 bool OpenNumbers::read_computed(Leaves& leaves) const {
@@ -90,8 +134,13 @@ bool OpenNumbers::read(PyObject* found, size_t slot, Leaves& leaves) const {
 
 int OpenNumbers::traverse(visitproc visit, void* arg) const {
   for (const Item& item : items_) {
-    Py_VISIT(item.holder.get());
-    Py_VISIT(item.key.get());
+    Py_VISIT(item.place.holder.get());
+    Py_VISIT(item.place.key.get());
+  }
+  for (const Structure& structure : structures_) {
+    Py_VISIT(structure.place.holder.get());
+    Py_VISIT(structure.place.key.get());
+    if (const int status = structure.expected.traverse(visit, arg)) return status;
   }
   return 0;
 }

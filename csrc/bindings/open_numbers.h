@@ -17,18 +17,26 @@ namespace hostjit {
 //   (type, least, most, dict, key)   dict[key], read at every call
 //   (type, least, most, list, index) list[index], read at every call
 //   (type, least, most, cell, None)  what a cell holds, read at every call
+//   (type, least, most, class, name) an attribute of a class itself, read at every call
 //   (type, least, most, "value", i)  the i-th of the values of NumberResults
-// where type is int or float; least and most are None, or bounds.
+//   (type, least, most, "structure", (i, position))
+//                                    the number leaf at this position of the i-th structure
+// where type is int or float; least and most are None, or bounds. And of tuples, of which none is a
+// number,
+//   ("structure", holder, key, by_fields)
+// for values in such dicts, lists, cells and classes that are compared as arguments are: see
+// ArgumentNode.
 class OpenNumbers {
  public:
   // Opens those among `arguments`. Throws Error for what is no such description.
   OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments);
 
-  bool any_items() const { return !items_.empty() || !computed_.empty(); }
+  bool any_items() const { return !items_.empty() || !computed_.empty() || !structures_.empty(); }
+  bool any_structures() const { return !structures_.empty(); }
   bool any_computed() const { return !computed_.empty(); }
 
-  // Reads those that are found elsewhere than in the arguments; false when one is not what it may
-  // be.
+  // Reads those that are found elsewhere than in the arguments; false when one, or a structure, is
+  // not what it may be.
   bool read_items(Leaves& leaves) const;
   // The same for those that are among the values of the leaves.
   bool read_computed(Leaves& leaves) const;
@@ -46,22 +54,35 @@ class OpenNumbers {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  struct Item {
+  struct Place {
     PyRef holder;
     PyRef key;
-    size_t slot;
 
     PyObject* find() const;  // borrowed; null if there is none
+  };
+
+  struct Item {
+    Place place;
+    size_t slot;
+  };
+
+  struct Structure {
+    Place place;
+    ArgumentNode expected;
   };
 
   struct Computed {
     size_t value;
     size_t slot;
   };
+  static Place place_from_python(const pybind11::object& holder, const pybind11::object& key);
+  void add_structure(const pybind11::tuple& parts);
+  void add_number(const pybind11::tuple& parts, ArgumentSpec& arguments);
   bool read(PyObject* found, size_t slot, Leaves& leaves) const;
 
   std::vector<OpenNumber> numbers_;
   std::vector<Item> items_;
+  std::vector<Structure> structures_;
   std::vector<Computed> computed_;
 };
 

@@ -77,7 +77,7 @@ PyRef ask(PyObject* callable, PyObject* const* values, Py_ssize_t nargs, PyObjec
 Specialization::Specialization(const Options& options)
     : state_(options.process_modes ? GlobalState::current_with(*options.process_modes)
                                    : GlobalState::current()),
-      arguments_(options.args, options.kwargs, options.opened),
+      arguments_(options.args, options.kwargs, options.by_fields),
       numbers_(options.numbers, arguments_),
       results_(options.results),
       stores_(options.stores, results_.size()),
@@ -235,6 +235,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
                            PyObject* kwnames, Leaves& leaves) {
   leaves.clear();
   leaves.values.clear();
+  leaves.objects.clear();
   if (any_arguments_) [[unlikely]]
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
@@ -246,6 +247,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!binding.holds()) return false;
   }
   if (!identities_.hold(leaves)) return false;
+  if (leaves.objects.size() > 1 && !leaves.has_distinct_objects()) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;
   if (!condition_ && static_leaves_.empty() && aligned_.empty()) [[likely]]

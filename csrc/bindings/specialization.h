@@ -38,9 +38,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   using StaticLeaf = std::pair<size_t, std::optional<uint64_t>>;
 
   struct Options {
-    PyObject* args = nullptr;    // tuple: the example call
-    PyObject* kwargs = nullptr;  // dict or null
-    PyObject* opened = nullptr;  // see ArgumentNode
+    PyObject* args = nullptr;       // tuple: the example call
+    PyObject* kwargs = nullptr;     // dict or null
+    PyObject* by_fields = nullptr;  // see ArgumentNode
     std::shared_ptr<CompiledProgram> program;
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec

@@ -109,6 +109,7 @@ bool WatchList::Dict::holds() {
   if (owner && !is_dict_of(owner.get(), dict.get())) return false;
   const uint64_t* current = version_of(dict.get());
   if (current != nullptr && *current == version) return true;
+  if (size >= 0 && PyDict_GET_SIZE(dict.get()) != size) return false;
   if (!keys || !has_items(dict.get(), keys.get(), expected.get(), missing.get())) return false;
   if (current != nullptr) version = *current;
   return true;
@@ -267,6 +268,44 @@ void WatchList::add_type(PyObject* object) {
   types_.push_back(PyRef::share(object));
 }
 
+void WatchList::add_type_but(PyObject* object, PyObject* open) {
+  HOSTJIT_ICHECK(PyType_Check(object) && PyDict_Check(open), "a watched type is a ",
+                 Py_TYPE(object)->tp_name);
+  const auto* type = reinterpret_cast<PyTypeObject*>(object);
+  PyObject* bases = type->tp_mro;
+  watch_pointer(&type->tp_mro, bases);
+  bases_.push_back({PyRef::share(object), PyRef::share(bases)});
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(bases, i);
+    if ((reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) continue;
+    add_class_items(base, PyDict_GetItemWithError(open, base));
+  }
+}
+
+// All of a class's own attributes, but those of `open`, a tuple of names or null.
+void WatchList::add_class_items(PyObject* type, PyObject* open) {
+  PyObject* dict = reinterpret_cast<PyTypeObject*>(type)->tp_dict;
+  const PyRef keys = PyRef::steal(PyList_New(0));
+  const PyRef expected = PyRef::steal(PyList_New(0));
+  if (!keys || !expected) throw pybind11::error_already_set();
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value) != 0) {
+    if (open != nullptr && PySequence_Contains(open, key) == 1) continue;
+    if (PyList_Append(keys.get(), key) < 0 || PyList_Append(expected.get(), value) < 0) {
+      throw pybind11::error_already_set();
+    }
+  }
+  const PyRef names = PyRef::steal(PyList_AsTuple(keys.get()));
+  const PyRef values = PyRef::steal(PyList_AsTuple(expected.get()));
+  if (!names || !values) throw pybind11::error_already_set();
+  // No value of the class is the tuple of names, which stands for a missing one.
+  add_dict_entry(
+      {PyRef::share(dict), {}, names, values, names, /*version=*/0, PyDict_GET_SIZE(dict)},
+      /*unchanged=*/true);
+}
+
 void WatchList::add_object_type(PyObject* object, PyObject* type) {
   watch_pointer(reinterpret_cast<PyObject**>(&object->ob_type), type);
   object_types_.push_back({PyRef::share(object), PyRef::share(type)});
@@ -362,6 +401,11 @@ bool WatchList::holds_on_a_closer_look() {
                                return reinterpret_cast<PyObject*>(Py_TYPE(entry.object.get())) ==
                                       entry.expected.get();
                              }) &&
+         std::ranges::all_of(bases_,
+                             [](const Pair& entry) {
+                               return reinterpret_cast<PyTypeObject*>(entry.object.get())->tp_mro ==
+                                      entry.expected.get();
+                             }) &&
          std::ranges::all_of(cells_,
                              [](const Pair& entry) {
                                return PyCell_GET(entry.object.get()) == entry.expected.get();
@@ -385,7 +429,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.expected.get());
     Py_VISIT(entry.missing.get());
   }
-  for (const auto* pairs : {&cells_, &sets_, &dict_keys_, &object_types_}) {
+  for (const auto* pairs : {&cells_, &sets_, &dict_keys_, &object_types_, &bases_}) {
     for (const Pair& entry : *pairs) {
       Py_VISIT(entry.object.get());
       Py_VISIT(entry.expected.get());

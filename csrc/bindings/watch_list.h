@@ -39,6 +39,9 @@ class WatchList {
   void add_set(PyObject* set, PyObject* items);
   // Nothing changes in a class or its bases.
   void add_type(PyObject* type);
+  // Nothing changes in a class or its bases but what a dict, from classes to tuples of names, says:
+  // these attributes may have other values.
+  void add_type_but(PyObject* type, PyObject* open);
   // An object is of exactly this type.
   void add_object_type(PyObject* object, PyObject* type);
   // A function has these __code__, __defaults__ and __kwdefaults__ (null for None).
@@ -95,7 +98,8 @@ class WatchList {
     PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
-    uint64_t version;  // when it last held
+    uint64_t version;      // when it last held
+    Py_ssize_t size = -1;  // -1: any
     bool holds();
   };
   struct Pair {
@@ -132,6 +136,7 @@ class WatchList {
   static const Word kNever;
   void watch_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
+  void add_class_items(PyObject* type, PyObject* open);
   bool holds_on_a_closer_look();
   // Expect what is found now, as far as `replace` allows it.
   static bool take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace);
@@ -154,6 +159,7 @@ class WatchList {
   std::vector<Pair> dict_keys_;
   std::vector<PyRef> types_;
   std::vector<Pair> object_types_;
+  std::vector<Pair> bases_;  // a class and its __mro__
   std::vector<Function> functions_;
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;

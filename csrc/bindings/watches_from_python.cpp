@@ -33,6 +33,8 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_set(part(1), part(2));
     } else if (kind == "type") {
       watches.add_type(part(1));
+    } else if (kind == "type_but") {
+      watches.add_type_but(part(1), part(2));
     } else if (kind == "object_type") {
       watches.add_object_type(part(1), part(2));
     } else if (kind == "function") {
@@ -50,8 +52,8 @@ WatchList watches_from_python(PyObject* entries) {
     } else {
       throw_error(
           concat("unknown watch '", kind,
-                 "', expected dict, dict_items, dict_keys, cell, list, set, type, object_type, "
-                 "function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
+                 "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
+                 "object_type, function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
     }
   }
   return watches;

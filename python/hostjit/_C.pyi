@@ -207,7 +207,7 @@ class Specialization:
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,
-        opened: dict[type, tuple[Any, ...]] = ...,
+        by_fields: Mapping[type, tuple[str, ...]] = ...,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

@@ -20,7 +20,12 @@ from torch.autograd import forward_ad
 
 from hostjit import _C
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.capturing.errors import (
+    CaptureError,
+    CaptureFailure,
+    ComputedNumberError,
+    in_one_line,
+)
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes
@@ -173,6 +178,27 @@ class Compilation(Inspection):
 
         The same for the numbers of a call.
         """
+        if not self.shapes.objects(args, kwargs):
+            return self._compile_open(args, kwargs)
+        try:
+            return self._compile_open(args, kwargs)
+        except Exception as error:
+            self._note_static(in_one_line(error))
+            return self._compile_again(args, kwargs, self.shapes.refuse_objects())
+
+    def _compile_again(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], undo: Callable[[], None]
+    ) -> _C.Specialization | None:
+        """Compile with less left open than before, and `undo` that where the call fails anyway."""
+        try:
+            return self._compile_open(args, kwargs)
+        except Exception:
+            undo()
+            raise
+
+    def _compile_open(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
         dims = self.shapes.dims(self.target, args, kwargs)
         numbers = self.shapes.numbers(args, kwargs)
         outside = self.shapes.outside_numbers()
@@ -181,8 +207,9 @@ class Compilation(Inspection):
             try:
                 return self._compile_for(args, kwargs, dims, numbers, outside)
             except Exception as error:
-                self.shapes.refuse_outside_numbers(outside)
                 self._note_static(in_one_line(error))
+                undo = self.shapes.refuse_outside_numbers(outside)
+            return self._compile_again(args, kwargs, undo)
         if not numbers:
             return self._compile_known_numbers(args, kwargs, dims)
         try:
@@ -220,12 +247,30 @@ class Compilation(Inspection):
         numbers: Set[int] = frozenset(),
         outside: Mapping[str, NumberPlace] = MappingProxyType({}),
     ) -> _C.Specialization | None:
+        try:
+            return self._compile_once(args, kwargs, dims, numbers, outside, makes_floats=False)
+        except ComputedNumberError:
+            return self._compile_once(args, kwargs, dims, numbers, outside, makes_floats=True)
+
+    def _compile_once(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        dims: DynamicDims,
+        numbers: Set[int],
+        outside: Mapping[str, NumberPlace],
+        makes_floats: bool,
+    ) -> _C.Specialization | None:
         from hostjit.capturing import capture
         from hostjit.specialize import describe_backward, make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, dims, parts, numbers, outside)
-        self.shapes.note_outside(captured.guards.numbers)
+        objects = self.shapes.objects(args, kwargs)
+        captured = capture(
+            self.target, args, kwargs, dims, parts, numbers, outside, objects, makes_floats
+        )
+        guards = captured.guards
+        self.shapes.note_outside(guards.numbers, guards.structure_places)
         open_positions = {number.position for number in captured.numbers}
         self._say_known(numbers - open_positions, args, kwargs, "the code needs to know it")
         if captured.broke is not None:
@@ -370,12 +415,12 @@ class Compilation(Inspection):
                 output=("object", None),
                 route=self.target,
                 reason=reason,
-                opened=self.opened_classes(),
+                by_fields=self.classes_by_fields(),
             )
         except (RuntimeError, TypeError):
             return None  # arguments that no guard can describe
 
-    def opened_classes(self) -> dict[type, tuple[Any, ...]]:
+    def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
         """Return the classes of arguments whose fields are compared, with their slots."""
         return {}
 

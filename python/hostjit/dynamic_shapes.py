@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import inspect
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.open_numbers import NumberPlace, number_leaves
+from hostjit.capturing.open_numbers import (
+    NumberPlace,
+    may_be_open,
+    named_numbers,
+    number_leaves,
+)
+from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
+from hostjit.varying_objects import VaryingObjects
 
 __all__ = ["DynamicShapes"]
 
@@ -47,6 +54,11 @@ class DynamicShapes:
         self._outside: dict[str, tuple[NumberPlace, Any]] = {}
         self._varied_outside: set[str] = set()
         self._refused_outside: set[str] = set()
+        # The structures that they are in, the nearest first, and which of them were replaced.
+        self._structures: dict[str, list[tuple[NumberPlace, Any]]] = {}
+        self._replaced: set[str] = set()
+        self._refused_structures: set[str] = set()
+        self._objects = VaryingObjects()
         self._bound: dict[_Key, dict[int, Dim]] = {}
         self._first_call: tuple[list[torch.Size], dict[str, Any]] | None = None
         self._sizes_differ = False
@@ -58,8 +70,8 @@ class DynamicShapes:
 
     def dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
         """Return the dims to leave open in a capture for this call, by tensor leaf."""
-        leaves = tensor_leaves(args, kwargs)
-        key = _key(args, kwargs)
+        leaves = tensor_leaves(args, kwargs, self._objects.classes)
+        key = self._key(args, kwargs)
         if (key, torch.is_grad_enabled()) in self._refused:
             return {}
         first = self._first.setdefault(key, [leaf.shape for leaf in leaves])
@@ -81,7 +93,7 @@ class DynamicShapes:
         """Return those of these dims that the user said to leave open."""
         named = self._named_dims(target, args, kwargs)
         found: dict[int, set[int]] = {}
-        for number, leaf in enumerate(tensor_leaves(args, kwargs)):
+        for number, leaf in enumerate(tensor_leaves(args, kwargs, self._objects.classes)):
             wanted = set(range(leaf.dim())) if self._dynamic else set()
             wanted -= getattr(leaf, _MARKED_STATIC, set())
             wanted |= named.get(number, set())
@@ -93,12 +105,12 @@ class DynamicShapes:
 
     def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own sizes from now on."""
-        self._refused.add((_key(args, kwargs), torch.is_grad_enabled()))
+        self._refused.add((self._key(args, kwargs), torch.is_grad_enabled()))
 
     def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
         """Return the numbers to leave open in a capture for this call, by number leaf."""
-        found = [value for _, value in number_leaves(args, kwargs)]
-        key = _key(args, kwargs)
+        found = [value for _, value in number_leaves(args, kwargs, self._objects.classes)]
+        key = self._key(args, kwargs)
         bound = set(self._bound.get(key, ()))
         if not found or (self._dynamic is False and not bound):
             return frozenset()
@@ -112,58 +124,120 @@ class DynamicShapes:
         # 0 and 1 are flags and defaults more often than numbers that vary.
         wanted = {i for i, value in enumerate(found) if self._dynamic and value not in (0, 1)}
         wanted |= varied | bound
-        return {i for i in wanted if type(found[i]) is int or math.isfinite(found[i])}
+        return {i for i in wanted if may_be_open(found[i])}
 
     def ask_for(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], dims: Mapping[int, Dim]
     ) -> None:
         """Leave numbers open from now on that a call has bound to Dims, by number leaf."""
         if dims:
-            self._bound.setdefault(_key(args, kwargs), {}).update(dims)
+            self._objects.refuse()  # which would be counted with their fields
+            self._bound.setdefault(self._key(args, kwargs), {}).update(dims)
 
     def dims_known(
         self, positions: Set[int], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> list[str]:
         """Return the names of bound Dims among these numbers, but for 0 and 1."""
-        bound = self._bound.get(_key(args, kwargs), {})
+        bound = self._bound.get(self._key(args, kwargs), {})
         leaves = number_leaves(args, kwargs) if bound else []
         return [bound[i].name for i in positions if i in bound and leaves[i][1] not in (0, 1)]
 
     def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Compile calls like this one for their own numbers from now on."""
-        self._refused_numbers.add((_key(args, kwargs), torch.is_grad_enabled()))
+        self._refused_numbers.add((self._key(args, kwargs), torch.is_grad_enabled()))
 
     def refuses_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether calls like this one are compiled for their own numbers."""
-        key = _key(args, kwargs)
+        key = self._key(args, kwargs)
         is_refused = (key, torch.is_grad_enabled()) in self._refused_numbers
         return is_refused or (self._dynamic is False and not self._bound.get(key))
 
-    def note_outside(self, found: Mapping[str, NumberPlace]) -> None:
-        """Remember the numbers outside of the arguments that a program was made for."""
+    def objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[type]:
+        """Return the classes of arguments that are compared by their fields: objects of them vary.
+
+        Their fields count among the leaves of calls from now on.
+        """
+        before = self._objects.note(args, kwargs)
+        if before is not None:
+            classes, key = self._objects.classes, self._key(args, kwargs)
+            if self._key(*before) == key:
+                tensors, numbers = tensor_leaves(*before, classes), number_leaves(*before, classes)
+                self._first.setdefault(key, [tensor.shape for tensor in tensors])
+                self._first_numbers.setdefault(key, [value for _, value in numbers])
+        return self._objects.classes
+
+    def refuse_objects(self) -> Callable[[], None]:
+        """Compare all objects by identity from now on; returns what undoes that."""
+        return self._objects.refuse()
+
+    def note_outside(
+        self,
+        found: Mapping[str, NumberPlace],
+        structures: Mapping[str, list[tuple[NumberPlace, Any]]],
+    ) -> None:
+        """Remember the numbers outside of the arguments that a program was made for.
+
+        `structures`: those that they are in, the nearest first.
+        """
         for name, place in found.items():
             now = place.read()
             _, first = self._outside.get(name, (place, now))
             self._outside[name] = place, first
+            self._structures[name] = structures.get(name, [])
 
     def outside_numbers(self) -> dict[str, NumberPlace]:
         """Return the numbers to leave open in a capture now, of those outside of the arguments."""
         if self._dynamic is False:
             return {}
         found: dict[str, NumberPlace] = {}
-        for name, (place, first) in self._outside.items():
-            now = place.read()
+        for name, (noted, first) in self._outside.items():
+            place = self._place_now(name, noted)
+            if place is None:
+                continue
+            now: Any = place.read()
             if type(now) is not type(first) or name in self._refused_outside:
                 continue
             if now != first:
                 self._varied_outside.add(name)
-            if name in self._varied_outside and (type(now) is int or math.isfinite(now)):
+            if name in self._varied_outside and may_be_open(now):
                 found[name] = place
+        for place in [place for place in found.values() if place.structure]:
+            found.update(self._unread(place))
         return found
 
-    def refuse_outside_numbers(self, names: Iterable[str]) -> None:
-        """Compile for the values of these numbers from now on."""
-        self._refused_outside.update(names)
+    def _unread(self, place: NumberPlace) -> Iterator[tuple[str, NumberPlace]]:
+        """Yield the numbers of a structure that no program has looked at, which may differ, too."""
+        for path, value in named_numbers(place.read_holder(), ""):
+            name = place.structure + path
+            if name not in self._outside and may_be_open(value):
+                yield name, dataclasses.replace(place, path=path)
+
+    def _place_now(self, name: str, noted: NumberPlace) -> NumberPlace | None:
+        """Where a number is: in the outermost structure of which there are others, if any."""
+        place: NumberPlace
+        for place, structure in reversed(self._structures.get(name, [])):
+            if place.structure in self._refused_structures:
+                continue
+            now = place.read_holder()
+            if now is not structure:
+                self._replaced.add(place.structure)
+            if now is not structure and not differ_in_numbers_alone(now, structure):
+                self._refused_structures.add(place.structure)
+                continue
+            if place.structure in self._replaced:
+                return place
+        return None if noted.structure in self._refused_structures else noted
+
+    def refuse_outside_numbers(self, found: Mapping[str, NumberPlace]) -> Callable[[], None]:
+        """Compile for the values of these numbers from now on; returns what undoes that.
+
+        Where some are in structures, their structures are only taken for the objects that they are.
+        """
+        structures = {place.structure for place in found.values() if place.structure}
+        refused = self._refused_structures if structures else self._refused_outside
+        names = (structures or set(found)) - refused
+        refused |= names
+        return lambda: refused.difference_update(names)
 
     def advice(self) -> str:
         """Say what would make for fewer programs, by what has differed between calls so far."""
@@ -191,6 +265,12 @@ class DynamicShapes:
             if name in first_numbers and first_numbers[name] != value
         }
 
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Key:
+        leaves = tensor_leaves(args, kwargs, self._objects.classes)
+        found = number_leaves(args, kwargs, self._objects.classes)
+        numbers = tuple(type(value) for _, value in found)
+        return tuple((leaf.dtype, leaf.dim()) for leaf in leaves), numbers
+
     def _named_dims(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> dict[int, set[int]]:
@@ -213,12 +293,6 @@ class DynamicShapes:
 def _open_dims(tensor: torch.Tensor, dims: set[int]) -> set[int]:
     """Those of these dims that may be open: eager and the compiler treat 0 and 1 unlike others."""
     return {dim for dim in dims if tensor.shape[dim] > 1}
-
-
-def _key(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Key:
-    leaves = tensor_leaves(args, kwargs)
-    numbers = tuple(type(value) for _, value in number_leaves(args, kwargs))
-    return tuple((leaf.dtype, leaf.dim()) for leaf in leaves), numbers
 
 
 def _function(target: Any) -> Any:

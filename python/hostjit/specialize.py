@@ -25,9 +25,11 @@ from hostjit.capturing.backward import (
     Tangent,
 )
 from hostjit.capturing.contexts import in_inference_mode
-from hostjit.capturing.open_numbers import Made, OpenNumber
+from hostjit.capturing.instances import slot_names
+from hostjit.capturing.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.size_guard import size_guard
+from hostjit.capturing.structures import classes_in
 from hostjit.lowering.index_values import dependent_sizes
 from hostjit.number_values import FlatNumbers, NumberValues
 
@@ -109,7 +111,7 @@ def make_specialization(
             for number, description in zip(
                 captured.numbers, symbolic.get("numbers", []), strict=False
             )
-        ]
+        ] + describe_structures(captured)
 
     def outside() -> list[torch.Tensor] | None:
         # Dynamo's own check, which runs at every call then, has it.
@@ -144,6 +146,7 @@ def make_specialization(
         outside=outside(),
         replaceable=replaceable(),
         reason=captured.bytecode_reason or _COMPOSED * captured.composed,
+        by_fields={kind: slot_names(kind) for kind in captured.argument_spec.by_fields},
         **{**symbolic, "numbers": numbers()},
     )
 
@@ -157,7 +160,24 @@ def _number_place(
     if isinstance(number.position, Made):
         return "value", made.step(number.position.step)
     place = captured.guards.numbers[number.position]
-    return place.holder, place.key
+    if not place.structure:
+        return place.holder, place.key
+    paths = [path for path, _ in named_numbers(place.read_holder(), "")]
+    index = list(captured.guards.structures).index(place.structure)
+    return "structure", (index, paths.index(place.path))
+
+
+def describe_structures(captured: CapturedProgram) -> list[tuple[Any, ...]]:
+    """Return the tuples that `_C.Specialization` takes among its numbers."""
+    return [
+        (
+            "structure",
+            place.holder,
+            place.key,
+            {kind: slot_names(kind) for kind in classes_in(place.read_holder())},
+        )
+        for place in captured.guards.structures.values()
+    ]
 
 
 def row_guard(
@@ -261,7 +281,7 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
         case watches.SetItems():
             return ("set", entry.set, entry.items)
         case watches.TypeVersion():
-            return ("type", entry.type)
+            return ("type_but", entry.type, entry.open) if entry.open else ("type", entry.type)
         case watches.ObjectType():
             return ("object_type", entry.object, entry.type)
         case watches.FunctionState():

@@ -21,6 +21,13 @@ def attend(query, keys):
     return (weights * keys).sum(dim=1)
 x, cache, length = torch.randn(2, 8), torch.zeros(2, 16, 8), 6
 """,
+        """
+assert len(fast.specializations) == 2
+from dataclasses import dataclass
+x, v, steps = torch.randn(2, 8), torch.randn(2, 8), 6
+def schedule(step):
+    return 0.5 + step
+""",
         "assert len(fast.specializations) == 2",
     ],
     "debug_a_wrong_result": [

@@ -4,8 +4,9 @@
 Order of traversal (a checker in another language must walk the same way): the positional
 arguments in order, then the keyword arguments in the order of the call; inside a container, its
 items in order (a dict in insertion order). Exact `tuple`, `list`, `dict`, `OrderedDict` and
-namedtuples are containers; everything else is a leaf. **Tensor leaves are numbered 0, 1, 2, ... in
-that order**; other leaves have no number. The same tensor met twice gets two numbers.
+namedtuples are containers, and so are objects of the classes that the caller names, with their
+fields (`fields_of`) as items; everything else is a leaf. **Tensor leaves are numbered 0, 1, 2, ...
+in that order**; other leaves have no number. The same tensor met twice gets two numbers.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import fields_of
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
 __all__ = [
@@ -27,12 +29,15 @@ __all__ = [
     "ConstantArgument",
     "DictArgument",
     "EqualArgument",
+    "InstanceArgument",
     "ListArgument",
     "NamedTupleArgument",
     "ObjectArgument",
     "TensorArgument",
     "TupleArgument",
+    "containers_in",
     "describe_arguments",
+    "items_of",
     "tensor_leaves",
 ]
 
@@ -120,6 +125,15 @@ class DictArgument:
     items: tuple[Argument, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class InstanceArgument:
+    """An object of exactly this class with these fields."""
+
+    type: type
+    names: tuple[str, ...]
+    items: tuple[Argument, ...]
+
+
 Argument = (
     TensorArgument
     | ConstantArgument
@@ -129,6 +143,7 @@ Argument = (
     | ListArgument
     | NamedTupleArgument
     | DictArgument
+    | InstanceArgument
 )
 
 
@@ -142,6 +157,7 @@ class ArgumentSpec:
         identity_groups: a partition of the leaf numbers: two leaves are the same tensor object
             exactly when they are in the same group. Only groups of two and more are listed.
         bound_leaves: (leaf, tensor) pairs: the leaf is this parameter, buffer or global.
+        by_fields: the classes whose objects are containers.
     """
 
     args: TupleArgument
@@ -149,6 +165,7 @@ class ArgumentSpec:
     tensor_count: int
     identity_groups: tuple[tuple[int, ...], ...]
     bound_leaves: tuple[tuple[int, torch.Tensor], ...] = ()
+    by_fields: frozenset[type] = frozenset()
 
     def matches(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call has this signature (the slow, plain form of the check)."""
@@ -163,9 +180,11 @@ class ArgumentSpec:
 
 
 def describe_arguments(
-    args: Sequence[Any], kwargs: Mapping[str, Any]
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: frozenset[type] = frozenset()
 ) -> tuple[ArgumentSpec, list[torch.Tensor]]:
     """Describe a call; returns the spec and its tensor leaves in order.
+
+    `by_fields`: classes whose objects are containers.
 
     Raises CaptureError for a tensor that is not plain, naming where it stands in the call.
 
@@ -174,34 +193,45 @@ def describe_arguments(
     """
     leaves: list[torch.Tensor] = []
     described_args = TupleArgument(
-        tuple(_describe(value, f"argument {i}", leaves) for i, value in enumerate(args))
+        tuple(_describe(value, f"argument {i}", leaves, by_fields) for i, value in enumerate(args))
     )
     described_kwargs = DictArgument(
         dict,
         tuple(kwargs),
-        tuple(_describe(value, f"argument '{key}'", leaves) for key, value in kwargs.items()),
+        tuple(
+            _describe(value, f"argument '{key}'", leaves, by_fields)
+            for key, value in kwargs.items()
+        ),
     )
     groups = _identity_groups(leaves)
-    return ArgumentSpec(described_args, described_kwargs, len(leaves), groups), leaves
+    spec = ArgumentSpec(described_args, described_kwargs, len(leaves), groups, by_fields=by_fields)
+    return spec, leaves
 
 
-def tensor_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+def tensor_leaves(
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+) -> list[torch.Tensor]:
     """Return the tensor leaves of a call in traversal order, without checking them."""
     leaves: list[torch.Tensor] = []
 
-    def walk(value: Any) -> None:
+    def note(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             leaves.append(value)
-        elif _is_sequence(value):
-            for item in value:
-                walk(item)
-        elif type(value) in (dict, collections.OrderedDict):
-            for item in value.values():
-                walk(item)
 
-    walk(tuple(args))
-    walk(dict(kwargs))
+    walk_arguments(tuple(args), note, by_fields)
+    walk_arguments(dict(kwargs), note, by_fields)
     return leaves
+
+
+def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any] | None:
+    """Return the items of a container by index, key or name; None for a leaf."""
+    kind = type(value)
+    if _is_sequence(value):
+        return dict(enumerate(value))
+    if kind in (dict, collections.OrderedDict):
+        found: Mapping[Any, Any] = value
+        return found
+    return fields_of(value) if kind in by_fields else None
 
 
 def is_namedtuple_type(kind: type) -> bool:
@@ -218,7 +248,7 @@ def _is_array(value: object) -> bool:
     return type(value).__module__ == "numpy"
 
 
-def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
+def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[type]) -> Argument:
     kind = type(value)
     if isinstance(value, torch.Tensor):
         check_tensor(value, name)
@@ -227,7 +257,9 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
     if kind in _CONSTANT_TYPES:
         return ConstantArgument(value)
     if _is_sequence(value):
-        items = tuple(_describe(item, f"{name}[{i}]", leaves) for i, item in enumerate(value))
+        items = tuple(
+            _describe(item, f"{name}[{i}]", leaves, by_fields) for i, item in enumerate(value)
+        )
         if kind is tuple:
             return TupleArgument(items)
         return ListArgument(items) if kind is list else NamedTupleArgument(kind, items)
@@ -238,8 +270,15 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor]) -> Argument:
                 f"{name} is an OrderedDict of which items were moved",
                 hint="pass OrderedDict(it), which has the new order from the start",
             )
-        items = tuple(_describe(item, f"{name}[{key!r}]", leaves) for key, item in value.items())
+        items = tuple(
+            _describe(item, f"{name}[{key!r}]", leaves, by_fields) for key, item in value.items()
+        )
         return DictArgument(kind, tuple(value), items)
+    if kind in by_fields and (fields := fields_of(value)) is not None:
+        items = tuple(
+            _describe(item, f"{name}.{field}", leaves, by_fields) for field, item in fields.items()
+        )
+        return InstanceArgument(kind, tuple(fields), items)
     if kind in EQUALITY_TYPES:
         return EqualArgument(value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -271,6 +310,10 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
         return type(value) is type(spec.value) and bool(value == spec.value)
     if isinstance(spec, ObjectArgument):
         return value is spec.object
+    if isinstance(spec, InstanceArgument):
+        fields = fields_of(value) if type(value) is spec.type else None
+        same = fields is not None and tuple(fields) == spec.names
+        return same and items_match(spec.items, tuple((fields or {}).values()))
     if isinstance(spec, DictArgument):
         found: Any = value if type(value) is spec.type else {}
         keys = [*map(_key_identity, found)]
@@ -295,12 +338,25 @@ def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def walk_arguments(value: Any, visit: Callable[[Any], None]) -> None:
+def containers_in(
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+) -> list[Any]:
+    """Return the containers among the arguments of a call, but for tuples without items."""
+    found: list[Any] = []
+
+    def note(value: Any) -> None:
+        if items_of(value, by_fields) is not None and not (type(value) is tuple and not value):
+            found.append(value)
+
+    for value in (*args, *kwargs.values()):
+        walk_arguments(value, note, by_fields)
+    return found
+
+
+def walk_arguments(
+    value: Any, visit: Callable[[Any], None], by_fields: Set[type] = frozenset()
+) -> None:
     """Call `visit` on every container and leaf of an argument tree, containers first."""
     visit(value)
-    if _is_sequence(value):
-        for item in value:
-            walk_arguments(item, visit)
-    elif type(value) in (dict, collections.OrderedDict):
-        for item in value.values():
-            walk_arguments(item, visit)
+    for item in (items_of(value, by_fields) or {}).values():
+        walk_arguments(item, visit, by_fields)

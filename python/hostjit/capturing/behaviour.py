@@ -8,7 +8,8 @@ would go unnoticed. A `Behaviour` remembers it at capture and compares it in the
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,7 +32,10 @@ class Behaviour:
         classes: Iterable[type],
         modules: Iterable[torch.nn.Module],
         traced_code: Sequence[types.CodeType],
+        open_attributes: Mapping[type, Collection[str]] = MappingProxyType({}),
     ) -> None:
+        """Take one. `open_attributes`: numbers of classes, which may be others."""
+        self._open = open_attributes
         self._classes = tuple(classes)
         self._modules = tuple(modules)
         self._names = frozenset(name for code in traced_code for name in code.co_names)
@@ -50,7 +54,10 @@ class Behaviour:
                 if base is object:
                     continue
                 yield base
+                open_names = self._open.get(base, ())
                 for name, value in vars(base).items():
+                    if name in open_names:
+                        continue
                     if name in self._names or hasattr(type(value), "__get__"):
                         yield value
                         function = getattr(value, "__func__", getattr(value, "fget", value))

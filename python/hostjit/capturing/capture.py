@@ -65,6 +65,7 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.refused_numbers import refuse_wide_numbers
 from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
@@ -90,6 +91,8 @@ def capture(
     then: Continuation | None = None,
     numbers: Set[int] = frozenset(),
     outside: Mapping[str, NumberPlace] = MappingProxyType({}),
+    by_fields: frozenset[type] = frozenset(),
+    makes_floats: bool = False,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -111,7 +114,10 @@ def capture(
             is, and the rest of the call goes to what this provides.
         numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
             (`open_numbers`).
-        outside: the same for numbers elsewhere, by Dynamo's names.
+        outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
+            open, too: another call may find others of the same classes.
+        by_fields: classes of which each call may bring other objects, with the same fields.
+        makes_floats: Python computes all floats that operators take.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -126,7 +132,9 @@ def capture(
         without_log_of_failures(),
     ):
         arguments = tuple(args), dict(kwargs or {})
-        return _capture(target, *arguments, dynamic or {}, then, numbers, outside)
+        return _capture(
+            target, *arguments, dynamic or {}, then, numbers, outside, by_fields, makes_floats
+        )
 
 
 def _capture(
@@ -137,9 +145,11 @@ def _capture(
     then: Continuation | None,
     numbers: Set[int],
     outside: Mapping[str, NumberPlace],
+    by_fields: frozenset[type],
+    makes_floats: bool,
 ) -> CapturedProgram:
-    spec, leaves = describe_arguments(args, kwargs)
-    sources = sources_of(args, kwargs, numbers, outside)
+    spec, leaves = describe_arguments(args, kwargs, by_fields)
+    sources = sources_of(args, kwargs, numbers, outside, by_fields)
     with marked(leaves, dynamic):
         traced = run_dynamo(target, args, kwargs, then, sources)
     broke = traced.broke
@@ -152,8 +162,11 @@ def _capture(
     backward: Backward | None = None
     composed = modes is not None and modes.changes_grad_mode
     lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
-    opened = _take_numbers(traced, [] if composed else open_numbers(traced, sources))
-    route = BytecodeRoute(traced)
+    in_structures = {name for name, place in outside.items() if place.structure}
+    found = [] if composed else open_numbers(traced, sources, in_structures)
+    opened = _take_numbers(traced, found, makes_floats)
+    structures = {place.structure: place for place in outside.values() if place.structure}
+    route = BytecodeRoute(traced, by_fields, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
     if broke is not None:
         reason = "is captured in parts"
@@ -179,9 +192,11 @@ def _capture(
             graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
     if opened and not composed:
         assume_defined(graph.graph_module.graph)
+        ints = [n.symbol for n in opened if n.type is int and not _is_narrow(n, traced)]
+        refuse_wide_numbers(graph.graph_module.graph, ints)
     inputs = _bind_inputs(traced, graph, leaves, opened)
     elsewhere = {number.position for number in opened if isinstance(number.position, str)}
-    guards = Guards(traced, args, kwargs, elsewhere)
+    guards = Guards(traced, args, kwargs, elsewhere, by_fields, structures)
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -260,7 +275,9 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
     return modes
 
 
-def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[OpenNumber]:
+def _take_numbers(
+    traced: DynamoCapture, numbers: list[OpenNumber], makes_floats: bool
+) -> list[OpenNumber]:
     """Take what Python computes out of Dynamo's graph; returns the numbers that it then takes."""
     module = traced.graph_module
     if module is None:
@@ -275,10 +292,20 @@ def _take_numbers(traced: DynamoCapture, numbers: list[OpenNumber]) -> list[Open
         for number in numbers
         if number.value is not None
     ]
-    traced.numbers, made = take_numbers(module, slots, traced.made_symbols)
+    guards = traced.fake_mode.shape_env.guards
+    assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
+    traced.numbers, made = take_numbers(
+        module, slots, traced.made_symbols, assumed, makes_floats=makes_floats
+    )
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")
     return [*numbers, *made]
+
+
+def _is_narrow(number: OpenNumber, traced: DynamoCapture) -> bool:
+    """Whether an open int has 31 bits."""
+    bounds = traced.fake_mode.shape_env.var_to_range.get(number.symbol)
+    return bounds is None or bool(bounds.upper < 1 << 31 and bounds.lower > -(1 << 31))
 
 
 def _environment(

@@ -38,7 +38,7 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
-from hostjit.capturing.number_functions import without_guards_on
+from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
@@ -112,7 +112,7 @@ class DynamoCapture:
         changes: of existing Python objects, and who makes them.
         number_inputs: for each open number that the program takes where it stands among all
             inputs, and what it is now; None for one that Dynamo's graph does not take.
-        made_symbols: of numbers that Python makes of open ones.
+        made_symbols: of numbers that Python makes of open ones, and how it does.
         numbers: the results of the graph that are numbers, once they are taken out of it.
         output: Dynamo's own record (guards, sources, scopes).
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
@@ -137,7 +137,7 @@ class DynamoCapture:
     installed_globals: frozenset[str]
     broke: CaptureError | None
     number_inputs: Sequence[tuple[int | None, Any]] = ()
-    made_symbols: Collection[Any] = ()
+    made_symbols: Mapping[Any, MadeOf] = dataclasses.field(default_factory=dict)
     numbers: NumberResults = dataclasses.field(default_factory=NumberResults)
 
     def scope(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -248,7 +248,7 @@ def run_dynamo(
                 raise breaks.error
             output = captured.graph_capture_output
             # Guards on torch-function modes are made, and checked, with the modes in place.
-            with modes_in_place, without_guards_on(made, output.output_graph.shape_env):
+            with modes_in_place, without_guards_on(set(made), output.output_graph.shape_env):
                 guards = output.build_guards(entry.__code__).guard_manager
         except Exception as error:
             _remove_names(namespace, _own_names(set(namespace) - before))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["CaptureError", "CaptureFailure", "in_one_line"]
+__all__ = ["CaptureError", "CaptureFailure", "ComputedNumberError", "in_one_line"]
 
 
 class CaptureFailure(enum.Enum):
@@ -50,6 +50,14 @@ class CaptureError(RuntimeError):
         if hint:
             message += f"\n  to do: {hint}"
         super().__init__(message)
+
+
+class ComputedNumberError(CaptureError):
+    """An operator takes a number that is computed of others at the call; Python can do that."""
+
+    def __init__(self, number: object) -> None:
+        what = f"an operator takes {number}, which is computed at the call"
+        super().__init__(CaptureFailure.UNSUPPORTED_PROGRAM, what)
 
 
 def in_one_line(error: Exception) -> str:

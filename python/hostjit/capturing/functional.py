@@ -34,6 +34,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.interpolation import interpolation_in_one
+from hostjit.capturing.open_dropout import to_pytorch
 from hostjit.capturing.open_indices import get_item, set_item
 from hostjit.capturing.operand_devices import on_cuda
 from hostjit.capturing.overlap import refuse_overlap, refuse_reaching_beyond
@@ -121,6 +122,7 @@ def _finish(traced: torch.fx.GraphModule, recipe: _Recipe) -> list[torch.Tensor]
     check_targets(traced)
     check_aliasing(traced, recipe.output_storages)
     remove_dead_nodes(traced.graph)
+    to_pytorch(traced.graph)
     return constants
 
 

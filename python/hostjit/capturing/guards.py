@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import struct
 import types
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from hostjit import _C
 from hostjit.capturing import guard_kinds as kinds
 from hostjit.capturing.arguments import (
     ObjectArgument,
+    containers_in,
     describe_arguments,
     tensor_leaves,
     walk_arguments,
@@ -25,12 +27,20 @@ from hostjit.capturing.behaviour import GLOBAL_HOOKS, Behaviour
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.open_numbers import NumberPlace
+from hostjit.capturing.open_numbers import NumberPlace, named_numbers
 from hostjit.capturing.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.stores import Store
+from hostjit.capturing.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.watches import Watch, WatchList
 
 __all__ = ["Guards"]
+
+
+# What nobody tells from an equal one, or what the path to it says which one it is.
+_ALWAYS_THEMSELVES = (
+    *(bool, int, float, complex, str, bytes, type(None), type, types.ModuleType),
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, torch.Tensor),
+)
 
 
 class Guards:
@@ -46,6 +56,8 @@ class Guards:
         stores: numbers and constants that a call leaves behind, and where.
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
+        structure_places: for each of them where else it may be found, and the structure.
+        structures: by name the places of those that are compared as arguments are.
     """
 
     def __init__(
@@ -54,13 +66,25 @@ class Guards:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         left_open: Set[str] = frozenset(),
+        by_fields: frozenset[type] = frozenset(),
+        structures: Collection[str] = (),
     ):
-        """Derive them. `left_open`: names of the numbers that a call may have any value of.
+        """Derive them.
+
+        Args:
+            traced: the call.
+            args: its positional arguments.
+            kwargs: its keyword arguments.
+            left_open: names of the numbers that a call may have any value of.
+            by_fields: the classes of arguments that are described with their fields.
+            structures: names of what is to be compared as arguments are.
 
         Raises CaptureError where one of these can't be found at a call.
         """
         self._traced = traced
         self._left_open = left_open
+        self._by_fields = by_fields
+        self._structure_names = frozenset(structures)
         self._behaviour: Behaviour | None = None
         self._input_ids: set[int] = {id(tensor) for tensor in traced.inputs}
         self._derive(args, kwargs)
@@ -78,7 +102,7 @@ class Guards:
         """Check what no watch does: where the watches hold, that makes it the full check."""
         if self.unwatchable:
             return self._dynamo_holds(args, kwargs)
-        leaves = tensor_leaves(args, kwargs)
+        leaves = tensor_leaves(args, kwargs, self._by_fields)
         return not any(hasattr(leaves[leaf], member) for leaf, member in self._absent)
 
     def _dynamo_holds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -114,15 +138,16 @@ class Guards:
         self._kinds: dict[int, set[str]] = {}
         self._read_from: set[int] = set()
         self.numbers: dict[str, NumberPlace] = {}
+        self.structure_places: dict[str, list[tuple[NumberPlace, Any]]] = {}
         self._floats: dict[str, bytes] = {}  # of which Dynamo takes -0.0 for 0.0
+        self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
-        self._leaves = {id(leaf): i for i, leaf in enumerate(tensor_leaves(args, kwargs))}
-        walker = SourceWalker(
-            self._traced, args, kwargs, _object_leaves(args, kwargs), self._watches
-        )
+        leaves = tensor_leaves(args, kwargs, self._by_fields)
+        self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
+        walker = self._make_walker(args, kwargs)
         for store in self._traced.changes.stores:
             self._add_store(store, walker)
         for guard in self._traced.output.guards:
@@ -131,6 +156,7 @@ class Guards:
             source = self._traced.input_source(position)
             if source is not None:
                 self._visit(source, walker)
+        self._note_unread()
         self._add_functions(walker)
         for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
@@ -143,9 +169,49 @@ class Guards:
         self.bound_tensors = tuple(self._outside.values())
         if self._behaviour is None:
             self._behaviour = Behaviour(
-                walker.classes.values(), walker.modules.values(), self._traced.traced_code
+                walker.classes.values(),
+                walker.modules.values(),
+                self._traced.traced_code,
+                self._watches.open_attributes,
             )
         return walker
+
+    def _make_walker(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        """Return what walks the sources, with the structures found, and check what they may be."""
+        changed = self._traced.changes.classes
+        containers = containers_in(args, kwargs, self._by_fields)
+        check_arguments(containers, self._by_fields, changed)
+        objects = _object_leaves(args, kwargs, self._by_fields)
+
+        def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
+            return SourceWalker(self._traced, args, kwargs, objects, watches, classes)
+
+        finder = walk(WatchList(), self._by_fields)
+        self.structures: dict[str, NumberPlace] = {}
+        for source in self._structure_sources():
+            place = finder.number_place(source)
+            if place is not None and place.read_holder() is finder.resolve(source)[0]:
+                self.structures[source.name] = dataclasses.replace(place, structure=source.name)
+        if self._structure_names - set(self.structures):
+            raise refusal("a structure has no place")
+        values = [place.read_holder() for place in self.structures.values()]
+        check_structures(values, changed, self._traced.traced_code)
+        self._classes = self._by_fields.union(*map(classes_in, values))
+        walker = walk(self._watches, self._classes)
+        for place in self.structures.values():
+            walker.structures.add((id(place.holder), place.key))
+            self._watches.leave_open(place)
+        return walker
+
+    def _structure_sources(self) -> Iterator[Any]:
+        found: dict[str, Any] = {}
+        for guard in self._traced.output.guards if self._structure_names else ():
+            source = guard.originating_source
+            while source is not None:
+                if source.name in self._structure_names:
+                    found.setdefault(source.name, source)
+                source = getattr(source, "base", None)
+        yield from found.values()
 
     def _add_store(self, store: Store, walker: SourceWalker) -> None:
         if hasattr(store.source, "base"):
@@ -181,12 +247,13 @@ class Guards:
     ) -> dict[str, int | str]:
         """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
 
-        Dynamo's guards do not compare what is local with what is global.
+        Dynamo's guards do not compare what is local with what is global. And for containers and
+        objects, of which it does not guard that they are different ones.
         """
         found: dict[int, int | str] = {}
-        for number, leaf in enumerate(tensor_leaves(args, kwargs)):
+        for number, leaf in enumerate(tensor_leaves(args, kwargs, self._by_fields)):
             found.setdefault(id(leaf), number)
-        paths = sorted(self._outside.items())
+        paths = sorted({**self._met, **self._outside}.items())
         return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
@@ -207,7 +274,9 @@ class Guards:
             return
         value, covered = resolved
         self._kinds.setdefault(id(value), set()).add(kind)
-        if not covered:
+        if covered and kind == "ID_MATCH" and type(value) in self._classes:
+            raise refusal(f"{source.name} has to be one object")
+        if not covered or source.name.startswith(tuple(self.structures)):
             self._note_number(source, kind, value, walker)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
@@ -244,11 +313,39 @@ class Guards:
         if type(value) is float and not is_open:
             self._floats[source.name] = struct.pack("d", value)
         if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
-            place = walker.number_place(source)
-            if place is not None and place.read() is value:
-                self.numbers[source.name] = place
-                if is_open:
-                    self._watches.leave_open(place)
+            direct = walker.number_place(source)
+            found = list(walker.structure_places(source))
+            places = [place for place, _ in found if place.structure in self.structures]
+            if not places:
+                places = [place for place in (direct,) if place is not None]
+                places += [place for place, _ in found if not is_open]
+            here = next((place for place in places if place.read() is value), None)
+            if here is not None:
+                self.numbers[source.name] = here
+                self.structure_places[source.name] = found
+                if is_open and not here.structure:
+                    self._watches.leave_open(here)
+        if type(value) is tuple and kind in kinds.BY_VALUE:
+            self._note_elements(source, value, walker)
+
+    def _note_unread(self) -> None:
+        """Note open numbers of structures that the code does not look at."""
+        for name in self._left_open - set(self.numbers):
+            for place in self.structures.values():
+                if name in dict(named_numbers(place.read_holder(), place.structure)):
+                    path = name.removeprefix(place.structure)
+                    self.numbers[name] = dataclasses.replace(place, path=path)
+
+    def _note_elements(self, source: Any, value: Any, walker: SourceWalker) -> None:
+        """Note the numbers of a tuple that is compared as a whole."""
+        direct = walker.number_place(source)
+        found = list(walker.structure_places(source))
+        if direct is not None and direct.read_holder() is value:
+            found = [(dataclasses.replace(direct, structure=source.name), value), *found]
+        for path, _ in named_numbers(value, "") if found else ():
+            inside = [(dataclasses.replace(p, path=p.path + path), held) for p, held in found]
+            self.numbers[source.name + path] = inside[0][0]
+            self.structure_places[source.name + path] = inside
 
     def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
         """Resolve a source and watch its value."""
@@ -264,6 +361,10 @@ class Guards:
         if isinstance(value, torch.Tensor):
             self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
         if not covered or id(value) in walker.argument_objects:
+            if type(value) in self._classes:
+                raise refusal(f"{source.name} may be one of the objects that a call brings")
+            if not isinstance(value, _ALWAYS_THEMSELVES):
+                self._met[source.name] = value
             self._watch_value(value, source.name, walker)
             return value, False
         return value, covered
@@ -323,16 +424,18 @@ def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
         yield walker.resolve(source)[0]
 
 
-def _object_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[int]:
+def _object_leaves(
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: frozenset[type]
+) -> set[int]:
     """Ids of the arguments that are compared by identity only: what hangs on them is watched."""
     found: set[int] = set()
 
     def visit(value: Any) -> None:
         if not isinstance(value, (tuple, list, dict, torch.Tensor)):
-            described, _ = describe_arguments((value,), {})
+            described, _ = describe_arguments((value,), {}, by_fields)
             if isinstance(described.args.items[0], ObjectArgument):
                 found.add(id(value))
 
-    walk_arguments(tuple(args), visit)
-    walk_arguments(dict(kwargs), visit)
+    walk_arguments(tuple(args), visit, by_fields)
+    walk_arguments(dict(kwargs), visit, by_fields)
     return found

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 from unittest import mock
 
@@ -22,7 +23,13 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
 
-__all__ = ["FLOAT_FUNCTIONS", "number_functions_of_python", "without_guards_on"]
+__all__ = [
+    "FLOAT_FUNCTIONS",
+    "MadeOf",
+    "new_number",
+    "number_functions_of_python",
+    "without_guards_on",
+]
 
 FLOAT_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
     getattr(math, name)
@@ -48,15 +55,30 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
 }
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class MadeOf:
+    """How a number was computed when it was traced; Dynamo's graph may have forgotten it.
+
+    Attributes:
+        function: by what stands for it in graphs.
+        operands: numbers, and how others were computed.
+        value: the symbolic number.
+    """
+
+    function: Any
+    operands: tuple[Any, ...]
+    value: Any
+
+
 @contextlib.contextmanager
-def number_functions_of_python() -> Iterator[set[Any]]:
-    """Have Dynamo follow such functions, in this thread; yields the symbols of their results.
+def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
+    """Have Dynamo follow such functions, in this thread; yields their results by symbols.
 
     `min` and `max` of an int and a float return the one or the other, of the type that it has;
     Dynamo would make it a float. So it is a decision, of which each side is a program.
     """
     owner = threading.get_ident()
-    made: set[Any] = set()
+    made: dict[Any, MadeOf] = {}
     least_or_most = BuiltinVariable._call_min_max_binary
     call_function = TorchInGraphFunctionVariable.call_function
     original_format = InstructionTranslatorBase._format_value
@@ -85,7 +107,7 @@ def number_functions_of_python() -> Iterator[set[Any]]:
         if threading.get_ident() == owner and _is_made_by_python(proxy.node):
             proxy.node.meta.pop("example_value", None)
             sym_num = _new_number(tx.output.shape_env, proxy.node, len(made))
-            made.add(sym_num.node.expr)
+            made[sym_num.node.expr] = _made_of(proxy.node, sym_num, made)
         return create_number(cls, tx, proxy, sym_num, **options)
 
     def format_value(self: Any, *args: Any) -> None:
@@ -142,6 +164,16 @@ def _is_made_by_python(node: Any) -> bool:
     return is_number and any(isinstance(v, torch.SymFloat) for v in values)
 
 
+def _made_of(node: Any, value: Any, made: Mapping[Any, MadeOf]) -> MadeOf:
+    def operand(argument: Any) -> Any:
+        number = _value(argument)
+        if not isinstance(argument, torch.fx.Node) or argument.op == "placeholder":
+            return number
+        return made.get(number.node.expr) or _made_of(argument, number, made)
+
+    return MadeOf(node.target, tuple(map(operand, node.args)), value)
+
+
 def _value(argument: Any) -> Any:
     return argument.meta.get("example_value") if isinstance(argument, torch.fx.Node) else argument
 
@@ -157,7 +189,12 @@ def _new_number(environment: Any, node: Any, count: int) -> Any:
         raise refusal(f"{function.__name__} of a number raises {error}") from error
     if type(now) not in (int, float) or not math.isfinite(now):
         raise refusal(f"{function.__name__} of a number is {now}")
-    source = ConstantSource(f"hostjit_number_{count}")
+    return new_number(environment, now, f"number_{count}")
+
+
+def new_number(environment: Any, now: float, name: str) -> Any:
+    """Return a symbolic number that is none of those before; `now` is its value in this call."""
+    source = ConstantSource(f"hostjit_{name}")
     symbol = environment.create_unspecified_symbol(now, source, DimDynamic.DYNAMIC)
     create = (
         environment.create_symfloatnode if type(now) is float else environment.create_symintnode

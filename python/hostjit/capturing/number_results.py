@@ -11,14 +11,16 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
+from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.graph_sizes import is_open_number
-from hostjit.capturing.number_functions import FLOAT_FUNCTIONS
+from hostjit.capturing.number_functions import FLOAT_FUNCTIONS, MadeOf, new_number
 from hostjit.capturing.open_numbers import Made, OpenNumber, bound_int
 
 __all__ = ["FUNCTIONS", "Computed", "Given", "Known", "NumberResults", "Operand", "take_numbers"]
@@ -103,7 +105,12 @@ def _value_of(operand: Operand, numbers: Sequence[Any], computed: Sequence[Any])
 
 
 def take_numbers(
-    module: GraphModule, slots: Mapping[Any, int], made_symbols: Collection[Any] = ()
+    module: GraphModule,
+    slots: Mapping[Any, int],
+    made_symbols: Mapping[Any, MadeOf] = MappingProxyType({}),
+    assumed: Collection[Any] = (),
+    *,
+    makes_floats: bool = False,
 ) -> tuple[NumberResults, list[OpenNumber]]:
     """Take the numbers that Python makes out of a graph of Dynamo's, and return how to make them.
 
@@ -114,13 +121,17 @@ def take_numbers(
         module: the graph; it is changed.
         slots: of the open numbers of the call, by their symbols.
         made_symbols: see `number_functions_of_python`.
+        assumed: those of them that something is assumed about.
+        makes_floats: take out all floats that operators take.
 
-    Returns the results, and the numbers that the graph takes. Raises CaptureError for a number that
-    depends on sizes, or that Python does not compute.
+    Returns the results, and the numbers that the graph or the assumptions take. Raises CaptureError
+    for a number that depends on sizes, or that Python does not compute.
     """
     output = module.graph.output_node()
     steps = _Steps(slots)
-    made = _take_made(module, steps, made_symbols)
+    made = _take_made(module, steps, made_symbols, makes_floats)
+    known = {number.symbol for number in made}
+    made += [_make(made_symbols[s], steps) for s in assumed if s in made_symbols and s not in known]
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     numbers = [node for node in results if isinstance(node, Node) and is_number(_value(node))]
     if not numbers and not made:
@@ -134,7 +145,9 @@ def take_numbers(
     return NumberResults(tuple(steps.steps), found), made
 
 
-def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> list[OpenNumber]:
+def _take_made(
+    module: GraphModule, steps: _Steps, symbols: Collection[Any], makes_floats: bool
+) -> list[OpenNumber]:
     graph = module.graph
     made: list[OpenNumber] = []
     last = next(iter(graph.nodes))
@@ -142,7 +155,11 @@ def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> 
         number = _value(node)
         if node.op == "placeholder":
             last = node
-        elif is_number(number) and node.users and number.node._expr in symbols:
+        elif is_number(number) and node.users:
+            if number.node._expr not in symbols:
+                if not makes_floats or not _is_taken_by_an_operator(node):
+                    continue
+                number = new_number(number.node.shape_env, number.node.hint, f"made_{len(made)}")
             operand = steps.operand(node)
             assert isinstance(operand, Computed)
             is_first = last.op != "placeholder"
@@ -151,25 +168,61 @@ def _take_made(module: GraphModule, steps: _Steps, symbols: Collection[Any]) -> 
             last.meta["example_value"] = number
             node.replace_all_uses_with(last)
             steps.made[last] = operand
-            symbol, kind = number.node._expr, number.node.pytype
-            if kind is int:
-                bound_int(number.node.shape_env, symbol)
-            made.append(OpenNumber(Made(operand.step), kind, symbol, number))
+            made.append(_open_number(operand, number))
     return made
+
+
+def _is_taken_by_an_operator(node: Node) -> bool:
+    """Whether a float that is not known is taken by what returns no number."""
+    number = _value(node)
+    if not isinstance(number, torch.SymFloat) or not is_open_number(number):
+        return False
+    return any(user.op != "output" and not is_number(_value(user)) for user in node.users)
+
+
+def _make(made_of: MadeOf, steps: _Steps) -> OpenNumber:
+    operand = steps.operand(made_of)
+    assert isinstance(operand, Computed)
+    return _open_number(operand, made_of.value)
+
+
+def _open_number(operand: Computed, number: Any) -> OpenNumber:
+    symbol, kind = number.node._expr, number.node.pytype
+    if kind is int:
+        bound_int(number.node.shape_env, symbol, number.node.hint)
+    return OpenNumber(Made(operand.step), kind, symbol, number)
 
 
 class _Steps:
     def __init__(self, slots: Mapping[Any, int]) -> None:
         self._slots = slots
-        self.made: dict[Node, Operand] = {}
+        self.made: dict[Node | MadeOf, Operand] = {}
         self.steps: list[tuple[Callable[..., Any], tuple[Operand, ...]]] = []
 
     def operand(self, value: Any) -> Operand:
-        if not isinstance(value, Node):
+        if is_number(value):
+            return self._given(value) or Known(value.node.hint)
+        if not isinstance(value, Node | MadeOf):
             return Known(value)
         if value not in self.made:
-            self.made[value] = self._make(value)
+            self.made[value] = (
+                self._make_again(value) if isinstance(value, MadeOf) else self._make(value)
+            )
         return self.made[value]
+
+    def _given(self, number: Any) -> Operand | None:
+        slot = self._slots.get(number.node._expr)
+        if slot is None and is_open_number(number):
+            raise _refusal()
+        return None if slot is None else Given(slot)
+
+    def _make_again(self, made_of: MadeOf) -> Operand:
+        function = _FUNCTIONS.get(made_of.function)
+        if function is None:
+            raise _refusal()
+        operands = tuple(self.operand(operand) for operand in made_of.operands)
+        self.steps.append((function, operands))
+        return Computed(len(self.steps) - 1)
 
     def _make(self, node: Node) -> Operand:
         number = _value(node)
@@ -182,12 +235,16 @@ class _Steps:
         function = _FUNCTIONS.get(node.target)
         is_call = node.op in ("call_function", "call_method")
         if not is_call or function is None or node.kwargs:
-            raise refusal("a result is a number that depends on sizes, or is computed by PyTorch")
+            raise _refusal()
         if not all(isinstance(o, (int, float, Node)) for o in node.args):
             raise refusal(f"a result is made by {node.target} of what is no number")
         operands = tuple(self.operand(argument) for argument in node.args)
         self.steps.append((function, operands))
         return Computed(len(self.steps) - 1)
+
+
+def _refusal() -> CaptureError:
+    return refusal("a result is a number that depends on sizes, or is computed by PyTorch")
 
 
 def _value(node: Node) -> Any:

@@ -3,7 +3,9 @@
 
 The ints and floats among the leaves of a call's arguments are numbered 0, 1, 2, ... in the order of
 `arguments`; a bool is none. Those elsewhere (an attribute, a global, an item of a dict, a variable
-of an enclosing function) have Dynamo's names, and a `NumberPlace`.
+of an enclosing function) have Dynamo's names, and a `NumberPlace`. A number that is not itself in
+such a place (an element of a tuple, a slot), or whose object is replaced by others (`self.options =
+Options(dt)`), is found in a *structure*: what is in the place is compared as arguments are.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import math
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
@@ -20,16 +23,20 @@ from torch.fx import Graph
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.float_bounds import float_bounds
-from hostjit.capturing.number_functions import number_functions_of_python
+from hostjit.capturing.guard_kinds import BY_VALUE
+from hostjit.capturing.instances import fields_of
+from hostjit.capturing.number_functions import MadeOf, number_functions_of_python
+from hostjit.capturing.number_parameters import parameters_stay_open
 from hostjit.capturing.open_floats import keeps_floats_open
 from hostjit.capturing.open_indices import keeps_indices_open
+from hostjit.capturing.open_tuples import keeps_tuples_open
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
 __all__ = [
-    "MOST",
     "MOST_NUMBERS",
     "Made",
     "NumberPlace",
@@ -37,6 +44,8 @@ __all__ = [
     "OpenValue",
     "bound_int",
     "left_open",
+    "may_be_open",
+    "named_numbers",
     "number_leaves",
     "open_numbers",
     "sources_of",
@@ -45,8 +54,9 @@ __all__ = [
 
 OpenValue = torch.SymInt | torch.SymFloat
 
-# Of an open int: what is made of two of them fits into 64 bits.
-MOST = 1 << 30
+# Of an open int, the least of these that its value allows: what is made of two that are no greater
+# than the first fits into 64 bits.
+_MOST = tuple(1 << bits for bits in (30, 42, 53, 62))
 # The core has place for so many.
 MOST_NUMBERS = 16
 
@@ -56,19 +66,31 @@ class NumberPlace:
     """Where a call finds a number outside of its arguments.
 
     Attributes:
-        holder: a dict, a list or a cell.
-        key: of the dict, or the index of the list; None for a cell.
+        holder: a dict, a list, a cell or a class.
+        key: of the dict, the index of the list, or the name of an attribute that the class itself
+            has; None for a cell.
+        structure: Dynamo's name for what is there, if the number is in it.
+        path: from there to the number, as in Dynamo's names.
     """
 
-    holder: dict[Any, Any] | list[Any] | types.CellType
+    holder: dict[Any, Any] | list[Any] | types.CellType | type
     key: Any = None
+    structure: str = ""
+    path: str = ""
 
     def read(self) -> Any:
-        """Return what is there now, None if nothing is."""
+        """Return the number that is there now, None if nothing is."""
+        found = self.read_holder()
+        return dict(named_numbers(found, "")).get(self.path) if self.structure else found
+
+    def read_holder(self) -> Any:
+        """Return what the holder has, None if nothing."""
         if isinstance(self.holder, dict):
             return dict.get(self.holder, self.key)
         if isinstance(self.holder, list):
             return self.holder[self.key] if self.key < len(self.holder) else None
+        if isinstance(self.holder, type):
+            return vars(self.holder).get(self.key)
         try:
             return self.holder.cell_contents
         except ValueError:
@@ -81,6 +103,7 @@ class NumberPlace:
         elif isinstance(self.holder, list):
             self.holder[self.key] = value
         else:
+            assert isinstance(self.holder, types.CellType)
             self.holder.cell_contents = value
 
 
@@ -119,9 +142,22 @@ class OpenNumber:
         return self.type(found.lower), self.type(found.upper)
 
 
-def number_leaves(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the numbers among the leaves of a call, with Dynamo's names for where they are."""
-    return [*_leaves(tuple(args), "L['args']"), *_leaves(dict(kwargs), "L['kwargs']")]
+def number_leaves(
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+) -> list[tuple[str, Any]]:
+    """Return the numbers among the leaves of a call, with Dynamo's names for where they are.
+
+    `by_fields`: classes whose objects are containers.
+    """
+    return [
+        *_leaves(tuple(args), "L['args']", by_fields),
+        *_leaves(dict(kwargs), "L['kwargs']", by_fields),
+    ]
+
+
+def named_numbers(value: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the numbers in a structure, with Dynamo's names for where they are."""
+    return [*_leaves(value, name, None)]
 
 
 def sources_of(
@@ -129,9 +165,10 @@ def sources_of(
     kwargs: Mapping[str, Any],
     positions: Set[int],
     outside: Mapping[str, NumberPlace],
+    by_fields: Set[type] = frozenset(),
 ) -> dict[str, tuple[int | str, Any]]:
     """Return by Dynamo's names where numbers are, as in `OpenNumber`, and their values now."""
-    leaves = number_leaves(args, kwargs)
+    leaves = number_leaves(args, kwargs, by_fields)
     found: list[tuple[str, int | str, Any]] = []
     found += [
         (leaves[position][0], position, leaves[position][1]) for position in sorted(positions)
@@ -143,10 +180,10 @@ def sources_of(
 
 
 @contextlib.contextmanager
-def left_open(sources: Collection[str]) -> Iterator[set[Any]]:
+def left_open(sources: Collection[str]) -> Iterator[dict[Any, MadeOf]]:
     """Let Dynamo trace these numbers as symbols, and no others.
 
-    Yields the symbols of numbers that Python makes of them; see `number_functions_of_python`.
+    Yields by symbols numbers that Python makes of them; see `number_functions_of_python`.
     """
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
@@ -155,15 +192,22 @@ def left_open(sources: Collection[str]) -> Iterator[set[Any]]:
         config.patch({**settings, "dynamic_sources": ",".join(sources)}),
         keeps_indices_open(),
         keeps_floats_open(sources),
+        keeps_tuples_open(sources),
         number_functions_of_python() as made,
+        parameters_stay_open(),
     ):
         yield made
 
 
 def open_numbers(
-    traced: DynamoCapture, sources: Mapping[str, tuple[int | str, Any]]
+    traced: DynamoCapture,
+    sources: Mapping[str, tuple[int | str, Any]],
+    in_structures: Collection[str] = (),
 ) -> list[OpenNumber]:
-    """Return the numbers that a trace left open, of those that it was asked to leave open."""
+    """Return the numbers that a trace left open, of those that it was asked to leave open.
+
+    Those of the arguments and of structures that it has not looked at among them.
+    """
     if traced.graph_module is None:
         return []
     environment = traced.fake_mode.shape_env
@@ -173,10 +217,16 @@ def open_numbers(
         for source in found
     }
     result: list[OpenNumber] = []
+    compared = tuple(
+        guard.originating_source.name
+        for guard in traced.output.guards
+        if in_structures and guard.create_fn_name() in BY_VALUE
+    )
     for name, (position, now) in sources.items():
         symbol = symbols.get(name)
         if symbol is None:
-            if isinstance(position, int):
+            is_unread = name in in_structures and not name.startswith(compared)
+            if isinstance(position, int) or is_unread:
                 result.append(OpenNumber(position, type(now)))
         elif environment.replace(symbol).is_number:
             continue
@@ -184,15 +234,23 @@ def open_numbers(
             value = environment.create_symfloatnode(symbol, hint=now)
             result.append(OpenNumber(position, float, symbol, value))
         else:
-            bound_int(environment, symbol)
+            bound_int(environment, symbol, now)
             value = environment.create_symintnode(symbol, hint=now)
             result.append(OpenNumber(position, int, symbol, value))
     return result
 
 
-def bound_int(environment: Any, symbol: Any) -> None:
-    """Let an open int be none of which a sum would not fit."""
-    bounds = environment.var_to_range[symbol] & ValueRanges(-MOST, MOST)
+def may_be_open(value: int | float) -> bool:
+    """Whether a number may be one of those that a program is made for any value of."""
+    return abs(value) <= _MOST[-1] if type(value) is int else math.isfinite(value)
+
+
+def bound_int(environment: Any, symbol: Any, now: int) -> None:
+    """Let an open int be none of which a sum would not fit, by its value in the call."""
+    most = next((most for most in _MOST if abs(now) <= most), None)
+    if most is None:
+        raise refusal(f"{now} is no number of 63 bits")
+    bounds = environment.var_to_range[symbol] & ValueRanges(-most, most)
     environment.var_to_range[symbol] = bounds
 
 
@@ -201,16 +259,20 @@ def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
     return [number.value for number in numbers if number.value is not None]
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, by_fields: Set[type] | None) -> Iterator[tuple[str, Any]]:
+    """Yield numbers; for None objects of any class that has only fields are containers."""
     kind = type(value)
     if kind in (int, float):
         yield name, value
     elif kind in (tuple, list, torch.Size):
         for index, item in enumerate(value):
-            yield from _leaves(item, f"{name}[{index}]")
+            yield from _leaves(item, f"{name}[{index}]", by_fields)
     elif kind in (dict, collections.OrderedDict):
         for key, item in value.items():
-            yield from _leaves(item, f"{name}[{key!r}]")
+            yield from _leaves(item, f"{name}[{key!r}]", by_fields)
     elif is_namedtuple_type(kind):
         for field, item in zip(kind._fields, value, strict=True):
-            yield from _leaves(item, f"{name}.{field}")
+            yield from _leaves(item, f"{name}.{field}", by_fields)
+    elif by_fields is None or kind in by_fields:
+        for field, item in (fields_of(value) or {}).items():
+            yield from _leaves(item, f"{name}.{field}", by_fields)

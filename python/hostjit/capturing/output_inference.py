@@ -4,14 +4,15 @@
 The rebuilt bytecode of Dynamo says it, in code. `infer_output_spec` runs that bytecode with
 stand-ins for the graph's outputs, twice, and reads the result: a stand-in is a graph output, a
 tensor leaf is an argument, an object that came back both times existed before the call, and
-whatever else is immutable is a constant. Anything else needs the bytecode itself.
+whatever else is immutable is a constant. Anything else needs the bytecode itself, such as a
+container of which each call brings its own.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ def infer_output_spec(
     run: Callable[[Sequence[Any]], object],
     results: Sequence[Any],
     leaves: Sequence[torch.Tensor],
+    containers: Collection[int],
 ) -> Output:
     """Read the structure of a result from two runs with stand-ins for the graph's outputs.
 
@@ -52,12 +54,13 @@ def infer_output_spec(
             must have no side effects.
         results: of Dynamo's graph: None for each that is a graph output, anything for a number.
         leaves: the tensor leaves of the captured arguments.
+        containers: ids of the objects that another call may bring others for.
 
     Raises CannotRebuildError when some part of the result is neither.
     """
     first = [torch.empty(0) if result is None else _Number() for result in results]
     second = [torch.empty(0) if result is None else _Number() for result in results]
-    return _Reader(first, second, leaves).read(run(first), run(second))
+    return _Reader(first, second, leaves, containers).read(run(first), run(second))
 
 
 class _Number:
@@ -70,12 +73,14 @@ class _Reader:
         first: Sequence[Any],
         second: Sequence[Any],
         leaves: Sequence[torch.Tensor],
+        containers: Collection[int],
     ) -> None:
         self._results = {id(result): index for index, result in enumerate(first)}
         tensors = [result for result in first if isinstance(result, torch.Tensor)]
         self._outputs = {id(tensor): index for index, tensor in enumerate(tensors)}
         self._leaves = {id(tensor): index for index, tensor in reversed([*enumerate(leaves)])}
         self._second = second
+        self._containers = containers
         self._new_containers: set[int] = set()
 
     def read(self, value: Any, again: Any) -> Output:
@@ -104,6 +109,8 @@ class _Reader:
     def _existing(self, value: Any) -> Output:
         if isinstance(value, torch.Tensor):
             return BoundOutput(value)
+        if id(value) in self._containers:
+            raise CannotRebuildError(f"a {type(value).__qualname__} that a call brings")
         return ConstantOutput(value)
 
     def _container(self, value: Any, again: Any) -> Output:

@@ -5,20 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.capturing.arguments import ArgumentSpec, tensor_leaves
+from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
 from hostjit.capturing.backward import Backward
 from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.open_numbers import Made, OpenNumber, number_leaves
+from hostjit.capturing.open_numbers import Made, NumberPlace, OpenNumber, number_leaves
 from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.outputs import Output, bound_outputs, rebuild_output, same_output_spec
+from hostjit.capturing.structures import classes_in
 from hostjit.capturing.tensors import TensorFacts
 
 if TYPE_CHECKING:
@@ -78,8 +79,16 @@ InputBinding = ArgumentLeaf | BoundTensor | NumberInput
 class BytecodeRoute:
     """Runs Dynamo's rebuilt bytecode around a compiled graph, for calls with Python effects."""
 
-    def __init__(self, capture: DynamoCapture) -> None:
+    def __init__(
+        self,
+        capture: DynamoCapture,
+        by_fields: frozenset[type] = frozenset(),
+        structures: Iterable[NumberPlace] = (),
+    ) -> None:
+        """Make one. Of the objects of `by_fields` and in `structures` a call may bring others."""
         self._capture = capture
+        self._by_fields = by_fields
+        self._structures = tuple(structures)
 
     def bind(self, compiled: Callable[..., Sequence[torch.Tensor]]) -> Callable[..., Any]:
         """Return a function with the target's signature.
@@ -103,7 +112,12 @@ class BytecodeRoute:
             except Exception as error:
                 raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
-        return infer_output_spec(run, self._capture.numbers.results, leaves)
+        structures = [place.read_holder() for place in self._structures]
+        inside = [kind for value in structures for kind in classes_in(value)]
+        found = containers_in(args, kwargs, self._by_fields)
+        found += containers_in(structures, {}, frozenset(inside))
+        containers = {id(value) for value in found}
+        return infer_output_spec(run, self._capture.numbers.results, leaves, containers)
 
 
 @dataclasses.dataclass
@@ -205,7 +219,8 @@ class CapturedProgram:
             inputs[index] = dataclasses.replace(binding, tensor=live[position])
         if self._dynamo_output_spec is not None:
             try:
-                spec = self.bytecode.infer_outputs(args, kwargs, tensor_leaves(args, kwargs))
+                leaves = self._leaves(args, kwargs)
+                spec = self.bytecode.infer_outputs(args, kwargs, leaves)
             except CannotRebuildError:
                 return False
             if not same_output_spec(spec, self._dynamo_output_spec):
@@ -240,7 +255,7 @@ class CapturedProgram:
             else:
                 assert self.output_spec is not None
                 tensors = self.graph_module(*self.input_values(args, kwargs))
-                leaves = tensor_leaves(args, kwargs)
+                leaves = self._leaves(args, kwargs)
                 result = rebuild_output(self.output_spec, tensors, leaves, numbers)
         for place, value in self.guards.stores_of(numbers):
             place.write(value)
@@ -248,7 +263,7 @@ class CapturedProgram:
 
     def input_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return what the graph's inputs are at a call."""
-        leaves = tensor_leaves(args, kwargs)
+        leaves = self._leaves(args, kwargs)
         numbers = self.number_values(args, kwargs)
 
         def find(binding: InputBinding) -> Any:
@@ -263,7 +278,7 @@ class CapturedProgram:
 
     def number_values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return what the open numbers are at a call."""
-        leaves = number_leaves(args, kwargs)
+        leaves = number_leaves(args, kwargs, self.argument_spec.by_fields)
         found: list[Any] = []
         for number in self.numbers:
             match number.position:
@@ -272,6 +287,9 @@ class CapturedProgram:
                 case str(name):
                     found.append(self.guards.numbers[name].read())
         return [*found, *self.number_results.made(found, self._made_steps())]
+
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        return tensor_leaves(args, kwargs, self.argument_spec.by_fields)
 
     def _made_steps(self) -> list[int]:
         """The steps that make the last of the open numbers."""

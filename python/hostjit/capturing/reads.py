@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -32,12 +32,19 @@ class ReadWatcher:
     Attributes:
         watches: where they go.
         inlined: the code that Dynamo followed, so that what it reads is guarded by itself.
+        by_fields: classes whose objects, where these are covered, are described with their fields.
         modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
     """
 
-    def __init__(self, watches: WatchList, inlined: Sequence[types.CodeType] = ()) -> None:
+    def __init__(
+        self,
+        watches: WatchList,
+        inlined: Sequence[types.CodeType] = (),
+        by_fields: Set[type] = frozenset(),
+    ) -> None:
         self.watches = watches
+        self.by_fields = by_fields
         self.inlined = frozenset(inlined)
         self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
@@ -87,7 +94,9 @@ class ReadWatcher:
         """
         if covered:
             # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
-            if not isinstance(base, (tuple, *EQUALITY_TYPES)):
+            if type(base) in self.by_fields:
+                self._field(base, member, path)
+            elif not isinstance(base, (tuple, *EQUALITY_TYPES)):
                 self.watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
         elif isinstance(base, types.ModuleType):
             self.watches.dict_item(vars(base), member, base.__name__)
@@ -106,6 +115,13 @@ class ReadWatcher:
             except ValueError:
                 return MISSING
         return getattr(base, member, MISSING)
+
+    def _field(self, base: Any, member: str, path: str) -> None:
+        self.note_type(base, path, covered=True)
+        found = _class_attribute(type(base), member)
+        if hasattr(type(found), "__set__") and not isinstance(found, types.MemberDescriptorType):
+            if not (isinstance(found, property) and self._is_inlined(found.fget)):
+                self.watches.cannot_watch(f"{path}.{member} (a property)")
 
     def absent_attribute(self, base: Any, member: str, path: str, covered: bool = False) -> None:
         """Watch that the `__dict__` of an object does not hide what its class defines.

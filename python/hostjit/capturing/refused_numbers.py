@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
-__all__ = ["refuse_numbers"]
+__all__ = ["refuse_numbers", "refuse_wide_numbers"]
 
 # What PyTorch's own checks of numbers say; a stand-in may raise for other reasons.
 _ABOUT_NUMBERS = ("without overflow", "with a bool tensor", "Boolean alpha")
@@ -42,6 +43,36 @@ def refuse_numbers(
                     f"{func} raises: {error}",
                     hint="the call raises; run it eagerly to see the error",
                 ) from error
+
+
+def refuse_wide_numbers(graph: torch.fx.Graph, symbols: Collection[Any]) -> None:
+    """Raise CaptureError where an open int meets tensors of a type that may not hold it.
+
+    Eager raises for some of its values, or computes with what is left of it.
+
+    Args:
+        graph: functional.
+        symbols: of the open ints.
+    """
+    for node in graph.nodes:
+        values = [*node.args, *node.kwargs.values()] if node.op == "call_function" else []
+        found = [v.meta.get("val") if isinstance(v, torch.fx.Node) else v for v in values]
+        if not any(isinstance(value, torch.SymInt) and _is_wide(value, symbols) for value in found):
+            continue
+        tensors = [value for value in (*found, node.meta.get("val")) if torch.is_tensor(value)]
+        if any(tensor.dtype not in _WIDE for tensor in tensors):
+            raise refusal(f"{node.target} of a type of less than 32 bits takes a number of more")
+
+
+def _is_wide(number: torch.SymInt, symbols: Collection[Any]) -> bool:
+    if not number.node.expr.free_symbols & set(symbols):
+        return False
+    bounds = number.node.shape_env.bound_sympy(number.node.expr)
+    return bool(bounds.upper > _INT32 or bounds.lower < -_INT32)
+
+
+_INT32 = (1 << 31) - 1
+_WIDE = (torch.int64, torch.float32, torch.float64, torch.bool, torch.complex64, torch.complex128)
 
 
 @functools.cache

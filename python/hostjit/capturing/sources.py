@@ -9,14 +9,17 @@ its answer, or says that none can.
 
 from __future__ import annotations
 
+import abc
 import contextlib
+import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 
+from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.entry import TARGET_NAME
 from hostjit.capturing.open_numbers import NumberPlace
@@ -61,11 +64,15 @@ _CLASS_FACT = frozenset(
 )
 
 
-_OWN = "hostjit.launching"
+_OWN = ("hostjit.launching", "hostjit.capturing.number_parameters")
+_HEAP_TYPE = 1 << 9
 
 
 def is_own(value: Any) -> bool:
-    """Tell whether a value is of the code of `hostjit.launch`, or a kernel, which do not change."""
+    """Tell whether a value is of hostjit's own code that Dynamo follows, which does not change.
+
+    That of `hostjit.launch`, and kernels, for one.
+    """
     if isinstance(value, types.ModuleType):
         return value.__name__.startswith(_OWN)
     if isinstance(value, types.FunctionType):
@@ -85,6 +92,7 @@ class SourceWalker(ReadWatcher):
     Attributes:
         argument_objects: ids of the arguments that are compared by identity only; what hangs on
             them is not described by the argument spec.
+        structures: places (holder, key), by ids, of what is described as arguments are.
     """
 
     def __init__(
@@ -94,20 +102,45 @@ class SourceWalker(ReadWatcher):
         kwargs: Mapping[str, Any],
         argument_objects: set[int],
         watches: WatchList,
+        by_fields: Set[type] = frozenset(),
     ) -> None:
-        super().__init__(watches, traced.traced_code)
+        super().__init__(watches, traced.traced_code, by_fields)
         self._scope = traced.scope(args, kwargs)
         self._globals = traced.entry.__globals__
         self._installed = traced.installed_globals
         self.argument_objects = argument_objects
+        self.structures: set[tuple[int, Any]] = set()
         self._cache: dict[Any, tuple[Any, bool]] = {}
         self._of_own: set[Any] = set()  # sources that go through what `is_own`
 
     def resolve(self, source: Any) -> tuple[Any, bool]:
-        """Return the value of a source, and whether the argument spec alone covers it."""
+        """Return the value of a source, and whether it is described, as the arguments are."""
         if source not in self._cache:
-            self._cache[source] = self._resolve(source)
+            value, covered = self._resolve(source)
+            self._cache[source] = value, covered or self._is_structure(source)
         return self._cache[source]
+
+    def _is_structure(self, source: Any) -> bool:
+        place = self.number_place(source) if self.structures else None
+        return place is not None and (id(place.holder), place.key) in self.structures
+
+    def structure_places(self, source: Any) -> Iterator[tuple[NumberPlace, Any]]:
+        """Yield the places by which a number may be found in a structure, the nearest first.
+
+        And the structures. Nothing that is no structure is between the number and them.
+        """
+        base = source
+        while hasattr(base, "base"):
+            base = base.base
+            value, _ = self.resolve(base)
+            is_structure = items_of(value, {type(value)}) is not None
+            if type(base).__name__ not in _TRANSPARENT and not is_structure:
+                return
+            place = self.number_place(base)
+            is_there = place is not None and place.read_holder() is value
+            if place is not None and is_there and source.name.startswith(base.name):
+                path = source.name.removeprefix(base.name)
+                yield dataclasses.replace(place, structure=base.name, path=path), value
 
     def _resolve(self, source: Any) -> tuple[Any, bool]:
         kind = type(source).__name__
@@ -154,13 +187,18 @@ class SourceWalker(ReadWatcher):
         if kind in _TRANSPARENT:
             return self.number_place(source.base)
         base, _ = self.resolve(source.base)
+        if type(source.base).__name__ == "TypeDictSource":
+            owner, _ = self.resolve(source.base.base)
+            return _class_place(owner if isinstance(owner, type) else type(owner), source.index)
         if isinstance(base, types.CellType):
             return NumberPlace(base)
         if kind in _ITEM and type(base) is dict and isinstance(source.index, str | int):
             return NumberPlace(base, source.index)
         if kind in _ITEM and type(base) is list and isinstance(source.index, int):
             return NumberPlace(base, source.index) if source.index >= 0 else None
-        if kind in _ATTRIBUTE and not isinstance(base, (type, types.FunctionType)):
+        if kind in _ATTRIBUTE and isinstance(base, type):
+            return _class_place(base, source.member)
+        if kind in _ATTRIBUTE and not isinstance(base, types.FunctionType):
             state = instance_dict(base)
             return None if state is None else NumberPlace(state, source.member)
         return None
@@ -243,3 +281,12 @@ class SourceWalker(ReadWatcher):
             module, _ = self.resolve(source.base)
             if isinstance(module, torch.nn.Module):
                 self.module_lookup(module, member, source.base.name)
+
+
+def _class_place(kind: type, name: Any) -> NumberPlace | None:
+    """Where an attribute of a class is: in the class, or one of its bases, that can be changed."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            is_plain = type(kind) in (type, abc.ABCMeta) and base.__flags__ & _HEAP_TYPE
+            return NumberPlace(base, name) if is_plain else None
+    return None

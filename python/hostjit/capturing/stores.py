@@ -31,6 +31,9 @@ __all__ = ["Changes", "Store", "recording_changes"]
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 
 
+_NO_OBJECTS = (variables.CellVariable, variables.NewGlobalVariable)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Store:
     """A number or a constant that a call puts in the place of what is there.
@@ -52,10 +55,12 @@ class Changes:
 
     Attributes:
         described: those that Dynamo's code makes, in words.
+        classes: of the objects that are changed.
         stores: those that the caller is to make once a call has its result, in this order.
     """
 
     described: list[str] = dataclasses.field(default_factory=list)
+    classes: set[type] = dataclasses.field(default_factory=set)
     stores: list[Store] = dataclasses.field(default_factory=list)
 
 
@@ -80,6 +85,7 @@ def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) ->
         # It is called twice, the second time for good.
         found.stores = [] if has_more() else _plain_stores(self, codegen)
         found.described = [] if found.stores else _describe(self)
+        found.classes = set(_changed_classes(self))
         return None if found.stores else update(self, codegen, *args, **kwargs)
 
     def hand_over(self: Any, value: Any, allow_cache: bool = True) -> None:
@@ -108,6 +114,12 @@ def _describe(effects: Any) -> list[str]:
     if effects.tensor_hooks:
         described.append("registers a hook on a tensor")
     return list(dict.fromkeys(described))
+
+
+def _changed_classes(effects: Any) -> Iterator[type]:
+    for variable in _changed(effects):
+        if variable.source is not None and not isinstance(variable, _NO_OBJECTS):
+            yield variable.python_type()
 
 
 def _changed(effects: Any) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from hostjit.capturing.gradients import marks_input_dirty, needs_backward
 from hostjit.capturing.graph_sizes import Place, find_sizes, over_tensors
 from hostjit.capturing.joint import CannotSplitError, split, writes_input
 from hostjit.capturing.lent_sizes import Lent
+from hostjit.capturing.open_gradients import keep_numbers_open
 from hostjit.capturing.open_numbers import OpenValue
 from hostjit.capturing.second import second_derivatives
 from hostjit.capturing.shared_results import share_memory, shared_results
@@ -59,6 +60,8 @@ def trace_with_backward(
         raise writes_input()
     module, inputs = _over_tensors(traced, lent, numbers)
     is_open = any(map(is_symbolic, placeholder_values(module)))
+    if numbers:
+        keep_numbers_open(module)
 
     def make_mode() -> FakeTensorMode:
         mode: FakeTensorMode = traced.fake_mode if is_open else FakeTensorMode()

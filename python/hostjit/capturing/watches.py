@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -112,10 +113,15 @@ class SetItems:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TypeVersion:
-    """Nothing changes in a class or its bases (`tp_version_tag`)."""
+    """Nothing changes in a class or its bases (`tp_version_tag`).
+
+    Attributes:
+        open: by class the names of attributes that may have other values.
+    """
 
     type: type
     path: str
+    open: Mapping[Any, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -170,6 +176,7 @@ class WatchList:
         self._others: dict[tuple[str, int], Watch] = {}
         self._open_items: set[tuple[int, Any]] = set()
         self._open_cells: set[int] = set()
+        self.open_attributes: dict[type, set[str]] = {}
         self._whole_lists: set[int] = set()
         self.unwatchable: dict[str, None] = {}
 
@@ -177,6 +184,8 @@ class WatchList:
         """Let a number be any: it is read at each call."""
         if isinstance(place.holder, (dict, list)):
             self._open_items.add((id(place.holder), place.key))
+        elif isinstance(place.holder, type):
+            self.open_attributes.setdefault(place.holder, set()).add(place.key)
         else:
             self._open_cells.add(id(place.holder))
 
@@ -255,11 +264,21 @@ class WatchList:
                 expected = tuple(found[key] for key in keys)
                 items.append(dataclasses.replace(entry, keys=tuple(keys), expected=expected))
         others = [
-            self._but_open_items(entry) if isinstance(entry, ListItems) else entry
+            self._but_open(entry)
             for (kind, number), entry in self._others.items()
             if kind != "cell" or number not in self._open_cells
         ]
         return (*self._versions.values(), *items, *others)
+
+    def _but_open(self, entry: Watch) -> Watch:
+        if isinstance(entry, ListItems):
+            return self._but_open_items(entry)
+        if isinstance(entry, TypeVersion):
+            bases = entry.type.__mro__
+            names = {base: tuple(self.open_attributes.get(base, ())) for base in bases}
+            found = {base: open_names for base, open_names in names.items() if open_names}
+            return dataclasses.replace(entry, open=found)
+        return entry
 
     def _but_open_items(self, entry: ListItems) -> ListItems:
         number = id(entry.list)

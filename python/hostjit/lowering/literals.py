@@ -10,6 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.dynamic_dims import is_number, refusal
+from hostjit.capturing.errors import ComputedNumberError
 from hostjit.capturing.host_numbers import HostNumber
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.devices import device_of
@@ -121,7 +122,7 @@ def _numbers_in(found: Any) -> Iterator[HostNumber]:
             yield from _numbers_in(item)
     elif isinstance(found, HostNumber):
         if found.operation is not None:
-            raise refusal(f"an operator takes {found}, which is computed at the call")
+            raise ComputedNumberError(found)
         yield found
 
 

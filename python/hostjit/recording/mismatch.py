@@ -15,6 +15,7 @@ from hostjit.capturing.arguments import (
     ConstantArgument,
     DictArgument,
     EqualArgument,
+    InstanceArgument,
     ListArgument,
     NamedTupleArgument,
     ObjectArgument,
@@ -173,7 +174,7 @@ def _kind(argument: Argument) -> str:
             return "a tuple"
         case ListArgument():
             return "a list"
-        case NamedTupleArgument(kind) | DictArgument(kind):
+        case NamedTupleArgument(kind) | DictArgument(kind) | InstanceArgument(kind):
             return f"a {kind.__qualname__}"
     return f"a {type(argument.object).__qualname__}"
 

@@ -23,7 +23,7 @@ from hostjit.capturing.outputs import slots_of
 from hostjit.recording.entries import HEAP_TYPE
 from hostjit.recording.objects import hidden_base
 
-__all__ = ["Opened", "OpenedClasses", "can_open", "expanded", "fields_of"]
+__all__ = ["Opened", "OpenedClasses", "can_open", "expanded", "fields_of", "slot_names"]
 
 # Classes, and the members that are the slots of their objects.
 Opened = Mapping[type, tuple[types.MemberDescriptorType, ...]]
@@ -38,10 +38,15 @@ _NAMESPACE = types.SimpleNamespace
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Return what an object has in slots and attributes, in this order; raises AttributeError."""
+    """Return what an object has in attributes and slots, in this order; raises AttributeError."""
     kind = type(value)
     slots = {member.__name__: member.__get__(value, kind) for member in slots_of(kind)}
-    return {**slots, **getattr(value, "__dict__", {})}
+    return {**getattr(value, "__dict__", {}), **slots}
+
+
+def slot_names(opened: Opened) -> dict[type, tuple[str, ...]]:
+    """Return opened classes as `_C.Specialization` takes them."""
+    return {kind: tuple(slot.__name__ for slot in slots) for kind, slots in opened.items()}
 
 
 def expanded(

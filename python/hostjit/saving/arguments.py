@@ -63,8 +63,9 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
         case ("dict", cls, keys, nodes):
             written = [values.to_json(key) for key in keys]
             return ["dict", class_of(cls, dict), written, children(nodes)]
-        case ("object", cls, _, _):
-            raise _C.Error(f"{where} is a {cls.__qualname__}, of which each call brings another")
+        case ("object", cls, *_):
+            what = f"is an object of {cls.__qualname__}, which is compared by its fields"
+            raise _C.Error(f"{where} {what}")
     try:
         return ["value", values.to_json(node[1])]
     except _C.Error as error:

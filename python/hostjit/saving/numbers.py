@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hostjit import _C
+from hostjit.capturing.instances import fields_of
 from hostjit.saving.names import Place
 from hostjit.saving.values import Values
 
@@ -28,8 +30,32 @@ class NumberWriter:
         self.places: list[Place] = []
         self.described: list[dict[str, Any]] = []
 
+    def places_of(self, described: Sequence[tuple[Any, ...]]) -> dict[int, int]:
+        """Return the numbers of the places of open numbers, by slots of these.
+
+        Numbers in structures are in the file by themselves: the rest of a structure is as it is
+        now, and nothing takes the place of it.
+        """
+        found: dict[int, int] = {}
+        for slot, holder, key, *node in described:
+            if slot is not None:
+                found[slot] = self.add(holder, key)
+                continue
+            names = self._names.get((id(holder), key)) or [str(key or "number")]
+            for inner, path, value in _open_numbers(node[0], _read(holder, key), ""):
+                found[inner] = self._add_new([name + path for name in names], value)
+        return found
+
+    def _add_new(self, names: Sequence[str], value: Any) -> int:
+        self.places.append(({names[0]: value}, names[0]))
+        named = [self._unused(name) for name in names]
+        self.described.append({"names": named, "value": Values().to_json(value)})
+        return len(self.places) - 1
+
     def add(self, holder: Any, key: Any) -> int:
         """Return the number of a place."""
+        if not isinstance(holder, (dict, types.CellType)):
+            raise _C.Error(f"it reads a number of a {type(holder).__qualname__}, {key!r}")
         number = self._numbers.setdefault((id(holder), key), len(self.places))
         if number == len(self.places):
             value = Values().to_json(_read(holder, key))
@@ -77,7 +103,23 @@ class NumberReader:
 
 
 def _read(holder: Any, key: Any) -> Any:
-    return holder[key] if isinstance(holder, dict) else holder.cell_contents
+    if isinstance(holder, type):
+        return vars(holder)[key]
+    return holder.cell_contents if isinstance(holder, types.CellType) else holder[key]
+
+
+def _open_numbers(node: Any, value: Any, path: str) -> Iterator[tuple[int, str, Any]]:
+    """The slots of the open numbers in what a node describes, where they are, and what."""
+    if node[0] == "open":
+        yield node[1], path, value
+    elif node[0] in ("tuple", "list"):
+        for index, (child, item) in enumerate(zip(node[-1], value, strict=True)):
+            yield from _open_numbers(child, item, f"{path}[{index}]")
+    elif node[0] in ("dict", "object"):
+        items = value if node[0] == "dict" else fields_of(value) or {}
+        for child, (name, item) in zip(node[-1], items.items(), strict=True):
+            where = f"{path}[{name!r}]" if node[0] == "dict" else f"{path}.{name}"
+            yield from _open_numbers(child, item, where)
 
 
 def _checked(value: Any) -> Any:

@@ -90,8 +90,8 @@ def _to_json(
     if facts["row_guard"] is not None and not isinstance(facts["row_guard"], SizeCondition):
         raise _C.Error("what it assumes of sizes is a Python function")
     programs, tensors = writers.programs, writers.tensors
-    numbers, _ = facts["numbers"]
-    places = {slot: place for slot, *place in facts["number_places"]}
+    numbers = facts["numbers"]
+    places = writers.numbers.places_of(facts["number_places"])
     guarded_bindings = zip(facts["bindings"], facts["guards"], strict=True)
     # Anchors are ids of tensors that the bindings or the result keep alive; others are gone or
     # can't be reached by callers of what is loaded.
@@ -113,7 +113,7 @@ def _to_json(
                 "bounds": [float_to_bits(x) if is_float else x for x in bounds],
                 "is_float": is_float,
                 "made": made,
-                "place": writers.numbers.add(*places[slot]) if slot in places else None,
+                "place": places.get(slot),
             }
             for slot, (is_float, *bounds, made) in enumerate(numbers)
         ],

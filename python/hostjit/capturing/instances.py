@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of users' classes that are no more than their fields: instances of dataclasses, say.
+
+Two of them with equal fields are told apart by nothing but their identity. The fields are the items
+of `__dict__`, in its order, and then the slots.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import enum
+import types
+from typing import Any
+
+import torch
+
+__all__ = ["fields_of", "is_value", "slot_names"]
+
+_HEAP_TYPE = 1 << 9
+_DEPTH = 8
+_PLAIN: tuple[type, ...] = (
+    *(bool, int, float, complex, str, bytes, type(None), enum.Enum, type),
+    *(types.FunctionType, types.BuiltinFunctionType),
+    *(torch.Tensor, torch.dtype, torch.device),
+)
+_NO_FIELDS = ("__dict__", "__weakref__")
+
+
+def _has_only_fields(kind: type) -> bool:
+    """Whether what instances of a class answer is decided by the class and their fields."""
+    if kind is types.SimpleNamespace:
+        return True
+    if type(kind) not in (type, abc.ABCMeta) or issubclass(kind, torch.nn.Module):
+        return False
+    *classes, last = kind.__mro__
+    return (
+        last is object
+        and kind.__module__.partition(".")[0] not in ("torch", "hostjit", "builtins")
+        and all(base.__flags__ & _HEAP_TYPE for base in classes)
+        and kind.__getattribute__ is object.__getattribute__
+        and not hasattr(kind, "__getattr__")
+    )
+
+
+def is_value(value: Any) -> bool:
+    """Whether an object is of the kind of which callers make new ones: a record of plain values.
+
+    One that holds modules or objects of other kinds is itself what matters; so may be one with
+    lists or dicts, which grow, unless its class is a dataclass.
+    """
+    return _is_value(value, _DEPTH)
+
+
+def _is_value(value: Any, depth: int) -> bool:
+    fields = fields_of(value)
+    if fields is None or not depth:
+        return False
+    containers = (tuple, list, dict) if dataclasses.is_dataclass(value) else (tuple,)
+
+    def is_plain(item: Any) -> bool:
+        if isinstance(item, _PLAIN):
+            return True
+        if type(item) is dict and dict in containers:
+            return all(map(is_plain, item.values()))
+        if isinstance(item, containers) and not isinstance(item, dict):
+            return all(map(is_plain, item))
+        return _is_value(item, depth - 1)
+
+    return all(map(is_plain, fields.values()))
+
+
+def slot_names(kind: type) -> tuple[str, ...]:
+    """Return the names of the slots of a class and its bases."""
+    return tuple(
+        name
+        for base in reversed(kind.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, types.MemberDescriptorType)
+        and name not in _NO_FIELDS
+        and base.__flags__ & _HEAP_TYPE
+    )
+
+
+def fields_of(value: Any) -> dict[str, Any] | None:
+    """Return the fields of an object; None for one whose class is another, or with empty slots."""
+    kind = type(value)
+    if not _has_only_fields(kind):
+        return None
+    found = dict(getattr(value, "__dict__", {}))
+    if not all(type(name) is str for name in found):
+        return None
+    for name in slot_names(kind):
+        try:
+            found[name] = object.__getattribute__(value, name)
+        except AttributeError:
+            return None
+    return found

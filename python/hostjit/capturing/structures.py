@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structures: tuples, lists, dicts and objects that another call may find others in the place of.
+
+They are compared as arguments are, so that nothing is known of them but their classes and what they
+hold. That two of them are one object is not known, nor that one is an object met elsewhere.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import types
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import items_of
+from hostjit.capturing.dynamic_dims import refusal
+
+__all__ = ["check_arguments", "check_structures", "classes_in", "differ_in_numbers_alone"]
+
+_DEPTH = 16
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+# Compared by value, or never in one's way.
+_LEAVES = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device)
+
+
+def check_structures(
+    values: Sequence[Any], changed: Collection[type], traced: Iterable[types.CodeType]
+) -> None:
+    """Raise CaptureError unless values can be structures.
+
+    Args:
+        values: the structures.
+        changed: the classes of the objects that the call changes.
+        traced: the code that runs.
+    """
+    if values and any(_compares_identities(code) for code in traced):
+        raise refusal("the code may ask whether a structure is another object")
+    met: dict[int, Any] = {}
+    for value in values:
+        for container in _containers(value, _DEPTH):
+            if id(container) in met and type(container) not in (tuple, torch.Size):
+                raise refusal("an object is met twice")
+            met[id(container)] = container
+            if type(container) in changed:
+                raise refusal(f"a call changes objects of {type(container)}")
+
+
+def check_arguments(
+    containers: Iterable[Any], by_fields: Set[type], changed: Collection[type]
+) -> None:
+    """The same for the objects among the arguments that are compared by their fields."""
+    met: set[int] = set()
+    for container in containers:
+        if type(container) in by_fields:
+            if id(container) in met:
+                raise refusal("an object is twice among the arguments")
+            met.add(id(container))
+    for kind in by_fields & set(changed):
+        raise refusal(f"a call changes objects of {kind}")
+
+
+def classes_in(value: Any) -> Iterator[type]:
+    """The classes of the objects in a structure that are compared by their fields."""
+    for container in _containers(value, _DEPTH):
+        kind = type(container)
+        if not isinstance(container, (tuple, list, dict)):
+            yield kind
+
+
+def differ_in_numbers_alone(a: Any, b: Any) -> bool:
+    """Whether two values are structures alike, but for ints and floats in them."""
+    return bool(_but_numbers(a, _DEPTH) == _but_numbers(b, _DEPTH))
+
+
+def _but_numbers(value: Any, depth: int) -> Any:
+    kind = type(value)
+    items = items_of(value, {kind}) if depth else None
+    if items is None:
+        return kind, None if kind in (int, float) else value if kind in _LEAVES else id(value)
+    return kind, [(name, _but_numbers(item, depth - 1)) for name, item in items.items()]
+
+
+def _compares_identities(code: types.CodeType) -> bool:
+    """Whether there is an `is` with something else than a constant, in code of users."""
+    if code.co_filename.startswith(_TORCH):
+        return False
+    before = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IS_OP" and before != "LOAD_CONST":
+            return True
+        before = instruction.opname
+    return False
+
+
+def _containers(value: Any, depth: int) -> Iterator[Any]:
+    items = items_of(value, {type(value)})
+    if items is None:
+        if not isinstance(value, _LEAVES):
+            raise refusal(f"a {type(value).__qualname__} is in a structure")
+        return
+    if depth == 0:
+        raise refusal("a structure is too deep")
+    yield value
+    for item in items.values():
+        yield from _containers(item, depth - 1)
