@@ -218,11 +218,12 @@ _SLOTS = weakref.WeakKeyDictionary()
 
 
 def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
-    """Return the slots of objects of a class, those of bases first."""
+    """Return the slots of objects of a class, those of bases first, without that of `__dict__`."""
     found = _SLOTS.get(kind)
     if found is None:
         members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
-        found = tuple(x for x in members if isinstance(x, types.MemberDescriptorType))
+        slots = [member for member in members if isinstance(member, types.MemberDescriptorType)]
+        found = tuple(slot for slot in slots if slot.__name__ != "__dict__")
         _SLOTS[kind] = found
     return found
 
