@@ -87,11 +87,11 @@ bool dict_has_keys(PyObject* dict, PyObject* keys) {
 
 // abc.get_cache_token: another number after each registration.
 PyRef abc_token() {
-  static PyObject* const function = [] {
+  static PyObject* const kFunction = [] {
     const PyRef module = PyRef::steal(PyImport_ImportModule("_abc"));
     return module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
   }();
-  PyRef found = PyRef::steal(function ? PyObject_CallNoArgs(function) : nullptr);
+  PyRef found = PyRef::steal(kFunction ? PyObject_CallNoArgs(kFunction) : nullptr);
   if (!found) PyErr_Clear();
   return found;
 }
@@ -109,7 +109,7 @@ bool WatchList::Dict::holds() {
   if (owner && !is_dict_of(owner.get(), dict.get())) return false;
   const uint64_t* current = version_of(dict.get());
   if (current != nullptr && *current == version) return true;
-  if (size >= 0 && PyDict_GET_SIZE(dict.get()) != size) return false;
+  if (size >= 0 && PyDict_Size(dict.get()) != size) return false;
   if (!keys || !has_items(dict.get(), keys.get(), expected.get(), missing.get())) return false;
   if (current != nullptr) version = *current;
   return true;
@@ -301,9 +301,8 @@ void WatchList::add_class_items(PyObject* type, PyObject* open) {
   const PyRef values = PyRef::steal(PyList_AsTuple(expected.get()));
   if (!names || !values) throw pybind11::error_already_set();
   // No value of the class is the tuple of names, which stands for a missing one.
-  add_dict_entry(
-      {PyRef::share(dict), {}, names, values, names, /*version=*/0, PyDict_GET_SIZE(dict)},
-      /*unchanged=*/true);
+  add_dict_entry({PyRef::share(dict), {}, names, values, names, /*version=*/0, PyDict_Size(dict)},
+                 /*unchanged=*/true);
 }
 
 void WatchList::add_object_type(PyObject* object, PyObject* type) {

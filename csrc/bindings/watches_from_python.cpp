@@ -50,10 +50,10 @@ WatchList watches_from_python(PyObject* entries) {
     } else if (kind == "abc_token") {
       watches.add_abc_token(part(1));
     } else {
-      throw_error(
-          concat("unknown watch '", kind,
-                 "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
-                 "object_type, function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
+      throw_error(concat(
+          "unknown watch '", kind,
+          "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
+          "object_type, function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
     }
   }
   return watches;
