@@ -11,11 +11,12 @@ import abc
 import dataclasses
 import enum
 import types
+import weakref
 from typing import Any
 
 import torch
 
-__all__ = ["fields_of", "is_value", "slot_names"]
+__all__ = ["fields_of", "is_value", "slot_names", "slots_of"]
 
 _HEAP_TYPE = 1 << 9
 _DEPTH = 8
@@ -24,7 +25,6 @@ _PLAIN: tuple[type, ...] = (
     *(types.FunctionType, types.BuiltinFunctionType),
     *(torch.Tensor, torch.dtype, torch.device),
 )
-_NO_FIELDS = ("__dict__", "__weakref__")
 
 
 def _has_only_fields(kind: type) -> bool:
@@ -70,16 +70,27 @@ def _is_value(value: Any, depth: int) -> bool:
     return all(map(is_plain, fields.values()))
 
 
+_SLOTS: weakref.WeakKeyDictionary[type, tuple[types.MemberDescriptorType, ...]]
+_SLOTS = weakref.WeakKeyDictionary()
+
+
+def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
+    """Return the slots of objects of a class, those of bases first, without that of `__dict__`."""
+    found = _SLOTS.get(kind)
+    if found is None:
+        by_name = {
+            member.__name__: member
+            for base in reversed(kind.__mro__)
+            for member in vars(base).values()
+            if isinstance(member, types.MemberDescriptorType) and member.__name__ != "__dict__"
+        }
+        found = _SLOTS[kind] = tuple(by_name.values())
+    return found
+
+
 def slot_names(kind: type) -> tuple[str, ...]:
     """Return the names of the slots of a class and its bases."""
-    return tuple(
-        name
-        for base in reversed(kind.__mro__)
-        for name, value in vars(base).items()
-        if isinstance(value, types.MemberDescriptorType)
-        and name not in _NO_FIELDS
-        and base.__flags__ & _HEAP_TYPE
-    )
+    return tuple(slot.__name__ for slot in slots_of(kind))
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+
+from hostjit.capturing.instances import slots_of
 
 __all__ = [
     "ArgumentOutput",
@@ -34,7 +35,6 @@ __all__ = [
     "rebuild_output",
     "same_constant",
     "same_output_spec",
-    "slots_of",
 ]
 
 
@@ -211,21 +211,6 @@ def new_object(kind: type, names: Sequence[str], *values: Any) -> Any:
     if fields:
         instance.__dict__.update(fields)
     return instance
-
-
-_SLOTS: weakref.WeakKeyDictionary[type, tuple[types.MemberDescriptorType, ...]]
-_SLOTS = weakref.WeakKeyDictionary()
-
-
-def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
-    """Return the slots of objects of a class, those of bases first, without that of `__dict__`."""
-    found = _SLOTS.get(kind)
-    if found is None:
-        members = [member for base in reversed(kind.__mro__) for member in vars(base).values()]
-        slots = [member for member in members if isinstance(member, types.MemberDescriptorType)]
-        found = tuple(slot for slot in slots if slot.__name__ != "__dict__")
-        _SLOTS[kind] = found
-    return found
 
 
 def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:

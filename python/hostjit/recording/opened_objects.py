@@ -19,14 +19,14 @@ import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.outputs import slots_of
+from hostjit.capturing.instances import slot_names, slots_of
 from hostjit.recording.entries import HEAP_TYPE
 from hostjit.recording.objects import hidden_base
 
-__all__ = ["Opened", "OpenedClasses", "can_open", "expanded", "fields_of", "slot_names"]
+__all__ = ["Opened", "OpenedClasses", "can_open", "expanded", "fields_of"]
 
-# Classes, and the members that are the slots of their objects.
-Opened = Mapping[type, tuple[types.MemberDescriptorType, ...]]
+# Classes, and the names of the slots of their objects.
+Opened = Mapping[type, tuple[str, ...]]
 # Objects of these are more than what is in them.
 _WHOLE = (
     *(torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, BaseException, enum.Enum),
@@ -42,11 +42,6 @@ def fields_of(value: Any) -> dict[str, Any]:
     kind = type(value)
     slots = {member.__name__: member.__get__(value, kind) for member in slots_of(kind)}
     return {**getattr(value, "__dict__", {}), **slots}
-
-
-def slot_names(opened: Opened) -> dict[type, tuple[str, ...]]:
-    """Return opened classes as `_C.Specialization` takes them."""
-    return {kind: tuple(slot.__name__ for slot in slots) for kind, slots in opened.items()}
 
 
 def expanded(
@@ -109,7 +104,7 @@ class OpenedClasses:
     """
 
     def __init__(self) -> None:
-        self.classes: dict[type, tuple[types.MemberDescriptorType, ...]] = {}
+        self.classes: dict[type, tuple[str, ...]] = {}
         self._met: dict[type, list[Callable[[], Any]]] = {}
 
     def meet(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -128,9 +123,9 @@ class OpenedClasses:
             elif kind in (dict, collections.OrderedDict):
                 pending.extend(value.values())
             elif kind in self.classes or self._is_another(value, kind):
-                self.classes.setdefault(kind, slots_of(kind))
+                self.classes.setdefault(kind, slot_names(kind))
                 pending.extend(getattr(value, "__dict__", {}).values())
-                pending.extend(getattr(value, member.__name__, None) for member in slots_of(kind))
+                pending.extend(getattr(value, name, None) for name in slot_names(kind))
         return len(self.classes) > before
 
     def _is_another(self, value: Any, kind: type) -> bool:

@@ -37,7 +37,7 @@ from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
 from hostjit.recording.library_calls import note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
-from hostjit.recording.opened_objects import OpenedClasses, expanded, slot_names
+from hostjit.recording.opened_objects import OpenedClasses, expanded
 from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recorded_call import (
@@ -347,7 +347,7 @@ class Recordings(Compilation):
 
     def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
         """Return the classes of arguments whose fields are compared, with their slots."""
-        return slot_names(self._opened.classes)
+        return dict(self._opened.classes)
 
     @property
     def name(self) -> str:

@@ -25,7 +25,7 @@ from hostjit.recording.mismatch import (
     difference_of_gradient,
     difference_of_modes,
 )
-from hostjit.recording.opened_objects import Opened, expanded, slot_names
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.program import check_written_memory, guard_graph, make_program
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
@@ -176,7 +176,7 @@ class Replay:
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 aligned=self._aligned,
                 retries=bool(recorder.handled),
-                by_fields=slot_names(self._opened),
+                by_fields=self._opened,
             )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]

@@ -68,13 +68,21 @@ class OnlySlots:
         self.x, self.y = x, y
 
 
+class SlotsAgain(OnlySlots):
+    __slots__ = ("more", "x")
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        super().__init__(x, y)
+        self.more = 1
+
+
 class Pair(NamedTuple):
     x: torch.Tensor
     y: torch.Tensor
 
 
 KINDS: list[Callable[..., Any]] = [
-    *(Batch, Frozen, Longer, Slotted, SlottedLonger, Plain, OnlySlots, Pair),
+    *(Batch, Frozen, Longer, Slotted, SlottedLonger, Plain, OnlySlots, SlotsAgain, Pair),
     lambda x, y: types.SimpleNamespace(x=x, y=y),
 ]
 
