@@ -48,6 +48,11 @@ bool equal(PyObject* a, PyObject* b) {
   return result == 1;
 }
 
+// Where the i-th object is first.
+size_t first_index(const c10::SmallVectorImpl<PyObject*>& objects, size_t i) {
+  return std::find(objects.begin(), objects.begin() + i, objects[i]) - objects.begin();
+}
+
 // The dict of an object's attributes; null if its type has none.
 PyRef attributes_of(PyObject* object) {
   if (Py_TYPE(object)->tp_dictoffset == 0) return {};
@@ -58,11 +63,9 @@ PyRef attributes_of(PyObject* object) {
 
 }  // namespace
 
-bool Leaves::has_distinct_objects() const {
-  for (size_t i = 1; i < objects.size(); ++i) {
-    if (std::find(objects.begin(), objects.begin() + i, objects[i]) != objects.begin() + i) {
-      return false;
-    }
+bool Leaves::are_distinct_from(size_t first) const {
+  for (size_t i = first; i < objects.size(); ++i) {
+    if (first_index(objects, i) != i) return false;
   }
   return true;
 }
@@ -202,11 +205,14 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
              match_children(&PyTuple_GET_ITEM(value, 0), leaves);
     case Kind::kList:
       if (PyList_GET_SIZE(value) != static_cast<Py_ssize_t>(children_.size())) return false;
+      leaves.objects.push_back(value);
       for (size_t i = 0; i < children_.size(); ++i) {
         if (!children_[i].match(PyList_GET_ITEM(value, i), leaves)) return false;
       }
       return true;
-    case Kind::kDict: return iterates_as_stored(value) && match_items(value, leaves);
+    case Kind::kDict:
+      leaves.objects.push_back(value);
+      return iterates_as_stored(value) && match_items(value, leaves);
     case Kind::kObject: return match_fields(value, leaves);
     case Kind::kIdentity: break;
   }
@@ -272,17 +278,45 @@ int ArgumentSpec::traverse(visitproc visit, void* arg) const {
 
 ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields)
     : num_positional_(PyTuple_GET_SIZE(args)) {
-  for (Py_ssize_t i = 0; i < num_positional_; ++i) {
-    nodes_.emplace_back(PyTuple_GET_ITEM(args, i), example_leaves_, by_fields);
-  }
-  if (kwargs == nullptr) return;
+  Leaves found;
+  const auto add = [&](PyObject* value) {
+    nodes_.emplace_back(value, example_leaves_, by_fields);
+    nodes_.back().match(value, found);
+  };
+  for (Py_ssize_t i = 0; i < num_positional_; ++i) add(PyTuple_GET_ITEM(args, i));
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   Py_ssize_t position = 0;
-  while (PyDict_Next(kwargs, &position, &key, &value)) {
+  while (kwargs != nullptr && PyDict_Next(kwargs, &position, &key, &value) != 0) {
     names_.push_back(PyRef::share(key));
-    nodes_.emplace_back(value, example_leaves_, by_fields);
+    add(value);
   }
+  example_objects_.assign(found.objects.begin(), found.objects.end());
+  for (size_t i = 0; i < found.objects.size(); ++i) {
+    first_of_.push_back(first_index(found.objects, i));
+  }
+}
+
+bool ArgumentSpec::has_same_objects(const Leaves& leaves) const {
+  const auto& objects = leaves.objects;
+  constexpr size_t kFew = 16;
+  if (objects.size() != first_of_.size()) return false;
+  if (objects.size() <= kFew) {
+    for (size_t i = 0; i < objects.size(); ++i) {
+      if (first_index(objects, i) != first_of_[i]) return false;
+    }
+    return true;
+  }
+  std::vector<std::pair<PyObject*, size_t>> sorted;
+  sorted.reserve(objects.size());
+  for (size_t i = 0; i < objects.size(); ++i) sorted.emplace_back(objects[i], i);
+  std::ranges::sort(sorted);
+  size_t first = 0;
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    if (i == 0 || sorted[i].first != sorted[i - 1].first) first = sorted[i].second;
+    if (first_of_[sorted[i].second] != first) return false;
+  }
+  return true;
 }
 
 bool ArgumentSpec::match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,

@@ -29,10 +29,12 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   ProgramRow* row = nullptr;
   std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
   NumberValues values;                        // empty until they are wanted
-  // The objects that were compared by their fields, borrowed.
+  // The lists, the dicts and the objects that were compared by their fields, borrowed: code may ask
+  // which of them are one, and changes one where it changes another.
   c10::SmallVector<PyObject*, 4> objects;
 
-  bool has_distinct_objects() const;
+  // Whether the objects from the `first` on are neither each other nor one before them.
+  bool are_distinct_from(size_t first) const;
 };
 
 // What one argument has to look like, recursively. Built from an example value:
@@ -41,7 +43,7 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
 //   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
 //   an object of certain types    the same type and fields, which are the items of its __dict__ and
-//                                 then its slots; all such objects of a call are different ones
+//                                 then its slots
 //   anything else                 the same object: None, bool, modules, dtypes
 // Where an int is expected, one of the type of bound Dims will do.
 // An int or a float may be made an open number.
@@ -114,6 +116,9 @@ class ArgumentSpec {
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;
 
+  // Whether those of the objects of a call that matched are one that are one in the example.
+  bool has_same_objects(const Leaves& leaves) const;
+
   // See descriptions.cpp.
   pybind11::tuple describe() const;
 
@@ -128,15 +133,21 @@ class ArgumentSpec {
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
 
-  // The example's tensor leaves; only valid while its arguments live.
+  // The example's tensor leaves, and its objects; only valid while its arguments live.
   const std::vector<PyObject*>& example_leaves() const { return example_leaves_; }
-  void forget_example() { example_leaves_.clear(); }
+  const std::vector<PyObject*>& example_objects() const { return example_objects_; }
+  void forget_example() {
+    example_leaves_.clear();
+    example_objects_.clear();
+  }
 
  private:
   Py_ssize_t num_positional_ = 0;
   std::vector<PyRef> names_;
   std::vector<ArgumentNode> nodes_;
   std::vector<PyObject*> example_leaves_;
+  std::vector<PyObject*> example_objects_;
+  std::vector<size_t> first_of_;  // of each object, where it is first
 };
 
 }  // namespace hostjit

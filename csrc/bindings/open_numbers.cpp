@@ -113,11 +113,12 @@ bool OpenNumbers::read_items(Leaves& leaves) const {
   for (const Item& item : items_) {
     if (!read(item.place.find(), item.slot, leaves)) return false;
   }
+  const size_t num_objects = leaves.objects.size();
   for (const Structure& structure : structures_) {
     PyObject* found = structure.place.find();
     if (found == nullptr || !structure.expected.match(found, leaves)) return false;
   }
-  return leaves.objects.size() < 2 || leaves.has_distinct_objects();
+  return leaves.are_distinct_from(num_objects);
 }
 
 bool OpenNumbers::read_computed(Leaves& leaves) const {

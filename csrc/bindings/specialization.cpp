@@ -91,6 +91,7 @@ Specialization::Specialization(const Options& options)
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
               static_cast<Py_ssize_t>(num_leaves_), static_cast<Py_ssize_t>(results_.size())),
       watches_(watches_from_python(options.watches)),
+      known_(watches_.containers()),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
       mutated_(options.mutated),
@@ -123,6 +124,9 @@ Specialization::Specialization(const Options& options)
   }
   for (const auto& [leaf, address] : static_leaves_) {
     HOSTJIT_CHECK(leaf < num_leaves_, "specialization: static leaf ", leaf, " is out of range");
+  }
+  for (PyObject* object : arguments_.example_objects()) {
+    known_objects_.push_back(known_object(object));
   }
   arguments_.forget_example();
   if (program_ && program_->rows() != nullptr) free_sizes();
@@ -222,11 +226,25 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     replaceable_ = tensors_of(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
+    known_ = watches_.containers();
     numbers_ = std::move(numbers);
     stores_ = std::move(stores);
     if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
     return false;  // what cannot be watched cannot be trusted
+  }
+  return true;
+}
+
+PyObject* Specialization::known_object(PyObject* object) const {
+  return std::ranges::binary_search(known_, object) ? object : nullptr;
+}
+
+// An argument that is an object which the code finds elsewhere, too, changes there with it.
+bool Specialization::knows_objects(const Leaves& leaves) const {
+  if (leaves.objects.size() != known_objects_.size()) return false;
+  for (size_t i = 0; i < leaves.objects.size(); ++i) {
+    if (known_object(leaves.objects[i]) != known_objects_[i]) return false;
   }
   return true;
 }
@@ -239,6 +257,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (any_arguments_) [[unlikely]]
     return state == state_;
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
+  if (leaves.objects.size() > 1 && !arguments_.has_same_objects(leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
     const bool holds = !always_revalidate_ && watches_hold();
     if (!holds && !revalidate(values, nargs, kwnames, leaves)) return false;
@@ -247,7 +266,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!binding.holds()) return false;
   }
   if (!identities_.hold(leaves)) return false;
-  if (leaves.objects.size() > 1 && !leaves.has_distinct_objects()) return false;
+  if (!leaves.objects.empty() && !knows_objects(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;
   if (!condition_ && static_leaves_.empty() && aligned_.empty()) [[likely]]

@@ -131,6 +131,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
   };
   bool is_reached_twice(const Leaves& leaves) const;
+  // The dict or list, or null for one that is met among the arguments alone.
+  PyObject* known_object(PyObject* object) const;
+  bool knows_objects(const Leaves& leaves) const;
   PyObject* run_program(const Leaves& leaves);
   // Where more is to be done than that.
   bool run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -174,6 +177,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::vector<InputBinding> bindings_;
   OutputSpec output_;
   WatchList watches_;
+  std::vector<PyObject*> known_;          // its containers, borrowed
+  std::vector<PyObject*> known_objects_;  // of those of the arguments: itself if known, else null
   PyRef revalidate_;
   bool always_revalidate_;
   std::vector<int64_t> mutated_;

@@ -420,6 +420,33 @@ bool WatchList::holds_on_a_closer_look() {
          others_hold();
 }
 
+std::vector<PyObject*> WatchList::containers() const {
+  std::vector<PyObject*> found;
+  const auto add = [&](PyObject* object) {
+    if (object != nullptr && (PyList_Check(object) || PyDict_Check(object))) {
+      found.push_back(object);
+    }
+  };
+  const auto add_items = [&](PyObject* tuple) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) add(PyTuple_GET_ITEM(tuple, i));
+  };
+  for (const Dict& entry : dicts_) {
+    add(entry.dict.get());
+    if (entry.keys) add_items(entry.expected.get());
+    PyObject* value = nullptr;
+    Py_ssize_t position = 0;
+    while (!entry.keys && PyDict_Next(entry.dict.get(), &position, nullptr, &value)) add(value);
+  }
+  for (const Pair& entry : dict_keys_) add(entry.object.get());
+  for (const Pair& entry : cells_) add(entry.expected.get());
+  for (const List& entry : lists_) {
+    add(entry.object.get());
+    add_items(entry.expected.get());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 int WatchList::traverse(visitproc visit, void* arg) const {
   for (const Dict& entry : dicts_) {
     Py_VISIT(entry.dict.get());

@@ -75,6 +75,9 @@ class WatchList {
   using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
   bool holds_after(const Replace& replace);
 
+  // The dicts and lists that are watched or found in what is, borrowed, in ascending order.
+  std::vector<PyObject*> containers() const;
+
   // (tensor, whether it has a gradient) of all that are watched for that; see descriptions.cpp.
   pybind11::list describe_gradients() const;
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.arguments import containers_in, tensor_leaves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
@@ -156,6 +156,7 @@ class Replay:
             self._opened,
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
+        self._equal_containers = _equal_containers(args, kwargs)
         self._anchors = anchors_of(self._leaves_of(args, kwargs), self._outside)
         with _gradients(read):
             self.specialization = _C.Specialization(
@@ -219,6 +220,8 @@ class Replay:
         text = self.checks.difference(leaves, arguments)
         if not text and self._sharing != _sharing(leaves, self._outside):
             return "which of its tensors are one, or share memory, is not as it was"
+        if not text and self._equal_containers != _equal_containers(args, kwargs):
+            return "which of its lists and dicts are one is not as it was"
         return text
 
     def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -307,6 +310,12 @@ class Replay:
             for tensor in tensor_leaves((named[name],), {}) if name in named else ():
                 leaf = next(i for i, found in enumerate(leaves) if found is tensor)
                 self._static.append((name, leaf, tensor.data_ptr()))
+
+
+def _equal_containers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int]:
+    """Return of each list and dict among the arguments where it is first."""
+    found = [id(x) for x in containers_in(args, kwargs) if isinstance(x, (list, dict))]
+    return [found.index(container) for container in found]
 
 
 def _sharing(leaves: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> tuple[int, ...]:
