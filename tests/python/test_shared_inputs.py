@@ -165,3 +165,29 @@ def test_may_overlap_of_types_of_other_sizes() -> None:
     assert may_overlap(base[2:4], halves[7:8])
     assert not may_overlap(base[2:4], halves[8:9])
     assert not may_overlap(base[2:4], base.clone()[2:4])
+
+
+@pytest.mark.parametrize("begin", [3, 2])
+def test_a_recording_writes_state_that_lies_apart(begin: int) -> None:
+    def step(state: Tensor, x: Tensor) -> Tensor:
+        state[:3].add_(x)
+        return state[begin : begin + 3] * 2
+
+    class Controller:
+        def __init__(self) -> None:
+            self.state = torch.zeros(6)
+            self.written, self.read = self.state[:3], self.state[begin : begin + 3]
+
+        def step(self, x: Tensor) -> Tensor:
+            self.written.add_(x)
+            return self.read * 2
+
+    controller, expected = Controller(), torch.zeros(6)
+    fast = hostjit.capture(controller.step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if begin == 3 else "ignore")
+        for number in range(5):
+            x = torch.full((3,), float(number))
+            assert_close(fast(x), step(expected, x))
+            assert_close(controller.state, expected)
+    assert (fast.captured is not None) == (begin == 3)
