@@ -191,6 +191,18 @@ bool Specialization::is_reached_twice(const Leaves& leaves) const {
   return false;
 }
 
+bool Specialization::meets_gradient_elsewhere(const Leaves& leaves) const {
+  c10::SmallVector<const c10::TensorImpl*, 64> tensors;
+  for (size_t i = 0; i < num_leaves_; ++i) {
+    tensors.push_back(THPVariable_Unpack(leaves[i]).unsafeGetTensorImpl());
+  }
+  for (PyObject* tensor : identities_.outside()) {
+    tensors.push_back(THPVariable_Unpack(tensor).unsafeGetTensorImpl());
+  }
+  std::ranges::sort(tensors, std::less<>());
+  return watches_.reaches_gradient(tensors);
+}
+
 bool Specialization::replace(PyObject* before, PyObject* now) {
   if (before == now) return true;
   if (Py_TYPE(before) != Py_TYPE(now)) return false;
@@ -266,6 +278,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!binding.holds()) return false;
   }
   if (!identities_.hold(leaves)) return false;
+  if (watches_.any_gradients() && meets_gradient_elsewhere(leaves)) return false;
   if (!leaves.objects.empty() && !knows_objects(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;

@@ -131,6 +131,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
   };
   bool is_reached_twice(const Leaves& leaves) const;
+  // A gradient that is watched is an argument or another tensor that the code reads.
+  bool meets_gradient_elsewhere(const Leaves& leaves) const;
   // The dict or list, or null for one that is met among the arguments alone.
   PyObject* known_object(PyObject* object) const;
   bool knows_objects(const Leaves& leaves) const;

@@ -21,6 +21,9 @@ class TensorIdentities {
 
   bool hold(const Leaves& leaves) const;
 
+  // Those that the capture met outside of the arguments, borrowed.
+  const std::vector<PyObject*>& outside() const { return outside_; }
+
   // See descriptions.cpp.
   pybind11::dict describe() const;
 

@@ -344,6 +344,27 @@ void WatchList::add_has_gradient(PyObject* tensor) {
   with_gradient_.push_back(PyRef::share(tensor));
 }
 
+void WatchList::add_gradient(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "gradient is of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  const at::Tensor& gradient = THPVariable_Unpack(tensor).grad();
+  HOSTJIT_CHECK(gradient.defined(), "a watched gradient is None");
+  has_others_ = true;
+  gradients_.push_back({PyRef::share(tensor), TensorGuard(gradient)});
+}
+
+bool WatchList::reaches_gradient(std::span<const c10::TensorImpl* const> tensors) const {
+  c10::SmallVector<const c10::TensorImpl*, 32> found;
+  for (const Tensor& entry : gradients_) {
+    found.push_back(THPVariable_Unpack(entry.tensor.get()).grad().unsafeGetTensorImpl());
+  }
+  std::ranges::sort(found, std::less<>());
+  return std::ranges::adjacent_find(found) != found.end() ||
+         std::ranges::any_of(found, [&](const c10::TensorImpl* gradient) {
+           return std::ranges::binary_search(tensors, gradient, std::less<>());
+         });
+}
+
 void WatchList::add_unwritten(PyObject* tensor) {
   HOSTJIT_ICHECK(THPVariable_Check(tensor), "unwritten is of a ", Py_TYPE(tensor)->tp_name,
                  ", expected a tensor");
@@ -378,6 +399,12 @@ bool WatchList::others_hold() const {
          std::ranges::all_of(with_gradient_,
                              [](const PyRef& tensor) {
                                return THPVariable_Unpack(tensor.get()).grad().defined();
+                             }) &&
+         std::ranges::all_of(gradients_,
+                             [](const Tensor& entry) {
+                               const at::Tensor& found =
+                                   THPVariable_Unpack(entry.tensor.get()).grad();
+                               return found.defined() && entry.guard.matches(found);
                              }) &&
          std::ranges::all_of(unwritten_, [](const Unwritten& entry) { return entry.holds(); }) &&
          std::ranges::all_of(lists_, [](const List& entry) { return entry.holds(); }) &&
@@ -476,6 +503,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
   for (const Tensor& entry : tensors_) Py_VISIT(entry.tensor.get());
   for (const PyRef& tensor : without_gradient_) Py_VISIT(tensor.get());
   for (const PyRef& tensor : with_gradient_) Py_VISIT(tensor.get());
+  for (const Tensor& entry : gradients_) Py_VISIT(entry.tensor.get());
   for (const Unwritten& entry : unwritten_) Py_VISIT(entry.tensor.get());
   return 0;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "bindings/py_ref.h"
@@ -51,6 +52,9 @@ class WatchList {
   // A tensor has no gradient; it has one.
   void add_no_gradient(PyObject* tensor);
   void add_has_gradient(PyObject* tensor);
+  // A tensor has a gradient like the one that it has now, which is no other tensor of the call: see
+  // reaches_gradient.
+  void add_gradient(PyObject* tensor);
   // A tensor is in the same memory, and nobody has written to it since.
   void add_unwritten(PyObject* tensor);
   // No class was registered with an abstract class: abc.get_cache_token() gives `token`.
@@ -74,6 +78,10 @@ class WatchList {
   // taken for it. `replace` is asked about each of them, and does what follows from it.
   using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
   bool holds_after(const Replace& replace);
+
+  bool any_gradients() const { return !gradients_.empty(); }
+  // Whether a gradient of add_gradient is another one of them, or one of these, in ascending order.
+  bool reaches_gradient(std::span<const c10::TensorImpl* const> tensors) const;
 
   // The dicts and lists that are watched or found in what is, borrowed, in ascending order.
   std::vector<PyObject*> containers() const;
@@ -167,6 +175,7 @@ class WatchList {
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;
   std::vector<PyRef> with_gradient_;
+  std::vector<Tensor> gradients_;  // whose, and what they are like
   std::vector<Unwritten> unwritten_;
   PyRef abc_token_;  // null: not watched
   bool has_others_ = false;

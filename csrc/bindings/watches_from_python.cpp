@@ -45,15 +45,18 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_no_gradient(part(1));
     } else if (kind == "has_gradient") {
       watches.add_has_gradient(part(1));
+    } else if (kind == "gradient") {
+      watches.add_gradient(part(1));
     } else if (kind == "unwritten") {
       watches.add_unwritten(part(1));
     } else if (kind == "abc_token") {
       watches.add_abc_token(part(1));
     } else {
-      throw_error(concat(
-          "unknown watch '", kind,
-          "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
-          "object_type, function, tensor, no_gradient, has_gradient, unwritten or abc_token"));
+      throw_error(
+          concat("unknown watch '", kind,
+                 "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
+                 "object_type, function, tensor, no_gradient, has_gradient, gradient, unwritten or "
+                 "abc_token"));
     }
   }
   return watches;

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -123,14 +124,14 @@ def make_specialization(
     def revalidate(*call: Any) -> tuple[Any, ...] | None:
         if not captured.revalidate(*call):
             return None
-        inputs = describe_inputs(captured.inputs)
+        inputs = describe_inputs(captured.inputs, captured.guards.gradients)
         return watch(), inputs, numbers(), outside(), replaceable(), made.stores()
 
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
         program=program,
-        bindings=describe_inputs(captured.inputs),
+        bindings=describe_inputs(captured.inputs, captured.guards.gradients),
         output=output,
         watches=watch(),
         revalidate=revalidate,
@@ -249,16 +250,19 @@ def describe_backward(
     )
 
 
-def describe_inputs(inputs: Sequence[InputBinding]) -> list[int | torch.Tensor | tuple[str, int]]:
-    """Return the list that `_C.Specialization` takes."""
+def describe_inputs(
+    inputs: Sequence[InputBinding], gradients: Mapping[int, torch.Tensor] = MappingProxyType({})
+) -> list[int | torch.Tensor | tuple[str, int | torch.Tensor]]:
+    """Return the list that `_C.Specialization` takes. `gradients`: as of `Guards`."""
 
-    def describe(binding: InputBinding) -> int | torch.Tensor | tuple[str, int]:
+    def describe(binding: InputBinding) -> int | torch.Tensor | tuple[str, int | torch.Tensor]:
         match binding:
             case ArgumentLeaf(index):
                 return index
             case NumberInput(index):
                 return ("open", index)
-        return binding.tensor
+        owner = gradients.get(id(binding.tensor))
+        return binding.tensor if owner is None else ("gradient", owner)
 
     return [describe(binding) for binding in inputs]
 
@@ -288,6 +292,8 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
             return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
         case watches.TensorState():
             return ("tensor", entry.tensor)
+        case watches.GradientState():
+            return ("no_gradient" if entry.facts is None else "gradient", entry.owner)
 
 
 def _flat_training(

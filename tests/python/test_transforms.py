@@ -52,6 +52,7 @@ INSIDE: dict[str, Callable[[Tensor], Any]] = {
     "jacrev": lambda x: jacrev(row_loss)(x),
     "jacfwd": lambda x: jacfwd(rows)(x),
     "hessian": lambda x: hessian(row_loss)(x[0]),
+    "jacrev with numbers": lambda x: jacrev(lambda y: torch.stack([y[0] * 0.05, y[1] / 3]))(x[0]),
 }
 
 

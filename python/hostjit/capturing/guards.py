@@ -56,6 +56,7 @@ class Guards:
         stores: numbers and constants that a call leaves behind, and where.
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
+        gradients: by the id of a gradient that was read whose it is. Each call may find another.
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
     """
@@ -145,6 +146,7 @@ class Guards:
         # Attributes that tensors among the arguments lack: numbers of leaves, and names.
         self._absent: set[tuple[int, str]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
+        self.gradients: dict[int, torch.Tensor] = {}
         leaves = tensor_leaves(args, kwargs, self._by_fields)
         self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
         walker = self._make_walker(args, kwargs)
@@ -157,6 +159,7 @@ class Guards:
             if source is not None:
                 self._visit(source, walker)
         self._note_unread()
+        self._add_gradients(walker)
         self._add_functions(walker)
         for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
@@ -405,6 +408,24 @@ class Guards:
             self._watch_contents(item, f"{path}[{index}]", walker)
             if isinstance(item, (set, collections.deque)):
                 self._watch_value(item, f"{path}[{index}]", walker)
+
+    def _add_gradients(self, walker: SourceWalker) -> None:
+        """Watch gradients, which others replace: what is computed with one is read at each call."""
+        values = [value for value, _, _ in walker.gradients.values() if value is not None]
+        for value, owner, path in walker.gradients.values():
+            if value is None:
+                self._watches.gradient(owner, path)
+                continue
+            others = self._leaves.keys() | self._read_from
+            is_plain = self._kinds.get(id(value), set()) <= kinds.OF_GRADIENTS
+            is_alone = id(value) not in others and sum(other is value for other in values) == 1
+            if not is_plain or not is_alone:
+                self._watches.cannot_watch(f"{path}.grad, which is more than a gradient")
+                continue
+            self._watches.gradient(owner, path)
+            self._watches.leave_tensor(value)
+            self._outside = {at: found for at, found in self._outside.items() if found is not value}
+            self.gradients[id(value)] = owner
 
     def _add_functions(self, walker: SourceWalker) -> None:
         """Watch the functions that were inlined from the classes of the objects met."""

@@ -27,6 +27,7 @@ from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.float_bounds import float_bounds
 from hostjit.capturing.guard_kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of
+from hostjit.capturing.lazy_numbers import keeps_lazy_numbers_open
 from hostjit.capturing.number_functions import MadeOf, number_functions_of_python
 from hostjit.capturing.number_parameters import parameters_stay_open
 from hostjit.capturing.open_floats import keeps_floats_open
@@ -192,6 +193,7 @@ def left_open(sources: Collection[str]) -> Iterator[dict[Any, MadeOf]]:
         config.patch({**settings, "dynamic_sources": ",".join(sources)}),
         keeps_indices_open(),
         keeps_floats_open(sources),
+        keeps_lazy_numbers_open(sources),
         keeps_tuples_open(sources),
         number_functions_of_python() as made,
         parameters_stay_open(),

@@ -35,6 +35,7 @@ class ReadWatcher:
         by_fields: classes whose objects, where these are covered, are described with their fields.
         modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
+        gradients: what was found in `.grad` of tensors: (the gradient, the tensor, its path).
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ReadWatcher:
         self.inlined = frozenset(inlined)
         self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
+        self.gradients: dict[int, tuple[torch.Tensor | None, torch.Tensor, str]] = {}
 
     def note_dict_class(self, value: dict[Any, Any], path: str) -> None:
         """Watch the class of a dict that is no plain one."""
@@ -153,6 +155,9 @@ class ReadWatcher:
             return
         if self._overrides_lookup(kind):
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
+            return
+        if isinstance(base, torch.Tensor) and member == "grad":
+            self.gradients[id(base)] = base.grad, base, path
             return
         found = _class_attribute(kind, member)
         state = instance_dict(base)

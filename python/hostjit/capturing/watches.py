@@ -26,6 +26,7 @@ __all__ = [
     "DictKeys",
     "DictVersion",
     "FunctionState",
+    "GradientState",
     "ListItems",
     "ObjectType",
     "SetItems",
@@ -153,6 +154,20 @@ class TensorState:
     path: str
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class GradientState:
+    """A tensor has a gradient with these facts, whichever tensor that is, or none.
+
+    Attributes:
+        owner: whose `.grad` it is.
+        facts: None: the owner has no gradient.
+    """
+
+    owner: torch.Tensor
+    facts: TensorFacts | None
+    path: str
+
+
 Watch = (
     DictVersion
     | DictItems
@@ -164,6 +179,7 @@ Watch = (
     | ObjectType
     | FunctionState
     | TensorState
+    | GradientState
 )
 
 
@@ -250,6 +266,15 @@ class WatchList:
     def tensor(self, tensor: torch.Tensor, path: str) -> None:
         """Watch the metadata of a tensor."""
         self._others["tensor", id(tensor)] = TensorState(tensor, TensorFacts.of(tensor), path)
+
+    def leave_tensor(self, tensor: torch.Tensor) -> None:
+        """Watch the metadata of a tensor no more."""
+        self._others.pop(("tensor", id(tensor)), None)
+
+    def gradient(self, owner: torch.Tensor, path: str) -> None:
+        """Watch what the gradient of a tensor is like, or that there is none."""
+        facts = None if owner.grad is None else TensorFacts.of(owner.grad)
+        self._others["gradient", id(owner)] = GradientState(owner, facts, path)
 
     def cannot_watch(self, reason: str) -> None:
         """Record a fact that no entry covers: the full check has to run at every call."""

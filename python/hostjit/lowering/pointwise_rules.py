@@ -186,7 +186,8 @@ def nan_to_num(context: PointwiseContext) -> int:
 def convert(context: PointwiseContext) -> int:
     """An explicit conversion rounds, also where the kernel goes on in `f32`."""
     source = context.operand(next(iter(context.arguments)))
-    assert isinstance(source, Node)
+    if not isinstance(source, Node):  # of `vmap`
+        return context.value(source, context.result_dtype())
     if source.meta["val"].device != context.node.meta["val"].device:
         raise NotFusableError("copies between devices")
     return context.builder.cast(context.reader.read(source), DTYPES[context.node.meta["val"].dtype])

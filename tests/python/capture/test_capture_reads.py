@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from watch_checker import Watched
 
 import hostjit
+from hostjit.capturing.guards import Guards
 
 
 class Identity(nn.Module):
@@ -96,3 +98,58 @@ def test_a_gradient_that_is_replaced_is_read_anew(name: str) -> None:
                 parameter.grad = torch.full_like(parameter, factor) if has_one else None
             found.append([run(), *(p.grad for p in net.parameters())])
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_gradients_are_inputs_that_c_code_compares(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Linear(3, 2)
+    compiled = hostjit.compile(lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.5))
+    for step in range(3):
+        if step == 1:  # what a call needs beyond its C code starts here
+            monkeypatch.setattr(Guards, "check", None)
+            monkeypatch.setattr(Guards, "holds_now", None)
+        for parameter in net.parameters():
+            parameter.grad = torch.full_like(parameter, step)
+        expected = math.sqrt(8) * step
+        torch.testing.assert_close(compiled(), torch.tensor(expected))
+        found = torch.stack([p.grad.norm() for p in net.parameters() if p.grad is not None])
+        torch.testing.assert_close(found.norm(), torch.tensor(min(expected, 0.5)))
+    assert len(compiled.specializations) == 1
+
+
+OTHER_GRADIENTS: dict[str, Callable[[nn.Linear, torch.Tensor], None]] = {
+    "one of the arguments": lambda net, x: setattr(net.weight, "grad", x),
+    "that of another": lambda net, x: setattr(net.weight, "grad", net.twin.grad),
+    "of another size": lambda net, x: setattr(net, "weight", resized(net.weight)),
+    "one that needs a gradient": lambda net, x: setattr(
+        net.weight, "grad", torch.ones(2, 3, requires_grad=True)
+    ),
+    "none": lambda net, x: setattr(net.weight, "grad", None),
+}
+
+
+def resized(parameter: nn.Parameter) -> nn.Parameter:
+    larger = nn.Parameter(torch.ones(4, *parameter.shape[1:]))
+    larger.grad = torch.ones_like(larger)
+    return larger
+
+
+@pytest.mark.parametrize("name", OTHER_GRADIENTS)
+def test_what_a_gradient_is_is_compared(name: str) -> None:
+    net = nn.Linear(3, 2)
+    net.twin = nn.Parameter(torch.ones(2, 3))
+
+    def describe(x: torch.Tensor) -> torch.Tensor:
+        gradient = net.weight.grad
+        if gradient is None:
+            return x * 2
+        factor = 3 if gradient is x else 5 if gradient is net.twin.grad else 7
+        return gradient.sum() * factor + len(gradient) + gradient.requires_grad
+
+    compiled = hostjit.compile(describe)
+    net.weight.grad, net.twin.grad = torch.ones(2, 3), torch.ones(2, 3)
+    x = torch.ones(2, 3)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), describe(x))
+    OTHER_GRADIENTS[name](net, x)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), describe(x))

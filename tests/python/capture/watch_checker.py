@@ -68,6 +68,9 @@ class WatchChecker:
                 and watch.function.__defaults__ is watch.defaults
                 and watch.function.__kwdefaults__ is watch.kwdefaults
             )
+        if isinstance(watch, w.GradientState):
+            owner, facts = watch.owner, watch.facts
+            return lambda: owner.grad is None if facts is None else facts.matches(owner.grad)
         return lambda: watch.facts.matches(watch.tensor)
 
 

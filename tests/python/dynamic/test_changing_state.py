@@ -481,3 +481,32 @@ def test_the_type_that_min_and_max_choose() -> None:
     for t in (0.5, 2.5, 0.75, 3.5, 0.25):
         for n in (2, 3, 1):
             same(compiled(x, t, n), function(x, t, n))
+
+
+COMPARISONS: dict[str, Callable[[int], bool]] = {
+    "greater": lambda n: n > 5,
+    "greater or equal": lambda n: n >= 6,
+    "less": lambda n: n < 6,
+    "less or equal": lambda n: n <= 5,
+    "different": lambda n: n != 4,
+    "equal": lambda n: n == 4,
+    "divisible": lambda n: n % 3 == 0,
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_counter_that_is_compared_first_and_changed_then(name: str) -> None:
+    decide = COMPARISONS[name]
+
+    def function(holder: Holder, x: torch.Tensor) -> torch.Tensor:
+        result = x * 2 if decide(holder.step) else x * 3
+        holder.step += 1
+        return result
+
+    holder, eager = Holder(function), Holder(function)
+    compiled = hostjit.compile(holder, fallback=False)
+    x = torch.randn(7)
+    for _ in range(12):
+        same(compiled(x), eager(x))
+        assert holder.numbers() == eager.numbers()
+    assert len(compiled.specializations) <= 3
