@@ -41,6 +41,7 @@ from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
+from hostjit.capturing.older_dynamo import as_later_dynamo
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
@@ -227,6 +228,7 @@ def run_dynamo(
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())
+        stack.enter_context(as_later_dynamo())
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())

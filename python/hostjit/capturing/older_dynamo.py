@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Dynamo of torch 2.11 takes for constant, and does otherwise than Python: mended here.
+
+Later ones don't.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import inspect
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._dynamo.source import AttrSource
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
+
+__all__ = ["as_later_dynamo"]
+
+
+@contextlib.contextmanager
+def as_later_dynamo() -> Iterator[None]:
+    """Guard attributes of classes, and run setters of properties, in this thread."""
+    if torch.__version__ >= (2, 12):
+        yield
+        return
+    owner = threading.get_ident()
+    with contextlib.ExitStack() as stack:
+        _guard_attributes_of_classes(stack, owner)
+        _run_setters(stack, owner)
+        yield
+
+
+def _guard_attributes_of_classes(stack: contextlib.ExitStack, owner: int) -> None:
+    """Have numbers, texts and members of enums in classes guarded, as those in objects are."""
+    original: Any = UserDefinedClassVariable.var_getattr
+
+    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+        if threading.get_ident() == owner and self.source is not None:
+            found = inspect.getattr_static(self.value, name, self)
+            is_constant = ConstantVariable.is_literal(found) or isinstance(found, enum.Enum)
+            if is_constant and name not in ("__name__", "__qualname__"):
+                return VariableTracker.build(tx, found, AttrSource(self.source, name))
+        return original(self, tx, name)
+
+    stack.enter_context(mock.patch.object(UserDefinedClassVariable, "var_getattr", var_getattr))
+
+
+def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
+    """Trace what sets a property; what was assigned is taken for what is read otherwise."""
+    original: Any = UserDefinedObjectVariable.method_setattr_standard
+
+    def method_setattr_standard(self: Any, tx: Any, name: Any, *args: Any) -> Any:
+        text = name.as_python_constant() if name.is_python_constant() else ""
+        descriptor = inspect.getattr_static(type(self.value), text, None)
+        if threading.get_ident() == owner and isinstance(descriptor, property) and descriptor.fset:
+            source = None
+            if self.cls_source:
+                source = AttrSource(self.get_source_by_walking_mro(text), "fset")
+            setter = VariableTracker.build(tx, descriptor.fset, source)
+            return setter.call_function(tx, [self, args[0]], {})
+        return original(self, tx, name, *args)
+
+    stack.enter_context(
+        mock.patch.object(
+            UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
+        )
+    )
