@@ -150,6 +150,14 @@ def test_numbers_that_change(runtime: str) -> None:
     check(lambda x, number: x * number + number, *calls, runtime=runtime)
 
 
+def test_numbers_that_change_with_an_alpha(runtime: str) -> None:
+    def function(x: Tensor, number: float) -> Tensor:
+        return torch.add(x, number, alpha=3) * torch.sub(x.sin(), number, alpha=number)
+
+    calls = [(leaf(3), number) for number in (0.5, 0.6, 1e-8)]
+    check(function, *calls, runtime=runtime)
+
+
 def test_gradients_switched_inside(runtime: str) -> None:
     def enables(x: Tensor) -> Tensor:
         with torch.enable_grad():
