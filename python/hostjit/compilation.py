@@ -122,8 +122,14 @@ class Compilation(Inspection):
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
         if makes_generators(self.target):
-            self._say("generator", "runs eagerly: it makes generators, which compute when asked")
+            self._say(
+                "generator",
+                "runs eagerly: it makes generators or coroutines, which compute when asked",
+            )
             return route_any_call(self.target)
+        if has_nested_tensor(args, kwargs):
+            self._say("nested", "runs eagerly: an argument is a nested tensor, which has no sizes")
+            return None
         if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
             return None
         limit = _C.recompile_limit()
@@ -460,7 +466,20 @@ def makes_generators(target: Any) -> bool:
     function = target.forward if isinstance(target, torch.nn.Module) else target
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         function = type(function).__call__
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    kinds = (
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+        inspect.iscoroutinefunction,
+    )
+    return any(is_kind(function) for is_kind in kinds)
+
+
+def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call is given one that is not of PyTorch's own subclass."""
+    from hostjit.capturing.arguments import tensor_leaves
+
+    leaves = tensor_leaves(args, kwargs)
+    return any(leaf.is_nested and leaf.layout is torch.strided for leaf in leaves)
 
 
 def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
