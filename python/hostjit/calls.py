@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-__all__ = ["arguments_fit", "in_foreign_transform", "makes_generators", "memory_pattern"]
+__all__ = [
+    "arguments_fit",
+    "has_nested_tensor",
+    "in_foreign_transform",
+    "makes_generators",
+    "memory_pattern",
+]
 
 
 def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -27,11 +33,24 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def makes_generators(target: Any) -> bool:
-    """Tell whether a call only makes what computes when asked."""
+    """Tell whether a call makes but a generator or a coroutine, which compute when asked."""
     function = target.forward if isinstance(target, torch.nn.Module) else target
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         function = type(function).__call__
-    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    kinds = (
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+        inspect.iscoroutinefunction,
+    )
+    return any(is_kind(function) for is_kind in kinds)
+
+
+def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call is given one that is not of PyTorch's own subclass."""
+    from hostjit.capturing.arguments import tensor_leaves
+
+    leaves = tensor_leaves(args, kwargs)
+    return any(leaf.is_nested and leaf.layout is torch.strided for leaf in leaves)
 
 
 def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:

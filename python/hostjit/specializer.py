@@ -14,7 +14,13 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
+from hostjit.calls import (
+    arguments_fit,
+    has_nested_tensor,
+    in_foreign_transform,
+    makes_generators,
+    memory_pattern,
+)
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.code_choices import CodeChoices
 from hostjit.differences import Differences
@@ -94,6 +100,9 @@ class Specializer(Inspection):
             return None
         if makes_generators(self.target):
             return self._leave_generators()
+        if has_nested_tensor(args, kwargs):
+            self._say("nested", "runs eagerly: an argument is a nested tensor, which has no sizes")
+            return None
         if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
             return None
         return self._answer(args, kwargs)
@@ -115,7 +124,9 @@ class Specializer(Inspection):
         raise NotImplementedError
 
     def _leave_generators(self) -> _C.Specialization:
-        self._say("generator", "runs eagerly: it makes generators, which compute when asked")
+        self._say(
+            "generator", "runs eagerly: it makes generators or coroutines, which compute when asked"
+        )
         return route_any_call(self.target)
 
     def _is_full(self) -> bool:

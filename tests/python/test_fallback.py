@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import types
@@ -246,6 +247,30 @@ def test_what_eager_raises_is_not_logged_before(
                 fast(torch.ones(2, 3))
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert logger.filters == filters
+
+
+def test_coroutines_are_awaited() -> None:
+    async def scale(x: torch.Tensor) -> torch.Tensor:
+        await asyncio.sleep(0)
+        return x * 2
+
+    fast = hostjit.compile(scale)
+    with pytest.warns(UserWarning, match="'.*scale' runs eagerly: it makes .*coroutines"):
+        coroutine = fast(torch.ones(2))
+    assert_close(asyncio.run(coroutine), torch.full((2,), 2.0))
+    assert_close(asyncio.run(fast(torch.ones(3))), torch.full((3,), 2.0))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_without_sizes() -> None:
+    fast = hostjit.compile(lambda x: x * 2)
+    parts = [torch.ones(2, 3), torch.ones(4, 3)]
+    with pytest.warns(UserWarning, match="runs eagerly: an argument is a nested tensor"):
+        found = fast(torch.nested.nested_tensor(parts))
+    for ours, part in zip(found.unbind(), parts, strict=True):
+        assert_close(ours, part * 2)
+    assert_close(fast(parts[0]), parts[0] * 2)
+    assert len(fast.specializations) == 1
 
 
 def test_generators_compute_when_they_are_asked() -> None:

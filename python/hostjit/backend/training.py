@@ -18,6 +18,7 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.aot_autograd import make_boxed_func
 
+from hostjit.backend.float_operands import floats_with_alpha
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
@@ -46,7 +47,12 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
-        with thread_state_kept(), composites_with_gradients(), _first_call_as_others(module):
+        with (
+            thread_state_kept(),
+            composites_with_gradients(),
+            floats_with_alpha(),
+            _first_call_as_others(module),
+        ):
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again

@@ -21,6 +21,7 @@ from torch.amp import autocast_mode
 from torch.autograd import grad_mode
 from torch.nn import attention
 
+from hostjit.capturing.checkpoints import with_eager_checkpoints
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.traced_graph import source_location
 
@@ -141,6 +142,7 @@ def say_setter(node: torch.fx.Node) -> str:
 
 def eager_graph(module: torch.fx.GraphModule) -> Callable[..., Any]:
     """Return what runs a graph as it is, and leaves its contexts also when an operator raises."""
+    module = with_eager_checkpoints(module)
     nodes = module.graph.nodes
     if not any(_is_setting(node) or node.target in _MODES for node in nodes):
         return module.forward

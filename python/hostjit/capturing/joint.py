@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -122,6 +123,7 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
     """AOTAutograd's partitioner, for graphs whose nodes have the types of their operators."""
     correct_result_types(joint.graph)
     merge_common_subexpressions(joint.graph)
+    _draw_once(joint.graph)
     choose = partitioners.choose_saved_values_set
 
     def choose_with_floats(graph: torch.fx.Graph, *args: Any, **kwargs: Any) -> list[Any]:
@@ -135,6 +137,17 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
         mock.patch.object(partitioners, "choose_saved_values_set", choose_with_floats),
     ):
         return min_cut_rematerialization_partition(joint, inputs, **arguments)
+
+
+def _draw_once(graph: torch.fx.Graph) -> None:
+    # What a checkpoint computes again may have drawn random numbers: the backward pass takes those,
+    # and has no need for the state of the generator. The partitioner computes no draw again, unless
+    # told to.
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            parts = [user for user in node.users if user.target is operator.getitem]
+            for drawn in (node, *parts):
+                drawn.meta.pop("recompute", None)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ __all__ = ["as_later_dynamo"]
 @contextlib.contextmanager
 def as_later_dynamo() -> Iterator[None]:
     """Guard attributes of classes, and run setters of properties, in this thread."""
-    if torch.__version__ >= (2, 12):
+    if torch.__version__ >= "2.12":
         yield
         return
     owner = threading.get_ident()

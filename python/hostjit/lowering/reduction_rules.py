@@ -155,6 +155,7 @@ def moments(context: ReductionContext, x: int) -> tuple[int, int]:
 
 def _variance(context: ReductionContext) -> tuple[int, int]:
     """In double, as eager: squares of large distances overflow float, small ones vanish."""
+    context.require(_operand_dtype(context).is_float, "eager raises for integers")
     x = context.first_operand()
     if context.builder.dtype(x) is not DType.F64:
         x = context.builder.cast(x, DType.F64)

@@ -139,6 +139,16 @@ def test_numbers_and_dtypes_that_change(runtime: str) -> None:
     check(function, *calls, (x.double(), 0.5), (torch.arange(3), 2), runtime=runtime)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_floats_that_change_with_an_alpha(dtype: torch.dtype, runtime: str) -> None:
+    def function(x: Tensor, number: float) -> tuple[Tensor, ...]:
+        written = x.to(torch.result_type(x, number)).add_(number, alpha=2)
+        return torch.add(x, number, alpha=3), torch.sub(x, number, alpha=number), written
+
+    for x in (torch.arange(3).to(dtype), torch.tensor(5).to(dtype)):
+        check(function, *((x, number) for number in (0.5, 2.5, -3.1, 1e-8)), runtime=runtime)
+
+
 def test_graph_break(runtime: str) -> None:
     def function(x: Tensor) -> Tensor:
         y = x + 1

@@ -18,6 +18,7 @@ from beside_eager import check
 from torch import Tensor, nn
 from torch._dynamo import convert_frame
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import hostjit
 
@@ -41,9 +42,23 @@ def drops_out(x: Tensor) -> Tensor:
 
 
 def checkpoints(x: Tensor) -> Tensor:
-    function = torch.utils.checkpoint.checkpoint
-    result: Tensor = function(lambda y: y.sin().tanh(), x, use_reentrant=False)
+    result: Tensor = checkpoint(lambda y: y.sin().tanh(), x, use_reentrant=False)
     return result
+
+
+def checkpoints_random_numbers(x: Tensor) -> Tensor:
+    def inner(y: Tensor) -> Tensor:
+        return F.dropout(y.sin(), 0.5) * torch.rand_like(y)
+
+    def outer(y: Tensor) -> Tensor:
+        return checkpoint(inner, y * 2, use_reentrant=False) + F.dropout(y, 0.2)
+
+    result: Tensor = checkpoint(outer, x, use_reentrant=False) + torch.randn(())
+    return result
+
+
+def checkpoints_with_a_lazy_result(x: Tensor) -> tuple[Tensor, Tensor]:
+    return checkpoints_random_numbers(x), x.detach().to(torch.complex64).conj()
 
 
 def eigenvalues(x: Tensor) -> Tensor:
@@ -57,10 +72,15 @@ def hooks(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "function", [views, partly_without_gradients, drops_out, checkpoints, hooks]
+    "function",
+    [views, partly_without_gradients, drops_out, checkpoints, checkpoints_random_numbers, hooks],
 )
 def test_function_of_one_tensor(function: Callable[..., Any], runtime: str) -> None:
     check(function, (leaf(3, 4),), runtime=runtime)
+
+
+def test_a_checkpoint_draws_its_numbers_once_where_eager_runs(runtime: str) -> None:
+    check(checkpoints_with_a_lazy_result, (leaf(4, 3),), runtime=runtime, may_fall_back=True)
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -129,6 +149,14 @@ def test_writes_of_inputs_and_intermediates(runtime: str) -> None:
 def test_numbers_that_change(runtime: str) -> None:
     calls = [(leaf(3), number) for number in (0.5, 0.6, 1e-8)]
     check(lambda x, number: x * number + number, *calls, runtime=runtime)
+
+
+def test_numbers_that_change_with_an_alpha(runtime: str) -> None:
+    def function(x: Tensor, number: float) -> Tensor:
+        return torch.add(x, number, alpha=3) * torch.sub(x.sin(), number, alpha=number)
+
+    calls = [(leaf(3), number) for number in (0.5, 0.6, 1e-8)]
+    check(function, *calls, runtime=runtime)
 
 
 def test_gradients_switched_inside(runtime: str) -> None:

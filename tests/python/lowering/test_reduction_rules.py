@@ -215,6 +215,15 @@ def test_deviations_whose_squares_are_out_of_range(scale: float, dtype: torch.dt
     check_compiled(lambda x: [x.std(1), x.std(0), x.var(1), *torch.std_mean(x, 1)], x)
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_integers_have_no_deviations(dtype: torch.dtype, runtime: str) -> None:
+    x = torch.arange(6).reshape(2, 3).to(dtype)
+    for function in (torch.var, torch.std, lambda x: torch.var_mean(x, 0)):
+        with pytest.raises(RuntimeError, match="only support floating point"):
+            hostjit.compile(function, runtime=runtime)(x)
+
+
 CASES: list[tuple[str, Callable[..., Any]]] = [
     ("producers", lambda x, y: (torch.sin(x) * y).sum(1)),
     ("consumers", lambda x, y: torch.relu(x.sum(1) * 2 + 1)),

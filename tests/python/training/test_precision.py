@@ -11,6 +11,7 @@ import pytest
 import torch
 from beside_eager import check
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import hostjit
 
@@ -39,6 +40,30 @@ def compile_with(runtime: str) -> Callable[[nn.Module], Any]:
 def test_dropout_draws_the_numbers_of_eager(runtime: str) -> None:
     found = train(compile_with(runtime), autocast=False, scale=False)
     torch.testing.assert_close(found, train(lambda module: module, False, False))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_draws_its_numbers_once(reentrant: bool, runtime: str) -> None:
+    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.Tanh())
+
+    def function(x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(module, x, use_reentrant=reentrant).square()
+        return result
+
+    compiled = hostjit.compile(function, runtime=runtime, fallback=False)
+    for rows in (3, 4, 5):
+        found, expected = [], []
+        x = torch.randn(rows, 8, requires_grad=True)
+        for run, results in (compiled, found), (function, expected):
+            torch.manual_seed(rows)
+            y = run(x)
+            after = torch.get_rng_state()
+            torch.manual_seed(0)
+            module.zero_grad()
+            x.grad = None
+            y.sum().backward()
+            results += [y, after, x.grad, *(parameter.grad for parameter in module.parameters())]
+        torch.testing.assert_close(found, expected)
 
 
 def test_autocast_and_a_scaler(runtime: str) -> None:
