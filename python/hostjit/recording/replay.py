@@ -154,6 +154,7 @@ class Replay:
             pruned,
             self._read_guard(recorder) if recorder.reads else None,
             self._opened,
+            state.settings(),
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
         self._equal_containers = _equal_containers(args, kwargs)
