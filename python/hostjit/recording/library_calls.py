@@ -22,6 +22,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.utils._pytree
+
 from hostjit.recording.c_callables import reads_attributes
 from hostjit.recording.seen_code import (
     acts_for_library,
@@ -125,7 +128,9 @@ def note_c_call(state: State, frame: types.FrameType, function: Any) -> None:
         state.add_setting(AUTOCAST)
     elif reads_attributes(function):
         file = frame.f_code.co_filename
-        if is_of_standard_library(file) and file not in _KNOWN and not acts_for_library(frame):
+        is_asked = is_of_standard_library(file) and file not in _KNOWN
+        flattens = file == torch.utils._pytree.__file__ and "flatten" in frame.f_code.co_name
+        if flattens or (is_asked and not acts_for_library(frame)):
             state.add_everything()
     elif is_asked_by_user(frame):
         state.add_reader(function)

@@ -120,6 +120,10 @@ class Reached:
         if isinstance(value, C_CALLABLES):
             self._push_function(value, path, name)
             return
+        if isinstance(value, slice):
+            for part in (value.start, value.stop, value.step):
+                self._push(part, path)
+            return
         for setting in settings_behind(value):
             self.add_setting(setting)
         if isinstance(value, type) and reads_attributes(value):

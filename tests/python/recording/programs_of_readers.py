@@ -24,6 +24,7 @@ from typing import Any
 import numpy
 import torch
 from program_list import Programs, Step, Wrap
+from torch.utils._pytree import register_dataclass, tree_leaves
 
 __all__ = ["PROGRAMS", "RUN_EAGERLY"]
 
@@ -78,6 +79,14 @@ class Data:
     inner: Any = None
 
 
+@dataclasses.dataclass
+class Registered:
+    yy: float = 2.0
+
+
+register_dataclass(Registered)
+
+
 def _digits(value: Any) -> float:
     return float(sum(map(ord, str(value))) % 9973)
 
@@ -108,6 +117,7 @@ plains = [Plain(zz=2.0), Plain(zz=1.0)]
 space, other_space = types.SimpleNamespace(a=2.0), types.SimpleNamespace(a=2.0)
 nested, other_nested = (types.SimpleNamespace(inner=types.SimpleNamespace(z=2.0)) for _ in "ab")
 data, other_data = Data(), Data()
+registered = Registered()
 data_inside = Data(inner=[Data()])
 default, default_subclass = collections.defaultdict(), SubclassOfDefault()
 slotted, slotted_module = Slotted(), SlottedModule("slotted_module")
@@ -120,6 +130,7 @@ key = operator.attrgetter("z" * 2)
 texts = ["{0." + "z" * 2 + "}", "{o." + "z" * 2 + "}"]
 format_bound = texts[0].format
 mapping, items, queue = {"k": 2.0}, [2.0], collections.deque([2.0])
+part = slice(items, None)
 of_mapping, of_items, of_queue = mapping.get, items.__getitem__, queue.__getitem__
 partial_of_mapping = functools.partial(mapping.get, "k")
 repr_of_space, equals_space = space.__repr__, space.__eq__
@@ -166,6 +177,7 @@ for name, function, value, attribute in (
     ("pickle_dumps", lambda x: x * (sum(pickle.dumps(plains[0])) % 997), plains[0], "zz"),
     ("bound_reduce_ex", lambda x: x * _digits(plains[0].__reduce_ex__(2)[2]), plains[0], "zz"),
     ("replaced", lambda x: x * sum(vars(dataclasses.replace(data, inner=1)).values()), data, "zz"),
+    ("pytree_leaves", lambda x: x * tree_leaves(registered)[0], registered, "yy"),
     ("dataclass_equal", lambda x: x * (2 if data == other_data else 3), data, "zz"),
     (
         *("asdict_inside", lambda x: x * _digits(dataclasses.asdict(data_inside))),
@@ -205,6 +217,7 @@ for name, function, set_to in (
     ("bound_get_mapped", lambda x: x * next(map(of_mapping, "k")), lambda v: mapping.update(k=v)),
     ("bound_get_partial", lambda x: x * partial_of_mapping(), lambda v: mapping.update(k=v)),
     ("bound_getitem", lambda x: x * of_items(0), lambda v: items.__setitem__(0, v)),
+    ("slice_of_list", lambda x: x * part.start[0], lambda v: items.__setitem__(0, v)),
     ("bound_of_deque", lambda x: x * of_queue(0), lambda v: queue.__setitem__(0, v)),
     (
         "partial_set",
