@@ -13,6 +13,7 @@ from hostjit.recording.c_callables import C_CALLABLES, reads_attributes
 from hostjit.recording.classes import AbstractClasses, Class
 from hostjit.recording.entries import Entry, Items
 from hostjit.recording.fields import Fields
+from hostjit.recording.generator_draws import address_of
 from hostjit.recording.objects import SKIPPED, has_attributes, is_data
 from hostjit.recording.seen_code import RANDOM_SOURCES, is_repeatable
 from hostjit.recording.settings import (
@@ -34,10 +35,13 @@ class Reached:
 
     Attributes:
         objects: what is reached, by id.
+        generators: those of random numbers, by address.
     """
 
     def __init__(self) -> None:
         self.objects: dict[int, Any] = {}
+        default = torch.default_generator
+        self.generators: dict[int, torch.Generator] = {address_of(default): default}
         self._obstacle = ""
         self._entries: dict[tuple[str, int], Entry] = {}
         self._names: set[str] = set()
@@ -120,6 +124,8 @@ class Reached:
         if isinstance(value, C_CALLABLES):
             self._push_function(value, path, name)
             return
+        if isinstance(value, torch.Generator):
+            self.generators[address_of(value)] = value
         if isinstance(value, slice):
             for part in (value.start, value.stop, value.step):
                 self._push(part, path)

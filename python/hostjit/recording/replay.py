@@ -95,6 +95,7 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.has_sizes = recorder.has_sizes
+        self._draws = recorder.draws  # which the program has by number
         self._static: list[tuple[str, int, int]] = []
 
     def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -271,6 +272,7 @@ class Replay:
             list(map(describe, inputs)),
             [read.expected for read in recorder.reads],
             [read.where for read in recorder.reads],
+            generators=[draw.generator for draw in recorder.draws],
             is_random=random,
             runtime=self._owner.runtime,
         )

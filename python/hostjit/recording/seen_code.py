@@ -61,7 +61,10 @@ _THREADS = frozenset(
     {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
 )
 _OF_GENERATORS = frozenset(
-    {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
+    {
+        *("manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"),
+        *("get_offset", "clone_state", "graphsafe_set_state", "graphsafe_get_state"),
+    }
 )
 # Objects that give another number each time, which is not seen otherwise.
 RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
