@@ -2,6 +2,7 @@
 #include "bindings/watch_list.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "support/check.h"
 
@@ -24,6 +25,24 @@ const uint64_t* version_of(PyObject* dict) {
   (void)dict;
   return nullptr;
 #endif
+}
+
+// Where a function or a class of Python code keeps an attribute; null where it keeps no such one.
+PyObject* const* field_of(PyObject* object, std::string_view name) {
+  if (PyFunction_Check(object)) {
+    auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    if (name == "__name__") return &function->func_name;
+    if (name == "__qualname__") return &function->func_qualname;
+    if (name == "__doc__") return &function->func_doc;
+    if (name == "__module__") return &function->func_module;
+    if (name == "__annotations__") return &function->func_annotations;
+  } else if (PyType_Check(object) &&
+             PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE)) {
+    auto* type = reinterpret_cast<PyHeapTypeObject*>(object);
+    if (name == "__name__") return &type->ht_name;
+    if (name == "__qualname__") return &type->ht_qualname;
+  }
+  return nullptr;
 }
 
 bool is_dict_of(PyObject* owner, PyObject* dict) {
@@ -324,6 +343,19 @@ void WatchList::add_function(PyObject* function, PyObject* code, PyObject* defau
                         PyRef::share(null_for_none(kwdefaults))});
 }
 
+void WatchList::add_fields(PyObject* object, PyObject* names) {
+  HOSTJIT_ICHECK(PyTuple_Check(names), "watched fields need a tuple of names");
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    const char* name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i));
+    if (name == nullptr) throw pybind11::error_already_set();
+    PyObject* const* address = field_of(object, name);
+    HOSTJIT_ICHECK(address != nullptr, "a ", Py_TYPE(object)->tp_name, " has no field '", name,
+                   "'");
+    watch_pointer(address, *address);
+    fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
+  }
+}
+
 void WatchList::add_tensor(PyObject* tensor) {
   HOSTJIT_ICHECK(THPVariable_Check(tensor), "a watched tensor is a ", Py_TYPE(tensor)->tp_name);
   has_others_ = true;
@@ -444,6 +476,8 @@ bool WatchList::holds_on_a_closer_look() {
                       null_for_none(function->func_defaults) == entry.defaults.get() &&
                       null_for_none(function->func_kwdefaults) == entry.kwdefaults.get();
              }) &&
+         std::ranges::all_of(
+             fields_, [](const Field& entry) { return *entry.address == entry.expected.get(); }) &&
          others_hold();
 }
 
@@ -499,6 +533,10 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.code.get());
     Py_VISIT(entry.defaults.get());
     Py_VISIT(entry.kwdefaults.get());
+  }
+  for (const Field& entry : fields_) {
+    Py_VISIT(entry.object.get());
+    Py_VISIT(entry.expected.get());
   }
   for (const Tensor& entry : tensors_) Py_VISIT(entry.tensor.get());
   for (const PyRef& tensor : without_gradient_) Py_VISIT(tensor.get());

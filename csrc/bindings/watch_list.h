@@ -47,6 +47,9 @@ class WatchList {
   void add_object_type(PyObject* object, PyObject* type);
   // A function has these __code__, __defaults__ and __kwdefaults__ (null for None).
   void add_function(PyObject* function, PyObject* code, PyObject* defaults, PyObject* kwdefaults);
+  // Attributes of a function or a class which no dict has are these very objects, now: __name__,
+  // __qualname__, and of functions __doc__, __module__ and __annotations__.
+  void add_fields(PyObject* object, PyObject* names);
   // A tensor that is no input keeps what a TensorGuard sees.
   void add_tensor(PyObject* tensor);
   // A tensor has no gradient; it has one.
@@ -129,6 +132,11 @@ class WatchList {
     PyRef defaults;
     PyRef kwdefaults;
   };
+  struct Field {
+    PyRef object;
+    PyObject* const* address;  // in the object
+    PyRef expected;
+  };
   struct Tensor {
     PyRef tensor;
     TensorGuard guard;
@@ -172,6 +180,7 @@ class WatchList {
   std::vector<Pair> object_types_;
   std::vector<Pair> bases_;  // a class and its __mro__
   std::vector<Function> functions_;
+  std::vector<Field> fields_;
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;
   std::vector<PyRef> with_gradient_;

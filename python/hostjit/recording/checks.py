@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.recording.entries import Entry
 from hostjit.recording.mismatch import difference_of_gradient, tensor_name
 from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.pruned import Pruned
@@ -27,6 +28,7 @@ class ReplayChecks:
         pruned: what runs once, if anything does.
         reads: the values that Python code has seen, if it has.
         opened: classes of arguments whose fields are compared.
+        settings: what else is compared at each call.
     """
 
     def __init__(
@@ -36,20 +38,30 @@ class ReplayChecks:
         pruned: Pruned | None = None,
         reads: ReadGuard | None = None,
         opened: Opened | None = None,
+        settings: Sequence[Entry] = (),
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
         self.pruned = pruned
         self.reads = reads
         self.opened = opened or {}
+        self.settings = list(settings)
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
-        over_memory = self.pruned is not None and self.written
-        return self if self.reads is not None or self.leaf_gradients or over_memory else None
+        return self if self.settings or self._asks_of_tensors() else None
+
+    def _asks_of_tensors(self) -> bool:
+        over_memory = self.pruned is not None and bool(self.written)
+        return self.reads is not None or bool(self.leaf_gradients) or over_memory
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call may be replayed. Writes nothing that others see."""
+        for setting in self.settings:
+            if setting.differs():
+                return False
+        if not self._asks_of_tensors():
+            return True
         leaves = tensor_leaves(*expanded(args, kwargs, self.opened))
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:

@@ -38,14 +38,15 @@ class Class(Entry):
         return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])
 
     def _find_specials(self) -> dict[tuple[type, str], Any]:
-        """What operators and built-in functions look up, without a name in the code."""
-        if not self.by_attribute:
-            return {}
+        """What operators and built-in functions look up, without a name in the code.
+
+        All of a class of a library, whose code's names are not looked at one by one.
+        """
         return {
             (base, name): value
             for base in self._type.__mro__[:-1]
             for name, value in vars(base).items()
-            if name[:2] == "__" and name not in _KEPT_BY_LIBRARIES
+            if not (self.by_attribute and name[:2] != "__") and name not in _KEPT_BY_LIBRARIES
         }
 
     def matched_names(self) -> frozenset[str]:

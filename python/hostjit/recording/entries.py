@@ -50,11 +50,13 @@ class Entry:
         path: where it was found, for messages.
         watched: it is state; otherwise an argument, which is only compared within the call.
         unwatchable: the call path cannot watch it.
+        asked: a condition of the recording compares it, at each call.
         of_user: only users' code knows what it is called by.
         of_library: it belongs to a library: only what users name in it is looked at.
     """
 
     unwatchable = False
+    asked = False
     of_library = False
     of_user = False
 
@@ -100,6 +102,12 @@ class Items(Entry):
     def keys(self) -> list[Any]:
         """The keys that there are."""
         return list(self._mapping)
+
+    def constants(self) -> set[Any]:
+        """The keys of numbers, texts and None that others may assign."""
+        kinds = (bool, int, float, str, type(None))
+        items = dict.items(self._mapping)
+        return {key for key, value in items if type(value) in kinds and key[:2] != "__"}
 
     def add_keys(self) -> None:
         """Remember which keys there are, of an object's attributes."""

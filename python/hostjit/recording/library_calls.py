@@ -7,25 +7,47 @@ Keyed by the code that answers: when it runs, its arguments tell what a recordin
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import importlib
 import inspect
 import logging
 import os
+import threading
 import traceback
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils._pytree
+
+from hostjit.recording.c_callables import reads_attributes
+from hostjit.recording.seen_code import (
+    acts_for_library,
+    is_asked_by_user,
+    is_of_standard_library,
+)
+from hostjit.recording.settings import AUTOCAST, WARN, WARNINGS
 
 if TYPE_CHECKING:
     from hostjit.recording.state import State
 
-__all__ = ["GLOBALS", "note_library_call"]
+__all__ = ["GLOBALS", "note_c_call", "note_library_call"]
+
+_OF_AUTOCAST = frozenset({"get_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype"})
+# Of the standard library: their `getattr` asks for nothing that is not looked at already.
+_KNOWN = frozenset({contextlib.__file__, dataclasses.__file__, abc.__file__})
 
 # Globals of libraries that users change by functions: of modules, all that begin with a text.
-GLOBALS: dict[str, str] = {"torch.nn.modules.module": "_global_", "torch._tensor_str": "PRINT_OPTS"}
+GLOBALS: dict[str, str] = {
+    "torch.nn.modules.module": "_global_",
+    "torch._tensor_str": "PRINT_OPTS",
+    "torch.__future__": "_",
+}
 
 
 def note_library_call(state: State, frame: types.FrameType) -> str:
@@ -79,12 +101,39 @@ def _get_logger(state: State, given: Mapping[str, Any]) -> str:
 
 
 def _all_fields(state: State, given: Mapping[str, Any]) -> str:
-    state.add_all_attributes(given["obj"] if "obj" in given else given["object"])
+    found = (given[name] for name in ("obj", "object", "self") if name in given)
+    state.add_all_attributes(next(found))
+    return ""
+
+
+def _threads(state: State, given: Mapping[str, Any]) -> str:
+    return "asks which threads there are"
+
+
+def _shown_warning(state: State, given: Mapping[str, Any]) -> str:
+    state.add_setting(WARNINGS)
     return ""
 
 
 def _frames(state: State, given: Mapping[str, Any]) -> str:
     return "looks at the frames of its callers, which a replay has not"
+
+
+def note_c_call(state: State, frame: types.FrameType, function: Any) -> None:
+    """Have a state remember what Python code is about to ask a function of C code."""
+    name = getattr(function, "__name__", "")
+    if isinstance(function, types.BuiltinFunctionType) and function in WARN:
+        state.add_setting(WARNINGS)
+    elif name in _OF_AUTOCAST:
+        state.add_setting(AUTOCAST)
+    elif reads_attributes(function):
+        file = frame.f_code.co_filename
+        is_asked = is_of_standard_library(file) and file not in _KNOWN
+        flattens = file == torch.utils._pytree.__file__ and "flatten" in frame.f_code.co_name
+        if flattens or (is_asked and not acts_for_library(frame)):
+            state.add_everything()
+    elif is_asked_by_user(frame):
+        state.add_reader(function)
 
 
 _Answer = Callable[["State", Mapping[str, Any]], str]
@@ -100,6 +149,9 @@ _ANSWERS: dict[types.CodeType, _Answer] = {
         (_getenv, [os.getenv]),
         (_get_logger, [logging.getLogger]),
         (_all_fields, [vars(dataclasses)[f"_{name}_inner"] for name in ("asdict", "astuple")]),
+        (_all_fields, [vars(dataclasses).get("_replace", dataclasses.replace)]),
+        (_threads, [threading.active_count, threading.enumerate]),
+        (_shown_warning, [vars(warnings)["_showwarnmsg"]]),
         (_all_fields, [inspect.getmembers]),
         (_frames, [inspect.currentframe, inspect.stack, traceback.extract_stack]),
     )

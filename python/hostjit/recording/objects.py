@@ -53,6 +53,7 @@ TRUSTED = frozenset(
         *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
     }
 )
+_PACKAGES = sys.stdlib_module_names | {"torch", "hostjit", "numpy", "triton"}
 # Of dicts, which others may change.
 _VIEWS: tuple[type, ...] = (
     *(types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items())),
@@ -64,14 +65,17 @@ ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 def is_users_alone(kind: type) -> bool:
     """Tell whether no library's code knows attributes of a class."""
-    modules = [sys.modules.get(base.__module__) for base in kind.__mro__[:-1]]
+    modules = [sys.modules.get(str(base.__module__)) for base in kind.__mro__[:-1]]
     return all(module is not None and not is_library_module(module) for module in modules)
 
 
 def is_library_module(module: types.ModuleType) -> bool:
-    """Tell whether a module is of a library, see `is_library`, or of C code."""
-    file = getattr(module, "__file__", None)
-    return file is None or is_library(file)
+    """Tell whether a module is of a library, see `is_library`, or of its C code."""
+    file = vars(module).get("__file__")
+    if isinstance(file, str):
+        return is_library(file)
+    name = vars(module).get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in _PACKAGES
 
 
 def is_data(value: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.recording.generator_draws import address_of
 
 __all__ = ["ReadGuard"]
 
@@ -25,6 +26,7 @@ class ReadGuard:
         inputs: where its inputs are found, as `_C.Specialization` takes bindings; no open numbers.
         expected: the values that were read.
         where: the lines that read them, "file:line" each.
+        generators: those that operators are given; the program may draw from them.
         is_random: the program draws random numbers.
         runtime: as of `hostjit.compile`.
     """
@@ -36,6 +38,7 @@ class ReadGuard:
         expected: Sequence[torch.Tensor],
         where: Sequence[str],
         *,
+        generators: Sequence[torch.Generator] = (),
         is_random: bool,
         runtime: str | None,
     ) -> None:
@@ -43,6 +46,7 @@ class ReadGuard:
         self.inputs = list(inputs)
         self.expected = list(expected)
         self.where = list(where)
+        self.generators = list({address_of(found): found for found in generators}.values())
         self.is_random = is_random
         self.runtime = runtime
         self._bytes = [_bytes(values) for values in expected]
@@ -62,8 +66,19 @@ class ReadGuard:
 
     def _compute(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         inputs = [_find(binding, leaves) for binding in self.inputs]
-        with torch.no_grad(), _generators_kept(inputs) if self.is_random else _nothing():
+        with torch.no_grad(), self._generators_kept(inputs) if self.is_random else _nothing():
             return self.program.run(inputs, self.runtime)
+
+    @contextlib.contextmanager
+    def _generators_kept(self, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+        devices = sorted({x.device.index for x in tensors if x.device.type == "cuda"})
+        states = [generator.get_state() for generator in self.generators]
+        try:
+            with torch.random.fork_rng(devices):
+                yield
+        finally:
+            for generator, state in zip(self.generators, states, strict=True):
+                generator.set_state(state)
 
 
 _nothing = contextlib.nullcontext
@@ -87,10 +102,3 @@ def _find(binding: Any, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
 def _bytes(tensor: torch.Tensor) -> bytes:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-
-
-@contextlib.contextmanager
-def _generators_kept(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    devices = sorted({x.device.index for x in tensors if x.device.type == "cuda"})
-    with torch.random.fork_rng(devices):
-        yield

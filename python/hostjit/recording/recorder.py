@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.recording.generator_draws import DRAW, Draw, address_of, draws_from
 from hostjit.recording.handlers import handler_around, may_raise
 from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
 from hostjit.recording.seen_code import user_line
@@ -58,6 +59,7 @@ class Recorder(TorchDispatchMode):
         ran_backward: some operator belongs to a backward pass.
         asked: ids of the tensors whose `.grad` was asked for.
         handled: the first operator that may raise where the code would handle it; "" if none.
+        draws: what was drawn from generators that operators were given.
         caller: the frame that calls what is recorded.
         has_sizes: some of `reads` are sizes of results.
     """
@@ -80,6 +82,7 @@ class Recorder(TorchDispatchMode):
         self._last_placeholder: torch.fx.Node | None = None
         self.asked: set[int] = set()
         self.handled = ""
+        self.draws: list[Draw] = []
         self.has_sizes = False
         self.caller: types.FrameType | None = None
 
@@ -191,6 +194,9 @@ class Recorder(TorchDispatchMode):
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
             return self._constant(func, args[0])
+        generator = draws_from(func, args, kwargs)
+        if generator is not None:
+            return self._draw(func, args, kwargs, generator)
         operands = self._operands(func, args, kwargs)
         if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
             operands = self._in_order_of_memory(func, args[0], *operands)
@@ -214,6 +220,32 @@ class Recorder(TorchDispatchMode):
                 self.note(tensor, node)
         else:
             self._record(func, *operands, result)
+        return result
+
+    def _draw(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
+        """Run and record an operator that draws from a generator which it is given."""
+        result = func(*args, **kwargs)
+        if address_of(generator) not in self._state.generators:
+            self.refuse(f"{func} draws from a generator that the call makes")
+            return result
+        if not isinstance(result, torch.Tensor) or "out" in kwargs:
+            self.refuse(f"{func} draws from a generator in a way which cannot be recorded")
+            return result
+        draw = Draw(func, args, kwargs, generator, result)
+        operands = self._operands(
+            func, [result, *draw.operands] if draw.fills else draw.operands, {}
+        )
+        if operands is None:
+            return result
+        self.draws.append(draw)
+        given = list(operands[0])
+        filled = given.pop(0) if draw.fills else None
+        given = [self.call(aten.detach.default, (node,), {}) for node in given]
+        node = self.call(DRAW, (given, draw.number), {})
+        if filled is not None:
+            node = self.call(aten.copy_.default, (filled, node), {})
+        else:
+            self.note(result, node)
         return result
 
     def _operands(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:

@@ -29,7 +29,7 @@ from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
-from hostjit.recording.library_calls import note_library_call
+from hostjit.recording.library_calls import note_c_call, note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.opened_objects import OpenedClasses, expanded
 from hostjit.recording.optimizer_steps import RecordedSteps
@@ -245,7 +245,11 @@ class Recordings(Specializer):
             state.add_code(code, variables)
         recorder = Recorder(leaves, state, self.options.on_read)
         recorder.caller = sys._getframe()
-        seen = SeenCode(state.add_code, functools.partial(note_library_call, state))
+        seen = SeenCode(
+            state.add_code,
+            functools.partial(note_library_call, state),
+            functools.partial(note_c_call, state),
+        )
         launches = RecordedLaunches(recorder, state)
         with (
             collection_paused(),

@@ -95,6 +95,7 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.has_sizes = recorder.has_sizes
+        self._draws = recorder.draws  # which the program has by number
         self._static: list[tuple[str, int, int]] = []
 
     def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -154,6 +155,7 @@ class Replay:
             pruned,
             self._read_guard(recorder) if recorder.reads else None,
             self._opened,
+            state.settings(),
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
         self._equal_containers = _equal_containers(args, kwargs)
@@ -270,6 +272,7 @@ class Replay:
             list(map(describe, inputs)),
             [read.expected for read in recorder.reads],
             [read.where for read in recorder.reads],
+            generators=[draw.generator for draw in recorder.draws],
             is_random=random,
             runtime=self._owner.runtime,
         )

@@ -24,9 +24,13 @@ __all__ = [
     "SeenCode",
     "acts_for_library",
     "asks_by_variable",
+    "formats",
     "globals_of",
     "imports_of",
+    "is_asked_by_user",
     "is_library",
+    "is_of_standard_library",
+    "is_repeatable",
     "names_of",
     "patterns_of",
     "user_line",
@@ -57,30 +61,29 @@ _THREADS = frozenset(
     {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
 )
 _OF_GENERATORS = frozenset(
-    {"manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"}
+    {
+        *("manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"),
+        *("get_offset", "clone_state", "graphsafe_set_state", "graphsafe_get_state"),
+    }
 )
 # Objects that give another number each time, which is not seen otherwise.
 RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
 # Of dates and times: what asks the clock or for the time zone.
 _NOW = frozenset({"now", "today", "utcnow", "fromtimestamp", "astimezone", "timestamp"})
-# Settings of PyTorch and of the interpreter that calls are not compared by.
+# State of PyTorch and of the interpreter that calls can't be compared by.
 _SETTINGS = frozenset(
     {
-        *("get_num_threads", "get_num_interop_threads", "_get_mkldnn_enabled"),
-        *("_get_float32_matmul_precision", "_get_fp32_precision_getter", "_get_cudnn_enabled"),
-        *("_get_cudnn_benchmark", "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32"),
-        *("_get_mkldnn_deterministic", "_get_onednn_allow_tf32", "_get_nnpack_enabled"),
-        *("_get_flash_sdp_enabled", "_get_math_sdp_enabled", "_get_mem_efficient_sdp_enabled"),
-        *("get_autocast_dtype", "get_autocast_cpu_dtype", "get_autocast_gpu_dtype"),
-        *("is_autocast_cache_enabled", "is_anomaly_enabled", "is_anomaly_check_nan_enabled"),
-        *("_get_warnAlways", "_is_multithreading_enabled", "getcontext", "_getframe"),
-        *("getrecursionlimit", "getswitchinterval", "get_int_max_str_digits", "getrefcount"),
-        *("getallocatedblocks", "isenabled", "get_threshold", "get_count", "get_objects"),
+        *("_get_fp32_precision_getter", "_is_multithreading_enabled", "getcontext", "_getframe"),
+        *("getrefcount", "getallocatedblocks", "isenabled", "get_threshold", "get_count"),
+        *("get_objects", "get_referrers", "getprofile", "gettrace", "exc_info", "exception"),
     }
 )
 # Names in texts: of `operator.attrgetter("a.b")`, and in the fields of formats.
 _DOTTED, _FIELD, _NAME = map(re.compile, (r"[^\W\d][\w.]*", r"\{([^{}]*)\}", r"[^\W\d]\w*"))
-_OF_SETTINGS = (os.path.join(_TORCH, "backends") + os.sep, os.path.join(_TORCH, "__init__.py"))
+_OF_SETTINGS = (
+    *(os.path.join(_TORCH, name) + os.sep for name in ("backends", "sparse")),
+    *(os.path.join(_TORCH, name) for name in ("__init__.py", "utils/deterministic.py")),
+)
 
 
 class SeenCode:
@@ -95,15 +98,17 @@ class SeenCode:
         self,
         visit: Callable[[types.CodeType, dict[str, Any]], None],
         asked: Callable[[types.FrameType], str] = lambda frame: "",
+        called: Callable[[types.FrameType, Any], object] = lambda frame, function: None,
     ) -> None:
         """`visit` is called before code runs for the first time, with its globals.
 
         `asked` is called before each run of code of the standard library, with its frame; what it
-        returns is a problem.
+        returns is a problem. `called` is called before Python code calls a function of C code.
         """
         self.problem = ""
         self._visit = visit
         self._asked = asked
+        self._called = called
         self.codes: set[types.CodeType] = set()
         self._before: Any = None
 
@@ -118,7 +123,7 @@ class SeenCode:
     def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event == "call":
             code = frame.f_code
-            if code not in self.codes and not _is_imported(frame):
+            if code not in self.codes and not is_imported(frame):
                 self.codes.add(code)
                 problem = triton_types.problem_of(code)
                 if problem and not self.problem:
@@ -138,12 +143,12 @@ class SeenCode:
             if not _is_own(frame.f_code.co_filename):
                 self._note(frame, f"calls {name} of a random number generator")
             return
-        if name in _SETTINGS and _is_asked_by_user(frame):
+        if name in _SETTINGS and is_asked_by_user(frame):
             self._note(frame, f"calls {name}, of a setting that no replay compares")
             return
-        if _is_repeatable(function, name, owner):
-            return
-        if acts_for_library(frame) or _is_imported(frame):
+        if not is_imported(frame):
+            self._called(frame, function)
+        if is_repeatable(function) or acts_for_library(frame) or is_imported(frame):
             return
         self._note(frame, f"calls {name or function!r}, which a replay cannot repeat")
 
@@ -152,7 +157,9 @@ class SeenCode:
         self.problem = f"it {what} ({where})" if where else f"it {what}"
 
 
-def _is_repeatable(function: Any, name: str, owner: Any) -> bool:
+def is_repeatable(function: Any) -> bool:
+    """Tell whether C code gives the same for the same, without effects."""
+    name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
     module = getattr(function, "__module__", None)
     if not isinstance(module, str):
         kind = getattr(function, "__objclass__", type(owner))
@@ -171,7 +178,7 @@ def _is_repeatable(function: Any, name: str, owner: Any) -> bool:
     return module.partition(".")[0].strip("_") in _REPEATABLE and "numpy.random" not in module
 
 
-def _is_asked_by_user(frame: types.FrameType | None) -> bool:
+def is_asked_by_user(frame: types.FrameType | None) -> bool:
     """Tell whether users' code asks, directly or by what PyTorch has to ask for settings."""
     while frame is not None and frame.f_code.co_filename.startswith(_OF_SETTINGS):
         frame = frame.f_back
@@ -182,7 +189,7 @@ def _is_own(filename: str) -> bool:
     return filename.startswith(_HOSTJIT) and not filename.startswith(_LAUNCHED)
 
 
-def _is_imported(frame: types.FrameType | None) -> bool:
+def is_imported(frame: types.FrameType | None) -> bool:
     """Tell whether an import is under way, which happens once."""
     while frame is not None:
         filename = frame.f_code.co_filename
@@ -212,8 +219,11 @@ def is_library(filename: str) -> bool:
 
     What their code reads of their own globals is taken to stay.
     """
-    if filename.startswith(_LIBRARIES):
-        return True
+    return filename.startswith(_LIBRARIES) or is_of_standard_library(filename)
+
+
+def is_of_standard_library(filename: str) -> bool:
+    """Tell whether a file is of the standard library."""
     return filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
 
 
@@ -254,6 +264,20 @@ def asks_by_variable(code: types.CodeType) -> bool:
         for name, call in itertools.pairwise(found)
     )
     return bool(asked > constant)
+
+
+@functools.cache
+def formats(code: types.CodeType) -> bool:
+    """Tell whether code formats numbers in a way that may depend on the locale."""
+    if not {"format", "__format__", "strftime"}.isdisjoint(code.co_names):
+        return True
+    found = [*dis.get_instructions(code)]
+    return any(
+        x.opname in ("FORMAT_VALUE", "FORMAT_WITH_SPEC")
+        and (x.opname != "FORMAT_VALUE" or (x.arg or 0) & 4)
+        and not (before.opname == "LOAD_CONST" and str(before.argval)[-1:] != "n")
+        for before, x in itertools.pairwise(found)
+    )
 
 
 @functools.cache

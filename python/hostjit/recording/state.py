@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.recording.c_callables import names_held
 from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
     Entry,
@@ -29,12 +30,15 @@ from hostjit.recording.library_calls import GLOBALS
 from hostjit.recording.opened_objects import Opened, fields_of
 from hostjit.recording.seen_code import (
     asks_by_variable,
+    formats,
     globals_of,
     imports_of,
     is_library,
+    is_of_standard_library,
     names_of,
     patterns_of,
 )
+from hostjit.recording.settings import LOCALE
 from hostjit.recording.walk import Walk
 
 __all__ = ["State"]
@@ -43,7 +47,14 @@ __all__ = ["State"]
 _DYNAMIC = frozenset(
     {
         *("getattr", "setattr", "delattr", "vars", "dir", "globals", "locals", "__dict__"),
-        *("__getattribute__", "attrgetter", "methodcaller"),
+        *("__getattribute__", "attrgetter", "methodcaller", "format", "format_map"),
+    }
+)
+# Code that has one of these names reads variables of other code, or what no dict has.
+_UNWATCHED = frozenset(
+    {
+        *("__globals__", "__builtins__", "f_globals", "f_locals", "f_builtins", "f_back"),
+        "__subclasses__",
     }
 )
 # Code that has this name may reach any of its globals.
@@ -72,13 +83,13 @@ class State(Walk):
             if is_user:
                 fresh |= names_of(code) - self._user_names
                 self._user_names |= fresh
-            if is_user and not self._everything:
+                self._hold(names_held(code))
                 if not _DYNAMIC.isdisjoint(code.co_names) or asks_by_variable(code):
-                    self._everything = True
-                    fresh = frozenset(self._names)
+                    self.add_everything()
+            elif "__getattribute__" in code.co_names and is_of_standard_library(file):
+                self.add_everything()
             if fresh:
-                for entry in list(self._entries.values()):
-                    self._extend(entry, fresh)
+                self._extend_all(fresh)
             if is_user:
                 self._add_globals(code, variables)
                 self._add_patterns(code)
@@ -191,6 +202,10 @@ class State(Walk):
         """Return what is watched, as `_C.Specialization` takes it."""
         return [watch for entry in self.entries() for watch in entry.watches()]
 
+    def settings(self) -> list[Entry]:
+        """The entries that a condition has to compare."""
+        return [entry for entry in self.entries() if entry.asked]
+
     @property
     def always_compared(self) -> bool:
         """Whether something is reached that only `holds` can compare."""
@@ -198,6 +213,10 @@ class State(Walk):
 
     def _add_globals(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         entry = self._push_globals(variables, globals_of(code))
+        for name in _UNWATCHED.intersection(code.co_names):
+            self._hinder(f"what is in {name}")
+        if formats(code):
+            self.add_setting(LOCALE)
         if _OF_GLOBALS in code.co_names:
             entry.by_attribute = True
             self._extend(entry, frozenset(entry.keys()))
@@ -217,9 +236,15 @@ class State(Walk):
             )
             self.objects[id(variables)] = variables
         assert isinstance(known, Items)
+        names = list(names)
         for name in names:
             if known.add(name):
-                self._push(variables.get(name), f"{where}.{name}")
+                self._push(variables.get(name), f"{where}.{name}", name)
+        builtins = variables.get("__builtins__")
+        if isinstance(builtins, types.ModuleType):
+            builtins = vars(builtins)
+        if isinstance(builtins, dict) and builtins is not variables:
+            self._push_globals(builtins, [name for name in names if name not in variables])
         return known
 
     def _add_patterns(self, code: types.CodeType) -> None:

@@ -11,19 +11,18 @@ import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types, triton_types
-from hostjit.recording.classes import AbstractClasses, Class
+from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
     HEAP_TYPE,
     Cell,
     Contents,
-    Entry,
     Function,
     Items,
     ListEntry,
@@ -31,28 +30,22 @@ from hostjit.recording.entries import (
     Slots,
     Variable,
 )
+from hostjit.recording.fields import Fields, ModuleClass
 from hostjit.recording.objects import (
     ITERATORS,
-    SKIPPED,
     TRUSTED,
-    has_attributes,
     has_hidden_state,
-    is_data,
     is_library_module,
     is_users_alone,
     parts_of,
 )
-from hostjit.recording.seen_code import (
-    RANDOM_SOURCES,
-    is_library,
-)
+from hostjit.recording.reached import Reached
+from hostjit.recording.seen_code import RANDOM_SOURCES, is_library
 
 __all__ = ["Walk"]
 
-_MOST_OBJECTS = 200_000
 
-
-class Walk:
+class Walk(Reached):
     """What is reached, and the entries that it is compared by.
 
     Attributes:
@@ -62,87 +55,17 @@ class Walk:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
         self.leaves: set[int] = set()
         self.shared: list[torch.Tensor] = []
-        self.objects: dict[int, Any] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._obstacle = ""
         self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
-        self._entries: dict[tuple[str, int], Entry] = {}
-        self._names: set[str] = set()
-        self._user_names: set[str] = set()
-        self._everything = False
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
-        self._pending: list[tuple[Any, str]] = []
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
-
-    def add_names(self, names: frozenset[str], *, of_user: bool = False) -> None:
-        """Look at what code that has these names can reach."""
-        with torch._C.DisableTorchFunction():
-            fresh = names - (self._user_names if of_user else self._names)
-            self._names |= fresh
-            if of_user:
-                self._user_names |= fresh
-            for entry in list(self._entries.values()):
-                self._extend(entry, fresh)
-            self._walk()
-
-    def abstract_classes(self) -> AbstractClasses:
-        """Return the entry of what is asked of abstract classes."""
-        entry = self._entries.setdefault(("abstract", 0), AbstractClasses())
-        assert isinstance(entry, AbstractClasses)
-        return entry
-
-    def _extend(self, entry: Entry, names: frozenset[str] | set[str]) -> None:
-        if not isinstance(entry, (Items, Class)) or not entry.by_attribute:
-            return
-        if entry.of_library:
-            names = self._user_names & set(entry.keys())
-        elif self._everything:
-            names = {*names, *entry.keys()}
-            entry.add_keys()
-        elif entry.of_user:
-            names = {name for name in names if name in self._user_names or name[:2] == "__"}
-        self._extend_by(entry, names)
-
-    def _extend_by(self, entry: Items | Class, names: Iterable[str]) -> None:
-        for name in names:
-            if entry.add(name):
-                for value in entry.values(name):
-                    if isinstance(getattr(value, "__self__", None), RANDOM_SOURCES):
-                        self._hinder(f"{entry.path}.{name}")
-                    if not entry.of_library or is_data(value):
-                        self._push(value, f"{entry.path}.{name}")
-
-    def _push(self, value: Any, path: str) -> None:
-        if not isinstance(value, SKIPPED) or isinstance(value, type) or has_attributes(value):
-            self._pending.append((value, path))
-
-    def _walk(self) -> None:
-        while self._pending:
-            value, path = self._pending.pop()
-            if id(value) in self.objects:
-                continue
-            if len(self.objects) > _MOST_OBJECTS:
-                self._hinder(f"more than {_MOST_OBJECTS} objects")
-                self._pending.clear()
-                return
-            self.objects[id(value)] = value
-            self._visit(value, path)
-
-    def _hinder(self, what: str) -> None:
-        self._obstacle = self._obstacle or f"it can reach {what}, which cannot be watched"
-
-    def _add(self, kind: str, value: Any, entry: Entry) -> None:
-        known = self._entries.get((kind, id(value)))
-        if known is None:
-            self._entries[kind, id(value)] = entry
-        elif entry.watched:
-            known.watched = True
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad:
@@ -196,10 +119,15 @@ class Walk:
         entry.of_library, entry.of_user = of_library, not of_library
         self._add("items", vars(module), entry)
         self.objects[id(vars(module))] = vars(module)
+        if not of_library:
+            self._add("class_of", module, ModuleClass(module))
+            self._visit_subclass(module, module.__name__)
         known = self._entries["items", id(vars(module))]
         assert isinstance(known, Items)
         known.by_attribute = True  # its globals may be known already
         self._extend(known, self._names)
+        if not of_library:
+            self._extend_by(known, ["__getattr__"])
 
     def _visit_function(self, function: types.FunctionType, path: str) -> None:
         if is_library(function.__code__.co_filename) and not function.__closure__:
@@ -214,6 +142,7 @@ class Walk:
             self._visit_cell(cell, f"'{name}' of {path}")
         if vars(function) or not is_library(function.__code__.co_filename):
             self._visit_attributes(function, path)
+            self._visit_fields(function, path)
 
     def _visit_cell(self, cell: types.CellType, path: str) -> None:
         entry = Cell(cell, path)
@@ -233,24 +162,36 @@ class Walk:
         if not kind.__flags__ & HEAP_TYPE:  # made by C code, which nobody changes
             return
         module = sys.modules.get(kind.__module__)
-        is_users = not is_library(getattr(module, "__file__", None) or "")
+        is_users = module is None or not is_library_module(module)
         entry = Class(kind, path, by_attribute=is_users)
         entry.of_user = is_users_alone(kind)
         self._add("class", kind, entry)
         if not is_users:
             return
+        self._visit_fields(kind, path)
         self._push(type(kind), f"the class of {path}")
         if self._by_position:
             self.add_names(entry.matched_names(), of_user=True)
         self._extend(entry, self._names)
 
     def _visit_subclass(self, value: Any, path: str) -> None:
-        """Look at what an object of a class of users has besides what its builtin base has."""
-        if not type(value).__flags__ & HEAP_TYPE:
+        """Look at what an object of a subclass has besides what its builtin base has."""
+        is_heap_type = type(value).__flags__ & HEAP_TYPE
+        if is_heap_type or type(value) is collections.defaultdict:
+            self._visit_slots(value, path)
+        if not is_heap_type:
             return
         self._push(type(value), type(value).__qualname__)
         if isinstance(getattr(value, "__dict__", None), dict):
             self._visit_attributes(value, path)
+
+    def _visit_slots(self, value: Any, path: str) -> Slots:
+        slots = Slots(value, path)
+        if slots:
+            self._add("slots", value, slots)
+            for found in slots.values():
+                self._push(found, path)
+        return slots
 
     def _visit_attributes(self, value: Any, path: str) -> None:
         attributes = vars(value)
@@ -260,12 +201,27 @@ class Walk:
         self.objects[id(attributes)] = attributes
         self._extend(self._entries["items", id(attributes)], self._names)
 
+    def _visit_fields(self, value: type | types.FunctionType, path: str) -> None:
+        self._add("fields", value, Fields(value, path))
+        self._extend(self._entries["fields", id(value)], self._names)
+
     def _visit_object(self, value: Any, path: str) -> None:
         kind = type(value)
         inner = parts_of(value)
         if inner is not None:
             for part in inner:
                 self._push(part, path)
+            if isinstance(value, functools.partial):
+                self._visit_attributes(value, path)
+            if kind.__module__.partition(".")[0] not in TRUSTED:
+                self._visit_subclass(value, path)
+            return
+        if isinstance(value, types.SimpleNamespace):
+            # C code compares and prints them by all of their attributes.
+            self._add("items", vars(value), Items(vars(value), value, path, by_name=False))
+            for name, item in vars(value).items():
+                self._push(item, f"{path}.{name}")
+            self._visit_subclass(value, path)
             return
         if isinstance(value, (*numpy_types.ARRAYS, bytearray, memoryview, collections.deque)):
             contents = Contents(value, path)
@@ -298,11 +254,7 @@ class Walk:
             self._visit_kernel(value, path)
             return
         self._push(kind, kind.__qualname__)
-        slots = Slots(value, path)
-        if slots:
-            self._add("slots", value, slots)
-            for found in slots.values():
-                self._push(found, path)
+        slots = self._visit_slots(value, path)
         if isinstance(getattr(value, "__dict__", None), dict):
             self._visit_attributes(value, path)
         elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
@@ -315,8 +267,7 @@ class Walk:
         names = {name for text in texts for name in text.split(".")}
         self._names |= names
         self._user_names |= names
-        for entry in list(self._entries.values()):
-            self._extend(entry, names)
+        self._extend_all(names)
 
     def _visit_kernel(self, kernel: Any, path: str) -> None:
         """Of what Triton launches, all but its caches."""

@@ -11,6 +11,7 @@ __all__ = ["ProgramReader", "ProgramWriter"]
 # Of kernels whose code is in the program.
 _PORTABLE_LANGUAGES = ("llvm_ir", "ptx", "cubin")
 _LAUNCH = "hostjit::launch_kernel"
+_DRAW = "hostjit::draw"
 
 
 class ProgramWriter:
@@ -70,6 +71,11 @@ def _check_kernels(program: _C.Program) -> None:
                 f"kernel '{name}' of program '{program.name}' is {what}, which is not part of the "
                 "program"
             )
+    if _DRAW in str(program):
+        raise _C.Error(
+            f"program '{program.name}' draws from a generator that an operator is given, which "
+            "is an object of this process"
+        )
     if _LAUNCH in str(program):
         raise _C.Error(
             f"program '{program.name}' launches a kernel through an operator, by a number that "

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 __all__ = ["Program", "Programs", "Step", "Wrap"]
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -21,3 +23,37 @@ class Programs(dict[str, Program]):
         """Add a program; a decorator."""
         self[program.__name__] = program
         return program
+
+    def changes(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        set_to: Callable[[Any], Any],
+        before: Any,
+        now: Any,
+        *others: Any,
+    ) -> None:
+        """Add a program that calls `set_to(now)` in the middle, and `set_to(before)` at its ends.
+
+        `function` is called with a tensor of two elements and `others`; an error is its result.
+        """
+
+        def program(wrap: Wrap) -> Step:
+            set_to(before)
+            wrapped = wrap(function)
+
+            def step(number: int) -> Any:
+                if number == 4:
+                    set_to(now)
+                try:
+                    return wrapped(torch.randn(2), *others)
+                except (ArithmeticError, LookupError, ValueError, Warning) as error:
+                    return torch.tensor(len(type(error).__name__))
+                finally:
+                    if number == 8:
+                        set_to(before)
+
+            return step
+
+        assert name not in self
+        self[name] = program

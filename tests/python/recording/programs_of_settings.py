@@ -146,29 +146,6 @@ def environ_getenv(wrap: Wrap) -> Step:
     return call
 
 
-def _changes(
-    name: str, function: typing.Any, set_to: typing.Any, before: typing.Any, now: typing.Any
-) -> None:
-    """Add a program that calls `set_to(now)` in the middle, and `set_to(before)` at its ends."""
-
-    def changed(wrap: Wrap) -> Step:
-        set_to(before)
-        f = wrap(function)
-
-        def call(i):
-            if i == 4:
-                set_to(now)
-            try:
-                return f(randn(2))
-            finally:
-                if i == 8:
-                    set_to(before)
-
-        return call
-
-    PROGRAMS[name] = changed
-
-
 class Plain:
     def __init__(self):
         self.zeta = 2.0
@@ -263,7 +240,7 @@ for name, function, value in (
     ("list_subclass", lambda x: x * listed.zeta, listed),
     ("dict_subclass", lambda x: x * mapped["a"], mapped),
 ):
-    _changes(name, function, _set(value), 2.0, 3.0)
+    PROGRAMS.changes(name, function, _set(value), 2.0, 3.0)
 
 for name, function, set_to, before, now in (
     ("tuple_subclass", lambda x: x * holder[0]["zeta"], held.update, {"zeta": 2.0}, {"zeta": 3.0}),
@@ -301,4 +278,4 @@ for name, function, set_to, before, now in (
         *(lambda dtype: torch.set_autocast_dtype("cpu", dtype), torch.bfloat16, torch.float32),
     ),
 ):
-    _changes(name, function, set_to, before, now)
+    PROGRAMS.changes(name, function, set_to, before, now)

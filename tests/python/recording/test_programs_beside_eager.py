@@ -10,8 +10,11 @@ from typing import Any
 
 import programs_of_classes
 import programs_of_data
+import programs_of_definitions
 import programs_of_lookups
+import programs_of_modes
 import programs_of_objects
+import programs_of_readers
 import programs_of_settings
 import programs_of_sizes
 import programs_of_state
@@ -28,8 +31,11 @@ PROGRAMS: Programs = Programs(
     {
         **programs_of_classes.PROGRAMS,
         **programs_of_data.PROGRAMS,
+        **programs_of_definitions.PROGRAMS,
         **programs_of_lookups.PROGRAMS,
+        **programs_of_modes.PROGRAMS,
         **programs_of_objects.PROGRAMS,
+        **programs_of_readers.PROGRAMS,
         **programs_of_settings.PROGRAMS,
         **programs_of_sizes.PROGRAMS,
         **programs_of_state.PROGRAMS,
@@ -42,9 +48,12 @@ RUN_EAGERLY = frozenset(
         *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
         *("deque_state", "python_list_state", "thread_name", "set_shared_tensor"),
         *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
-        *("arg_is_view", "arg_pinned_shared", "num_threads", "backend_flags", "matmul_precision"),
+        *("arg_is_view", "arg_pinned_shared"),
         *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
-        *("lock", "recursion_limit", "anomalies", "autocast_dtype", "unique_empty"),
+        *("lock", "unique_empty"),
+        *programs_of_definitions.RUN_EAGERLY,
+        *programs_of_modes.RUN_EAGERLY,
+        *programs_of_readers.RUN_EAGERLY,
     }
 )
 _ROUNDS = 9
@@ -64,11 +73,13 @@ def _run(program: Program, runtime: str | None) -> tuple[list[Any], list[Any]]:
         return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
     torch.manual_seed(0)
-    step = program(wrap)
-    rounds = []
-    for number in range(_ROUNDS):
-        torch.manual_seed(100 + number)
-        rounds.append((tree_map(seen, step(number)), torch.get_rng_state()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step = program(wrap)
+        rounds = []
+        for number in range(_ROUNDS):
+            torch.manual_seed(100 + number)
+            rounds.append((tree_map(seen, step(number)), torch.get_rng_state()))
     return rounds, captured
 
 
@@ -76,9 +87,7 @@ def _run(program: Program, runtime: str | None) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_a_program_does_what_it_does_eagerly(name: str, runtime: str) -> None:
     expected, _ = _run(PROGRAMS[name], None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found, captured = _run(PROGRAMS[name], runtime)
+    found, captured = _run(PROGRAMS[name], runtime)
     for (value, generator), (wanted, wanted_generator) in zip(found, expected, strict=True):
         assert_close(value, wanted, rtol=2e-4, atol=1e-5, equal_nan=True, check_stride=True)
         assert torch.equal(generator, wanted_generator)
