@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -19,17 +20,31 @@ from hostjit.capturing.open_numbers import (
     named_numbers,
     number_leaves,
 )
+from hostjit.capturing.opened import Opened
 from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
 from hostjit.varying_objects import VaryingObjects
 
-__all__ = ["DynamicShapes"]
+__all__ = ["DynamicShapes", "Refusal"]
 
 # The tensors of a call, and the types of its numbers.
 _Key = tuple[tuple[tuple[torch.dtype, int], ...], tuple[type, ...]]
 # Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic, by mark_static.
 _MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
 _MARKED_STATIC = "_dynamo_static_indices"
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What is no longer left open.
+
+    Attributes:
+        part: that, and nothing else.
+        undo: leaves it open again.
+    """
+
+    part: Opened
+    undo: Callable[[], None]
 
 
 class DynamicShapes:
@@ -60,16 +75,43 @@ class DynamicShapes:
         self._refused_structures: set[str] = set()
         self._objects = VaryingObjects()
         self._bound: dict[_Key, dict[int, Dim]] = {}
-        self._first_call: tuple[list[torch.Size], dict[str, Any]] | None = None
-        self._sizes_differ = False
-        self._numbers_that_differ: set[str] = set()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
         return {"dynamic": self._dynamic, "dynamic_shapes": self._named}
 
-    def dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
-        """Return the dims to leave open in a capture for this call, by tensor leaf."""
+    def opened(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened:
+        """Return what to leave open in a capture for this call."""
+        classes = self._note_objects(args, kwargs)
+        dims = self._dims(target, args, kwargs)
+        return Opened(dims, self.numbers(args, kwargs), self._outside_numbers(), classes)
+
+    def refuse(
+        self, opened: Opened, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Refusal | None:
+        """Leave less open from now on than was tried for this call; None where nothing was.
+
+        First what is open of objects, then of numbers outside of the arguments, then the numbers
+        and last the dims of calls like this one.
+        """
+        if opened.classes:
+            return Refusal(Opened(classes=opened.classes), self._objects.refuse())
+        if opened.outside:
+            undo = self._refuse_outside_numbers(opened.outside)
+            return Refusal(Opened(outside=opened.outside), undo)
+        key = self._key(args, kwargs), torch.is_grad_enabled()
+        if opened.numbers:
+            self._refused_numbers.add(key)
+            part = Opened(numbers=opened.numbers)
+            return Refusal(part, functools.partial(self._refused_numbers.discard, key))
+        if opened.dims:
+            self._refused.add(key)
+            part = Opened(dims=opened.dims)
+            return Refusal(part, functools.partial(self._refused.discard, key))
+        return None
+
+    def _dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
+        """Return the dims to leave open, by tensor leaf."""
         leaves = tensor_leaves(args, kwargs, self._objects.classes)
         key = self._key(args, kwargs)
         if (key, torch.is_grad_enabled()) in self._refused:
@@ -102,10 +144,6 @@ class DynamicShapes:
             if wanted := _open_dims(leaf, wanted):
                 found[number] = wanted
         return found
-
-    def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Compile calls like this one for their own sizes from now on."""
-        self._refused.add((self._key(args, kwargs), torch.is_grad_enabled()))
 
     def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
         """Return the numbers to leave open in a capture for this call, by number leaf."""
@@ -142,17 +180,13 @@ class DynamicShapes:
         leaves = number_leaves(args, kwargs) if bound else []
         return [bound[i].name for i in positions if i in bound and leaves[i][1] not in (0, 1)]
 
-    def refuse_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Compile calls like this one for their own numbers from now on."""
-        self._refused_numbers.add((self._key(args, kwargs), torch.is_grad_enabled()))
-
     def refuses_numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether calls like this one are compiled for their own numbers."""
         key = self._key(args, kwargs)
         is_refused = (key, torch.is_grad_enabled()) in self._refused_numbers
         return is_refused or (self._dynamic is False and not self._bound.get(key))
 
-    def objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[type]:
+    def _note_objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[type]:
         """Return the classes of arguments that are compared by their fields: objects of them vary.
 
         Their fields count among the leaves of calls from now on.
@@ -165,10 +199,6 @@ class DynamicShapes:
                 self._first.setdefault(key, [tensor.shape for tensor in tensors])
                 self._first_numbers.setdefault(key, [value for _, value in numbers])
         return self._objects.classes
-
-    def refuse_objects(self) -> Callable[[], None]:
-        """Compare all objects by identity from now on; returns what undoes that."""
-        return self._objects.refuse()
 
     def note_outside(
         self,
@@ -185,8 +215,8 @@ class DynamicShapes:
             self._outside[name] = place, first
             self._structures[name] = structures.get(name, [])
 
-    def outside_numbers(self) -> dict[str, NumberPlace]:
-        """Return the numbers to leave open in a capture now, of those outside of the arguments."""
+    def _outside_numbers(self) -> dict[str, NumberPlace]:
+        """Return the numbers to leave open now, of those outside of the arguments."""
         if self._dynamic is False:
             return {}
         found: dict[str, NumberPlace] = {}
@@ -228,7 +258,7 @@ class DynamicShapes:
                 return place
         return None if noted.structure in self._refused_structures else noted
 
-    def refuse_outside_numbers(self, found: Mapping[str, NumberPlace]) -> Callable[[], None]:
+    def _refuse_outside_numbers(self, found: Mapping[str, NumberPlace]) -> Callable[[], None]:
         """Compile for the values of these numbers from now on; returns what undoes that.
 
         Where some are in structures, their structures are only taken for the objects that they are.
@@ -238,32 +268,6 @@ class DynamicShapes:
         names = (structures or set(found)) - refused
         refused |= names
         return lambda: refused.difference_update(names)
-
-    def advice(self) -> str:
-        """Say what would make for fewer programs, by what has differed between calls so far."""
-        if self._sizes_differ:
-            return "Pad the inputs to fewer shapes"
-        if self._numbers_that_differ:
-            names = ", ".join(sorted(self._numbers_that_differ))
-            return f"Numbers differ ({names}): pass them as tensors"
-        return (
-            "Sizes and numbers of the arguments don't differ, but Python values that it reads may, "
-            "such as an attribute or a counter: keep them in tensors"
-        )
-
-    def note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Remember in what a call that there is no program for differs from the first."""
-        sizes = [leaf.shape for leaf in tensor_leaves(args, kwargs)]
-        numbers = dict(number_leaves(args, kwargs))
-        if self._first_call is None:
-            self._first_call = sizes, numbers
-        first_sizes, first_numbers = self._first_call
-        self._sizes_differ |= sizes != first_sizes
-        self._numbers_that_differ |= {
-            name.removeprefix("L['").replace("']", "", 1)
-            for name, value in numbers.items()
-            if name in first_numbers and first_numbers[name] != value
-        }
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Key:
         leaves = tensor_leaves(args, kwargs, self._objects.classes)

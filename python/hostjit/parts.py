@@ -13,9 +13,10 @@ from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation, route_any_call
+from hostjit.compilation import Compilation
 from hostjit.frames import FrameHook
 from hostjit.optimizers import RULES, OptimizerCompilation
+from hostjit.specializer import route_any_call
 
 __all__ = ["Parts"]
 

@@ -148,7 +148,7 @@ def make_specialization(
         retries=bool(made.stores()) and not (captured.mutated_inputs or captured.random),
         route=route,
         runtime=runtime,
-        reuse_outputs=reuse_outputs and backward is None,
+        reuse_outputs=reuse_outputs and backward is None and composed is None,
         backward=backward,
         outside=outside(),
         replaceable=replaceable(),

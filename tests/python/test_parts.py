@@ -159,6 +159,12 @@ def with_views(x: Tensor) -> tuple[Tensor, Tensor]:
     return y + 1, z
 
 
+def choosing_by_nodes(x: Tensor) -> Tensor:
+    results = [x + 1, x * 2]
+    found = [y for y in results if y.grad_fn is not None and y.grad_fn.name()]
+    return results[0] * len(found) + results[1]
+
+
 def with_numpy(x: Tensor) -> Tensor:
     y = x * 2
     import numpy as np
@@ -170,7 +176,7 @@ def with_numpy(x: Tensor) -> Tensor:
 FUNCTIONS = [
     *(printing, twice, in_a_loop, in_a_context, in_a_try, branching, ending, with_a_number),
     *(with_a_count, with_a_list, with_a_closure, with_a_comprehension, with_keywords, writing),
-    *(drawing, with_a_generator, with_numpy, deleting, with_views),
+    *(drawing, with_a_generator, with_numpy, deleting, with_views, choosing_by_nodes),
 ]
 
 

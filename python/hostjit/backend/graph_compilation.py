@@ -22,8 +22,8 @@ from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.capturing.unused import drop_unused
-from hostjit.compilation import Compilation
 from hostjit.specialize import describe_inputs, describe_output, row_guard
+from hostjit.specializer import Specializer
 
 __all__ = ["GraphCompilation", "compile_graph"]
 
@@ -34,15 +34,13 @@ def compile_graph(module: torch.fx.GraphModule, name: str, options: Options) -> 
     return _C.CompiledFunction(compilation.target, compilation)
 
 
-class GraphCompilation(Compilation):
+class GraphCompilation(Specializer):
     """Specializes one graph on the tensors and the numbers that it is called with.
 
     What surrounds the graph (Python objects, global state, identity of parameters) is guarded by
     whoever made it. A specialization checks again what its program assumes about its inputs: that
     is how one graph with symbolic sizes gets a program for each.
     """
-
-    _has_parts = False
 
     def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
@@ -52,7 +50,7 @@ class GraphCompilation(Compilation):
             options.runtime,
             options.fallback,
             options.reuse_outputs,
-            choices=options.choices(),
+            options.choices(),
         )
         self.module = without_effect_tokens(module)
         # Dynamo asks what a backend returned for its name at every call.

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 import torch._dynamo
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.aot_autograd import make_boxed_func
 
 from hostjit.backend.graph_compilation import compile_graph
@@ -43,7 +46,7 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
-        with thread_state_kept(), composites_with_gradients():
+        with thread_state_kept(), composites_with_gradients(), _first_call_as_others(module):
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again
@@ -69,6 +72,30 @@ def _leaving_grad_mode(run: Callable[..., Any], enabled: bool) -> Callable[..., 
         return results
 
     return call
+
+
+@contextlib.contextmanager
+def _first_call_as_others(module: torch.fx.GraphModule) -> Iterator[None]:
+    """Compile a graph that AOTAutograd does not call in a dispatch mode, which it does once.
+
+    It looks for operators of users that return what they take. In a mode compiled functions run
+    eagerly, and PyTorch's kernels take tensors that are conjugated lazily for others.
+    """
+    if any(_is_of_users(node.target) for node in module.graph.nodes):
+        yield
+        return
+
+    def init(self: Any) -> None:
+        self._is_first = False
+
+    with mock.patch.object(runtime_wrappers._FirstInvocationContext, "__init__", init):
+        yield
+
+
+def _is_of_users(target: Any) -> bool:
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(target).partition(".")[0] not in ("aten", "prim", "prims")
+    return isinstance(target, torch._ops.HigherOrderOperator)
 
 
 def _compile_boxed(

@@ -91,6 +91,7 @@ def stopping_at_breaks() -> Iterator[Breaks]:
             if tx.parent is None:
                 raise error  # in `entry` itself, before anything of the user's was done
             breaks.error = error
+            _name_iterators_as_code_does(tx)
         return compile_subgraph(self, tx, reason, *args, **kwargs)
 
     def record(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -115,6 +116,16 @@ def stopping_at_breaks() -> Iterator[Breaks]:
         ),
     ):
         yield breaks
+
+
+def _name_iterators_as_code_does(translator: Any) -> None:
+    # The first argument of a comprehension is `.0` in its code, and what `inspect` names it here:
+    # Dynamo looks for both where it traces, but not where it asks what the rest of a frame needs.
+    while translator is not None:
+        names = translator.symbolic_locals
+        if "implicit0" in names and ".0" in translator.f_code.co_varnames:
+            names[".0"] = names.pop("implicit0")
+        translator = translator.parent
 
 
 def with_resumed(

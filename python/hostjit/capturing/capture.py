@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ from hostjit.capturing.contexts import (
     take_out_inference_mode,
 )
 from hostjit.capturing.dynamic_dims import (
-    DynamicDims,
     check_kept,
     is_number,
     is_symbolic,
@@ -40,13 +38,13 @@ from hostjit.capturing.lent_sizes import lent_arguments
 from hostjit.capturing.number_results import take_numbers
 from hostjit.capturing.open_numbers import (
     MOST_NUMBERS,
-    NumberPlace,
     OpenNumber,
     open_numbers,
     sources_of,
     values_of,
 )
 from hostjit.capturing.open_strides import contiguity_stays_open
+from hostjit.capturing.opened import Opened
 from hostjit.capturing.output_inference import CannotRebuildError
 from hostjit.capturing.outputs import (
     ArgumentOutput,
@@ -87,12 +85,8 @@ def capture(
     target: Any,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    dynamic: DynamicDims | None = None,
+    opened: Opened | None = None,
     then: Continuation | None = None,
-    numbers: Set[int] = frozenset(),
-    outside: Mapping[str, NumberPlace] = MappingProxyType({}),
-    by_fields: frozenset[type] = frozenset(),
-    makes_floats: bool = False,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -108,16 +102,9 @@ def capture(
         target: a function, nn.Module, bound method, partial or callable object.
         args: the positional arguments of the call; tensors are read for their metadata only.
         kwargs: its keyword arguments.
-        dynamic: dims whose sizes stay open where they can; `environment` tells what was assumed
-            about them. A dim of size 0 or 1 is taken to stay so.
+        opened: what to leave open; by default nothing.
         then: capture the call as far as Dynamo can follow it. The line that it cannot runs as it
             is, and the rest of the call goes to what this provides.
-        numbers: the same as `dynamic` for numbers among the leaves of the arguments, by position
-            (`open_numbers`).
-        outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
-            open, too: another call may find others of the same classes.
-        by_fields: classes of which each call may bring other objects, with the same fields.
-        makes_floats: Python computes all floats that operators take.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -131,26 +118,20 @@ def capture(
         thread_state_kept(),
         without_log_of_failures(),
     ):
-        arguments = tuple(args), dict(kwargs or {})
-        return _capture(
-            target, *arguments, dynamic or {}, then, numbers, outside, by_fields, makes_floats
-        )
+        return _capture(target, tuple(args), dict(kwargs or {}), opened or Opened(), then)
 
 
 def _capture(
     target: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    dynamic: DynamicDims,
+    opened: Opened,
     then: Continuation | None,
-    numbers: Set[int],
-    outside: Mapping[str, NumberPlace],
-    by_fields: frozenset[type],
-    makes_floats: bool,
 ) -> CapturedProgram:
-    spec, leaves = describe_arguments(args, kwargs, by_fields)
-    sources = sources_of(args, kwargs, numbers, outside, by_fields)
-    with marked(leaves, dynamic):
+    classes, outside = opened.classes, opened.outside
+    spec, leaves = describe_arguments(args, kwargs, classes)
+    sources = sources_of(args, kwargs, opened.numbers, outside, classes)
+    with marked(leaves, opened.dims):
         traced = run_dynamo(target, args, kwargs, then, sources)
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
@@ -161,12 +142,12 @@ def _capture(
     in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
     backward: Backward | None = None
     composed = modes is not None and modes.changes_grad_mode
-    lent = lent_arguments(traced, args, kwargs, leaves, dynamic)
+    lent = lent_arguments(traced, args, kwargs, leaves, opened.dims)
     in_structures = {name for name, place in outside.items() if place.structure}
     found = [] if composed else open_numbers(traced, sources, in_structures)
-    opened = _take_numbers(traced, found, makes_floats)
+    numbers = _take_numbers(traced, found, opened.makes_floats)
     structures = {place.structure: place for place in outside.values() if place.structure}
-    route = BytecodeRoute(traced, by_fields, structures.values())
+    route = BytecodeRoute(traced, classes, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
     if broke is not None:
         reason = "is captured in parts"
@@ -186,17 +167,17 @@ def _capture(
             shared = ReturnedBases(traced.graph_module, output_spec, training)
             output_spec = shared.output
         if training:
-            graph, backward = trace_with_backward(traced, lent, values_of(opened))
+            graph, backward = trace_with_backward(traced, lent, values_of(numbers))
             composed = backward is None
         else:
-            graph = trace_for_inference(traced, lent, values_of(opened), in_inference_mode)
-    if opened and not composed:
+            graph = trace_for_inference(traced, lent, values_of(numbers), in_inference_mode)
+    if numbers and not composed:
         assume_defined(graph.graph_module.graph)
-        ints = [n.symbol for n in opened if n.type is int and not _is_narrow(n, traced)]
+        ints = [n.symbol for n in numbers if n.type is int and not _is_narrow(n, traced)]
         refuse_wide_numbers(graph.graph_module.graph, ints)
-    inputs = _bind_inputs(traced, graph, leaves, opened)
-    elsewhere = {number.position for number in opened if isinstance(number.position, str)}
-    guards = Guards(traced, args, kwargs, elsewhere, by_fields, structures)
+    inputs = _bind_inputs(traced, graph, leaves, numbers)
+    elsewhere = {number.position for number in numbers if isinstance(number.position, str)}
+    guards = Guards(traced, args, kwargs, elsewhere, classes, structures)
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -222,8 +203,8 @@ def _capture(
         dynamo_input_count=graph.dynamo_input_count,
         depends_on_storage_offset=_depends_on_storage_offset(traced),
         random=is_random(graph.graph_module.graph),
-        environment=None if composed else _environment(traced, graph, output_spec, opened),
-        numbers=tuple(opened),
+        environment=None if composed else _environment(traced, graph, output_spec, numbers),
+        numbers=tuple(numbers),
         number_results=traced.numbers,
         backward=backward,
         composed=composed,

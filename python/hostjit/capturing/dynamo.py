@@ -38,6 +38,7 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import left_open
@@ -230,6 +231,7 @@ def run_dynamo(
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
         stack.enter_context(stopping_at_container_changes())
+        stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))

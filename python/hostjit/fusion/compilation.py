@@ -50,7 +50,6 @@ class _FusionCompilation(Compilation):
     """Specializes a definition for inputs that it takes."""
 
     has_original = False  # which would take any inputs
-
     _has_parts = False
     fusion: FusionDefinition
 

@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.capturing.functional import trace_functional
 from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step
+from hostjit.specializer import Specializer
 
 __all__ = ["OptimizerCompilation", "is_step"]
 
@@ -24,14 +24,12 @@ def is_step(target: Any) -> bool:
     return function is not None and function is type(target.__self__).step
 
 
-class OptimizerCompilation(Compilation):
+class OptimizerCompilation(Specializer):
     """Specializes `optimizer.step()` on the parameters that have a gradient.
 
     Parameters, gradients and state are found through the optimizer at every call. A step runs
     eagerly until the optimizer has made its state, with a closure, and where a rule is missing.
     """
-
-    _has_parts = False
 
     def __init__(
         self,

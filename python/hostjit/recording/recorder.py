@@ -175,7 +175,11 @@ class Recorder(TorchDispatchMode):
             )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with _lazy_views_resolved():
+            return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator and record it."""
         if self.problem or func.namespace == "profiler":
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
@@ -315,6 +319,21 @@ class Recorder(TorchDispatchMode):
     def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
         """Make a tensor an input that is read from a dict at each call."""
         self.add_input(tensor, Number(tensor, description))
+
+
+def _lazy_views_resolved() -> contextlib.AbstractContextManager[None]:
+    """Have kernels see what is conjugated or negated lazily, as they do outside of modes.
+
+    PyTorch leaves that out for what a mode calls, and `linalg.pinv` of complex numbers is wrong.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative):
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    guard: contextlib.AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(
+        included, excluded
+    )
+    return guard
 
 
 @contextlib.contextmanager

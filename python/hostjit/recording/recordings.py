@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
+from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
 from hostjit.capturing.arguments import (
     describe_arguments,
     walk_arguments,
@@ -24,14 +25,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
-from hostjit.compilation import (
-    Compilation,
-    arguments_fit,
-    in_foreign_transform,
-    makes_generators,
-    memory_pattern,
-    route_any_call,
-)
+from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
@@ -53,6 +47,7 @@ from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
 from hostjit.recording.state import State
 from hostjit.recording.triton_launches import RecordedLaunches
+from hostjit.specializer import Specializer, route_any_call
 
 __all__ = ["Recordings"]
 
@@ -63,11 +58,10 @@ _MOST_OBJECTS = 64
 _CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
-class Recordings(Compilation):
+class Recordings(Specializer):
     """Records calls of one callable; `_C.CompiledFunction` asks it at every miss."""
 
     records = True
-    _has_parts = False
 
     def __init__(
         self,
@@ -78,9 +72,10 @@ class Recordings(Compilation):
         reuse_outputs: bool = False,
         choices: CodeChoices | None = None,
     ) -> None:
-        super().__init__(target, runtime, fallback, reuse_outputs, choices=choices)
+        super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.options = options
         self.function: weakref.ref[_C.CompiledFunction] | None = None
+        self._for_dims = _CompilationForDims(self)
         self._forget()
 
     def _forget(self) -> None:
@@ -124,8 +119,7 @@ class Recordings(Compilation):
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
         if makes_generators(self.target):
-            self._say("generator", "runs eagerly: it makes generators, which compute when asked")
-            return route_any_call(self.target)
+            return self._leave_generators()
         if self._gave_up:
             return route_any_call(self.target)
         if not self._lock.acquire(blocking=False):
@@ -162,7 +156,8 @@ class Recordings(Compilation):
                 raise MismatchError(
                     f"'{self._target_name()}' was compiled for other calls: {reasons[0]}"
                 )
-        made: _C.Specialization | None = super().specialize(function, args, kwargs)
+        made: _C.Specialization | None = self._for_dims.specialize(function, args, kwargs)
+        self._latest = self._for_dims.latest
         if made is not None:
             self._with_dims.append(Signature(arguments))
         return made
@@ -381,3 +376,25 @@ class Recordings(Compilation):
         self._gave_up = True
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
+
+
+class _CompilationForDims(Compilation):
+    """Compiles the calls of a captured function that bind Dims; it speaks for that."""
+
+    _has_parts = False
+
+    def __init__(self, recordings: Recordings) -> None:
+        super().__init__(
+            recordings.target,
+            recordings.runtime,
+            recordings.fallback,
+            recordings.reuse_outputs,
+            choices=recordings.choices,
+        )
+        self._said = recordings._said
+        self._static_reasons = recordings._static_reasons
+
+    @property
+    def latest(self) -> _C.CompiledProgram | None:
+        """The program that was compiled last."""
+        return self._latest

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -309,3 +310,34 @@ def test_second_derivatives_are_refused_as_by_pytorch() -> None:
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(gradient.sum(), x)
+
+
+def inverts(x: Tensor) -> Tensor:
+    result: Tensor = torch.linalg.pinv(x)
+    return result
+
+
+def solves(x: Tensor, y: Tensor) -> Tensor:
+    result: Tensor = torch.linalg.lstsq(x, y).solution
+    return result
+
+
+@pytest.mark.parametrize("function", [inverts, solves])
+def test_first_calls_of_complex_numbers(function: Callable[..., Any], runtime: str) -> None:
+    # AOTAutograd would make them in a dispatch mode, in which these operators ignore that tensors
+    # are conjugated lazily.
+    count = len(inspect.signature(function).parameters)
+    operands = [torch.randn(4, 3, dtype=torch.complex64) for _ in range(count)]
+    calls = tuple(operand.requires_grad_() for operand in operands)
+    check(function, calls, calls, runtime=runtime)
+
+
+def test_operators_that_return_what_they_take_are_still_said() -> None:
+    with torch.library._scoped_library("hostjit_tests", "FRAGMENT") as library:
+        library.define("same(Tensor x) -> Tensor")
+        library.impl("same", lambda x: x, "CPU")
+        torch.library.register_fake("hostjit_tests::same", torch.empty_like, lib=library)
+        same = torch.ops.hostjit_tests.same
+        compiled = torch.compile(lambda x: same(x.sin()).detach() * x, backend="hostjit")
+        with pytest.warns(UserWarning, match="same.*alias"):
+            compiled(leaf(4))

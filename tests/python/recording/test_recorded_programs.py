@@ -101,3 +101,17 @@ def test_what_differs_is_recorded_anew(seed: int) -> None:
             assert_close(fast(*given), expected)
             assert_close(given, expected_call)
     assert len(fast.specializations) == 6
+
+
+@pytest.mark.parametrize(
+    ("function", "recordings"),
+    [
+        (torch.linalg.pinv, 1),
+        (lambda x: torch.linalg.lstsq(x, x + 1).solution, None),
+        (lambda x: (x.mH @ x, (x.mH * 2).sum(0), x.conj().imag.abs()), 1),
+    ],
+)
+def test_lazily_conjugated_tensors(function: Any, recordings: int | None) -> None:
+    # In a dispatch mode, PyTorch's kernels take the conjugates that they make for what they are of.
+    calls = [(torch.randn(5, 3, dtype=torch.complex64),) for _ in range(4)]
+    check(function, calls, recordings=recordings)

@@ -74,6 +74,38 @@ def test_hooks(runtime: str) -> None:
     torch.testing.assert_close(found[-1], torch.full((3,), 6.0))
 
 
+@pytest.mark.filterwarnings("ignore:hostjit.*runs in parts")
+@pytest.mark.parametrize("of_input", [True, False])
+@pytest.mark.parametrize("inner", [True, False])
+def test_backward_hooks_of_modules(inner: bool, of_input: bool, runtime: str) -> None:
+    module = network()
+    x = leaf(2, 4)
+    parameters = list(module.parameters())
+
+    def gradients(run: Any) -> Any:
+        gradients = torch.autograd.grad(run(x).square().sum(), [x, *parameters])
+        return gradients, [seen.pop(0) for _ in range(len(seen))]
+
+    seen: list[Tensor] = []
+    target = module[1] if inner else module
+    if of_input:
+
+        def after(_: nn.Module, into: Any, out: Any) -> Any:
+            seen.extend((*into, *out))
+            return (into[0] * 2,)
+
+        target.register_full_backward_hook(after)
+    else:
+        target.register_full_backward_pre_hook(
+            lambda _, out: (seen.append(out[0]), (out[0] * 3,))[1]
+        )
+    expected = gradients(module)
+    assert expected[1]
+    fast = hostjit.compile(module, runtime=runtime)
+    for _ in range(3):
+        torch.testing.assert_close(gradients(fast), expected)
+
+
 def test_hooks_on_saved_tensors(runtime: str) -> None:
     fast = hostjit.compile(lambda x: x.sin() * 2, runtime=runtime)
     packed: list[Tensor] = []

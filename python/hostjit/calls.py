@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a call before anything is compiled for it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = ["arguments_fit", "in_foreign_transform", "makes_generators", "memory_pattern"]
+
+
+def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """False when the call itself is wrong: eager then raises the TypeError."""
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:  # builtins without a signature
+        return True
+    return True
+
+
+def makes_generators(target: Any) -> bool:
+    """Tell whether a call only makes what computes when asked."""
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    if not inspect.isroutine(function) and not isinstance(function, functools.partial):
+        function = type(function).__call__
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Which tensors of a call share elements, and what they look like."""
+    from hostjit.capturing.arguments import tensor_leaves
+    from hostjit.capturing.overlap import may_overlap
+
+    def first_shared(index: int) -> int:
+        return next(
+            i for i in range(index + 1) if may_overlap(leaves[i], leaves[index]) or i == index
+        )
+
+    leaves = tensor_leaves(args, kwargs)
+    return tuple(
+        (leaf.dtype, tuple(leaf.shape), leaf.stride(), first_shared(index))
+        for index, leaf in enumerate(leaves)
+    )
+
+
+def in_foreign_transform() -> bool:
+    """True while someone else interprets the call.
+
+    That is Dynamo, a tracer, functorch, forward-mode differentiation or a dispatch mode.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or forward_ad._current_level >= 0
+        or torch.jit.is_tracing()
+        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a capture leaves open: its program serves any value of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+
+from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.open_numbers import NumberPlace
+
+__all__ = ["Opened"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """What to leave open in a capture, where it can be; by default nothing.
+
+    Attributes:
+        dims: dims of the arguments' tensors, by tensor leaf; `environment` of the captured program
+            tells what was assumed about them. A dim of size 0 or 1 is taken to stay so.
+        numbers: the same for numbers among the leaves of the arguments, by position
+            (`open_numbers`).
+        outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
+            open, too: another call may find others of the same classes.
+        classes: those of which each call may bring other objects, with the same fields.
+        makes_floats: Python computes all floats that operators take.
+    """
+
+    dims: DynamicDims = dataclasses.field(default_factory=dict)
+    numbers: Set[int] = frozenset()
+    outside: Mapping[str, NumberPlace] = dataclasses.field(default_factory=dict)
+    classes: frozenset[type] = frozenset()
+    makes_floats: bool = False

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all that specialize a callable share: the checks before, what runs eagerly, messages."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch._dynamo
+
+from hostjit import _C
+from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
+from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.code_choices import CodeChoices
+from hostjit.differences import Differences
+from hostjit.eager_attempt import EagerAttempt
+from hostjit.inspection import Inspection
+
+__all__ = ["Specializer", "route_any_call"]
+
+_capture_lock = threading.RLock()
+# Calls that raise are remembered; each costs the others a comparison.
+_MOST_ATTEMPTS = 64
+_LIBRARY_FOLDERS = tuple(
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__)
+)
+_COPYING = frozenset({"__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__reduce_ex__"})
+# What eager alone can do, and does as fast as anything: said, but not refused.
+_RUNS_EAGERLY = (
+    CaptureFailure.NEEDS_AUTOGRAD,
+    CaptureFailure.UNSUPPORTED_INPUT,
+    CaptureFailure.LAZY_RESULT,
+)
+
+
+class Specializer(Inspection):
+    """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
+
+    has_original = True
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        runtime: str | None,
+        fallback: bool,
+        reuse_outputs: bool = False,
+        choices: CodeChoices | None = None,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.runtime = runtime
+        self.fallback = fallback
+        self.reuse_outputs = reuse_outputs
+        self.choices = choices or CodeChoices()
+        self._count = 0
+        self._attempts = 0
+        self._differences = Differences()
+        self._said: set[str] = set()
+        # Memory patterns of calls that write to memory that another input shares.
+        self._overlapping: set[tuple[Any, ...]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        # How the target is copied is not how this one is: see `compiled_objects`.
+        if name in _COPYING or name == "target":
+            raise AttributeError(name)
+        return getattr(self.target, name)
+
+    def arguments(self) -> tuple[Any, dict[str, Any]]:
+        """Return what `hostjit.compile` was called with."""
+        given = {"runtime": self.runtime, "fallback": self.fallback}
+        given["reuse_outputs"] = self.reuse_outputs
+        given.update(self.choices.keywords())
+        return self.target, given
+
+    # It may be called in a frame that Dynamo compiled, by which it would look at all of this.
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return a Specialization for this call, or None to run the target eagerly."""
+        with _capture_lock:
+            # Another thread may have made it while this one waited.
+            return function.match(*args, **kwargs) or self._specialize(args, kwargs)
+
+    def _specialize(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
+            return None
+        if makes_generators(self.target):
+            return self._leave_generators()
+        if self._overlapping and memory_pattern(args, kwargs) in self._overlapping:
+            return None
+        return self._answer(args, kwargs)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        """Answer a call that may be captured."""
+        if "limit" not in self._said:
+            self._differences.note(args, kwargs)
+        if self._is_full():
+            self._say_full()
+            return None
+        try:
+            return self._compile(args, kwargs)
+        except CaptureError as error:
+            return self._fall_back(error, args, kwargs)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        """Return what answers calls like this one; raises CaptureError where eager has to."""
+        raise NotImplementedError
+
+    def _leave_generators(self) -> _C.Specialization:
+        self._say("generator", "runs eagerly: it makes generators, which compute when asked")
+        return route_any_call(self.target)
+
+    def _is_full(self) -> bool:
+        limit = _C.recompile_limit()
+        return limit is not None and self._count >= limit
+
+    def _say_full(self) -> None:
+        limit = _C.recompile_limit()
+        assert limit is not None
+        self._say(
+            "limit",
+            f"has {limit} specializations and keeps meeting new signatures: it runs those "
+            f"eagerly from now on. {self._differences.advice()}, or raise the limit with "
+            f"HOSTJIT_ENABLE=recompile_limit({4 * limit})" + self._why_static(),
+        )
+
+    def _fall_back(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Answer a call that cannot be captured; raises the error where that was asked for."""
+        if error.failure is CaptureFailure.USER_EXCEPTION:
+            return self._attempt_eagerly(error, args, kwargs)
+        if error.failure is CaptureFailure.OVERLAPPING_INPUTS:
+            self._say("overlap", f"runs eagerly: {error}")
+            self._overlapping.add(memory_pattern(args, kwargs))
+            return None
+        if error.failure is CaptureFailure.LAZY_MODULE:
+            return None  # the next call finds its parameters
+        reason = f"runs eagerly: {error}"
+        if error.failure in _RUNS_EAGERLY:
+            return self._run_eagerly(args, kwargs, str(error.failure), reason)
+        if not self.fallback:
+            raise error
+        return self._run_eagerly(args, kwargs, error.where or str(error), reason)
+
+    def _attempt_eagerly(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Let eager raise what the user should see."""
+        self._attempts += 1
+        if self._attempts > _MOST_ATTEMPTS:
+            return None
+
+        def say() -> None:
+            where = f" at {error.where}" if error.where else ""
+            text = (
+                f"runs eagerly: something raises when it is captured{where}, which eager does not "
+                f"raise or the call handles: {error.what}"
+            )
+            self._say(str(error.failure), text)
+
+        return EagerAttempt(self.target, say).specialization(args, kwargs)
+
+    def _run_eagerly(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
+    ) -> _C.Specialization | None:
+        """Remember that calls like this one go to the target itself."""
+        self._say(key, reason)
+        self._count += 1
+        try:
+            return _C.Specialization(
+                args=args,
+                kwargs=dict(kwargs),
+                program=None,
+                bindings=(),
+                output=("object", None),
+                route=self.target,
+                reason=reason,
+                by_fields=self.classes_by_fields(),
+            )
+        except (RuntimeError, TypeError):
+            return None  # arguments that no guard can describe
+
+    def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
+        """Return the classes of arguments whose fields are compared, with their slots."""
+        return {}
+
+    def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
+        from hostjit.lowering.lower import lower
+
+        with self.choices.in_effect():
+            wants_inductors = self.choices.kernels == "inductor"
+            program = self._compile_inductors(graph, name) if wants_inductors else None
+            return program or _C.CompiledProgram(lower(graph, name))
+
+    def _compile_inductors(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram | None:
+        """Return the program with Inductor's kernels; None where there is none."""
+        from hostjit import inductor
+
+        # Whatever goes wrong, hostjit's kernels do.
+        try:
+            return _C.CompiledProgram(inductor.lower(graph, name))
+        except Exception as error:
+            reason = in_one_line(error).partition("\n")[0]
+            self._say("kernels", f"has hostjit's kernels, not Inductor's: {reason}")
+        return None
+
+    def _say(self, key: str, message: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            text = f"hostjit: '{self._target_name()}' {message}"
+            warnings.warn(text, stacklevel=_frames_to_user())
+
+    def _note_static(self, reason: str) -> None:
+        """Remember why a program serves the sizes of one call, where it was to serve any."""
+        _C.dump_shapes(self._target_name(), reason)
+        if reason not in self._static_reasons:
+            self._static_reasons.append(reason)
+
+    def _why_static(self) -> str:
+        reasons = "; ".join(self._static_reasons)
+        return f". There is no program for all sizes because {reasons}" if reasons else ""
+
+    def _target_name(self) -> str:
+        return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
+
+
+def route_any_call(route: Callable[..., Any]) -> _C.Specialization:
+    """Have `route` answer all calls under the present global state."""
+    return _C.Specialization(
+        args=(),
+        kwargs={},
+        program=None,
+        bindings=(),
+        output=("object", None),
+        route=route,
+        any_arguments=True,
+    )
+
+
+def _frames_to_user() -> int:
+    """Count the frames from the one that asks to the nearest that is none of a library's."""
+    frame, count = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARY_FOLDERS):
+        frame, count = frame.f_back, count + 1
+    return count
