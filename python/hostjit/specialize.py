@@ -101,7 +101,13 @@ def make_specialization(
         output = describe_output(captured.output_spec, made.number)
 
     def watch() -> list[tuple[Any, ...]]:
-        watched = [_watch(entry) for entry in captured.guards.watches]
+        entries = captured.guards.watches
+        if checked is not None and captured.guards.unwatchable:
+            # Dynamo's check, at every call, compares what tensors are like that the code reads.
+            replaceable = captured.replaceable(only_inputs=False)
+            kept = set(map(id, captured.guards.bound_tensors)) - set(map(id, replaceable))
+            entries = watches.without_tensors(entries, kept)
+        watched = [_watch(entry) for entry in entries]
         return watched if checked is None else [*watched, checked.watch()]
 
     symbolic = row_guard(captured.graph, captured.environment, program, numbers=captured.numbers)

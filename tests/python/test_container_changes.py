@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.capturing.guards import Guards
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 
@@ -59,3 +61,48 @@ def test_an_ordered_dict_whose_order_changes() -> None:
             items = OrderedDict(x=torch.ones(1), y=torch.zeros(1))
             assert_close(fast(items), torch.full((1,), 2.0))
             assert list(items) == ["y", "x"]
+
+
+class Stacked:
+    """Frames in a deque, which nothing watches, beside tensors that each call replaces."""
+
+    def __init__(self) -> None:
+        self.frames = deque([torch.zeros(3), torch.zeros(3)], maxlen=2)
+        self.mean = torch.zeros(3)
+        self.rest = [torch.ones(3), torch.zeros(3)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        factor = 3 if x is self.rest[0] else 5
+        self.mean = self.mean * 0.5 + x
+        self.rest[1] = self.mean + 1
+        self.frames.append(x - self.mean)
+        return torch.stack(list(self.frames)).sum(0) * factor + self.rest[0] + self.rest[1]
+
+
+def test_tensors_are_replaced_beside_a_deque(monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked, expected = Stacked(), Stacked()
+    compiled = hostjit.compile(stacked)
+    with pytest.warns(UserWarning, match=r"deque\.append"):
+        compiled(torch.ones(3))
+    expected(torch.ones(3))
+    renewed: list[Any] = []
+    for step in range(6):
+        if step == 3:  # the watches hold, though the tensors are others
+            monkeypatch.setattr(Guards, "refresh", lambda *given: renewed.append(given))
+        x = torch.full((3,), float(step))
+        assert_close(compiled(x), expected(x))
+        assert_close(list(stacked.frames), list(expected.frames))
+    assert not renewed
+    monkeypatch.undo()
+    changes: list[Callable[[Stacked], Any]] = [
+        lambda held: setattr(held, "mean", held.rest[0]),
+        lambda held: setattr(held, "mean", torch.ones(3, dtype=torch.float64)),
+        lambda held: held.rest.__setitem__(0, held.rest[1]),
+        lambda held: held.frames.append(torch.ones(3)),
+    ]
+    for change in changes:
+        for held in (stacked, expected):
+            change(held)
+        for _ in range(2):
+            assert_close(compiled(stacked.mean), expected(expected.mean))
+            assert_close(compiled(x), expected(x))

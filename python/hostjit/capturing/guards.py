@@ -232,8 +232,11 @@ class Guards:
         for place, store in self.stores:
             yield place, store.value if store.result is None else numbers[store.result]
 
-    def replaceable(self) -> list[torch.Tensor]:
-        """Return the inputs of which nothing is known but what the facts of an input say."""
+    def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
+        """Return the inputs of which nothing is known but what the facts of an input say.
+
+        Also tensors that are no inputs, without `only_inputs`: Dynamo's check compares those facts.
+        """
         found = []
         for path, tensor in self._outside.items():
             found_of = self._kinds.get(id(tensor), set())
@@ -241,7 +244,9 @@ class Guards:
                 self._kinds.get(base, set()) <= kinds.OF_REPLACEABLE_TUPLES
                 for base in self._tuples.get(path, ())
             )
-            if is_plain and id(tensor) in self._input_ids and id(tensor) not in self._read_from:
+            is_compared = not only_inputs and "TENSOR_MATCH" in found_of
+            is_plain = is_plain and (is_compared or id(tensor) in self._input_ids)
+            if is_plain and id(tensor) not in self._read_from:
                 found.append(tensor)
         return found
 

@@ -233,14 +233,16 @@ class CapturedProgram:
         self.inputs = tuple(inputs)
         return True
 
-    def replaceable(self) -> list[torch.Tensor]:
+    def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
         """Return the inputs outside of the arguments that may be others at a later call.
 
         The guards know of them what the facts of an input say, and no result is one of them.
+        Without `only_inputs` also tensors that are no inputs; see `Guards.replaceable`.
         """
         specs = [spec for spec in (self.output_spec, self._dynamo_output_spec) if spec is not None]
         results = {id(tensor) for spec in specs for tensor in bound_outputs(spec)}
-        return [tensor for tensor in self.guards.replaceable() if id(tensor) not in results]
+        found = self.guards.replaceable(only_inputs=only_inputs)
+        return [tensor for tensor in found if id(tensor) not in results]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the captured program with PyTorch's operators: the reference meaning of it.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final
 
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "TensorState",
     "TypeVersion",
     "Watch",
+    "without_tensors",
 ]
 
 
@@ -181,6 +182,26 @@ Watch = (
     | TensorState
     | GradientState
 )
+
+
+def without_tensors(entries: Iterable[Watch], kept: Set[int]) -> tuple[Watch, ...]:
+    """Return entries that leave open which tensors dicts and lists hold, but for those of ids."""
+
+    def is_open(value: object) -> bool:
+        return isinstance(value, torch.Tensor) and id(value) not in kept
+
+    def open_tensors(entry: Watch) -> Watch:
+        if isinstance(entry, DictItems):
+            pairs = zip(entry.keys, entry.expected, strict=True)
+            kept_pairs = [(key, value) for key, value in pairs if not is_open(value)]
+            keys, expected = zip(*kept_pairs, strict=True) if kept_pairs else ((), ())
+            return dataclasses.replace(entry, keys=keys, expected=expected)
+        if isinstance(entry, ListItems):
+            items = tuple(MISSING if is_open(item) else item for item in entry.items)
+            return dataclasses.replace(entry, items=items)
+        return entry
+
+    return tuple(map(open_tensors, entries))
 
 
 class WatchList:

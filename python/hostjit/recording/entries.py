@@ -28,6 +28,8 @@ __all__ = [
 
 # Of types that Python code made, or may change.
 HEAP_TYPE = 1 << 9
+# Packages whose objects have slots that nobody sets once they are made.
+_OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -257,7 +259,7 @@ class Slots(Entry):
         self._object = value
         kind = type(value)
         self._members = []
-        if kind.__module__.partition(".")[0] not in ("torch", "hostjit", "builtins"):
+        if kind.__module__.partition(".")[0] not in _OF_FIXED_SLOTS:
             self._members = [
                 member
                 for base in kind.__mro__

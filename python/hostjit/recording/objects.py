@@ -59,6 +59,8 @@ _VIEWS: tuple[type, ...] = (
     *(types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items())),
     *map(type, (_ORDERED.keys(), _ORDERED.values(), _ORDERED.items())),
 )
+# Such as `dict[str, int | None]` and `Callable[..., int]`.
+_ANNOTATIONS = (types.GenericAlias, types.UnionType, type(collections.abc.Callable[[], None]))
 _WORD = struct.calcsize("P")
 ITERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
@@ -99,6 +101,8 @@ def parts_of(value: Any) -> Sequence[Any] | None:
         return (value.func,)
     if type(value) is _C.CompiledFunction:
         return (value.__wrapped__,)
+    if type(value) in _ANNOTATIONS:
+        return (getattr(value, "__origin__", None), value.__args__)
     if isinstance(value, _VIEWS):
         return gc.get_referents(value)
     return None

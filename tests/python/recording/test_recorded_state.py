@@ -22,6 +22,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.recording.state import State
 
 randn = torch.randn
 SCALE = 2.0
@@ -351,3 +352,26 @@ def test_garbage_collections_are_none_of_the_call() -> None:
         gc.set_threshold(*before)
         gc.callbacks.remove(note)
     assert collections_seen > 0 and gc.isenabled()
+
+
+class Annotated(nn.Module):
+    limits: dict[str, int | None]
+    call: Callable[..., Any]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * len(type(self).__annotations__)
+
+
+def test_annotations_need_no_python_code_at_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Annotated()
+    fast = hostjit.capture(model)
+    x = torch.randn(3)
+    compared: list[Any] = []
+    for step in range(5):
+        if step == 3:
+            monkeypatch.setattr(State, "holds", lambda state: compared.append(state))
+        assert_close(fast(x), x * 2)
+    assert not compared
+    monkeypatch.undo()
+    Annotated.__annotations__["more"] = list[int]
+    assert_close(fast(x), x * 3)
