@@ -29,7 +29,7 @@ __all__ = [
 # Of types that Python code made, or may change.
 HEAP_TYPE = 1 << 9
 # Packages whose objects have slots that nobody sets once they are made.
-_OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
+_OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing", "collections")
 
 
 def _same(a: Any, b: Any) -> bool:
