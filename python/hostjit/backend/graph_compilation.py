@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
+from hostjit.capturing.number_inputs import with_numbers
 from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
@@ -60,7 +61,7 @@ class GraphCompilation(Specializer):
         return self.__name__
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        module = _with_numbers(self.module, args)
+        module = with_numbers(self.module, args)
         return self._compile_module(module, args, kwargs, FakeTensorMode())
 
     def _compile_module(
@@ -103,21 +104,6 @@ class GraphCompilation(Specializer):
             reuse_outputs=self.reuse_outputs,
             **symbolic,
         )
-
-
-def _with_numbers(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.GraphModule:
-    """Return the module with the inputs that are no tensors in `args` replaced by their values."""
-    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    numbers: dict[torch.fx.Node, Any] = {
-        node: value
-        for node, value in zip(placeholders, args, strict=True)
-        if not isinstance(value, torch.Tensor)
-    }
-    if not numbers:
-        return module
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(module.graph, numbers))
-    return torch.fx.GraphModule(module, graph)
 
 
 def _bind(graph: FunctionalGraph) -> list[InputBinding]:

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.dynamic_dims import is_symbolic, refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.number_inputs import with_numbers
 
 __all__ = ["CONTROL_OPERATORS", "Region", "trace_higher_order"]
 
@@ -53,6 +54,8 @@ class Region:
     graph_module: torch.fx.GraphModule
     constants: list[torch.Tensor]
 
+
+_NUMBERS = (bool, int, float)
 
 TraceRegion = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Region]
 
@@ -94,6 +97,12 @@ class _Call:
         # The predicate of cond stands before the graphs, as a tensor.
         self.before = [] if isinstance(args[0], torch.nn.Module) else [_plain(args[0])]
         rest = args[len(self.before) + len(self.modules) :]
+        # What regions only read may be numbers, such as sizes: they are constants of the regions.
+        tensors = [item for item in rest[-1] if not isinstance(item, _NUMBERS)]
+        if len(tensors) < len(rest[-1]):
+            given = [item for items in rest for item in items]
+            self.modules = [with_numbers(module, given) for module in self.modules]
+            rest = [*rest[:-1], tensors]
         self.lists = [[_plain(item) for item in items] for items in rest]
 
     def region_operands(self) -> list[list[torch.Tensor]]:

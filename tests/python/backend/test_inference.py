@@ -10,6 +10,7 @@ import pytest
 import torch
 from beside_eager import check
 from torch import Tensor, nn
+from torch._higher_order_ops import while_loop
 from torch.nn import functional as F
 
 from hostjit import _C
@@ -147,6 +148,18 @@ def test_floats_that_change_with_an_alpha(dtype: torch.dtype, runtime: str) -> N
 
     for x in (torch.arange(3).to(dtype), torch.tensor(5).to(dtype)):
         check(function, *((x, number) for number in (0.5, 2.5, -3.1, 1e-8)), runtime=runtime)
+
+
+def test_regions_that_read_a_size_that_changes(runtime: str) -> None:
+    def function(x: Tensor) -> tuple[Any, ...]:
+        def step(i: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return i + 1, y * 1.5 + x.shape[0]
+
+        chosen = torch.cond(x.sum() > 0, lambda x: x * x.shape[0], lambda x: x - x.shape[0], (x,))
+        return chosen, while_loop(lambda i, y: i < x.shape[0], step, (torch.tensor(0), x + 0))[1]
+
+    calls = [(sign * torch.rand(rows, 2),) for rows in (3, 4, 5) for sign in (1, -1)]
+    check(function, *calls, runtime=runtime)
 
 
 def test_graph_break(runtime: str) -> None:
