@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/watch_list.h"
 
+#include <structmember.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -351,6 +353,23 @@ void WatchList::add_fields(PyObject* object, PyObject* names) {
     PyObject* const* address = field_of(object, name);
     HOSTJIT_ICHECK(address != nullptr, "a ", Py_TYPE(object)->tp_name, " has no field '", name,
                    "'");
+    watch_pointer(address, *address);
+    fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
+  }
+}
+
+void WatchList::add_slots(PyObject* object, PyObject* members) {
+  HOSTJIT_ICHECK(PyTuple_Check(members), "watched slots need a tuple of members");
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members); ++i) {
+    PyObject* member = PyTuple_GET_ITEM(members, i);
+    HOSTJIT_ICHECK(Py_TYPE(member) == &PyMemberDescr_Type, "a slot is a ", Py_TYPE(member)->tp_name,
+                   ", expected a member descriptor");
+    const PyMemberDef& slot = *reinterpret_cast<PyMemberDescrObject*>(member)->d_member;
+    if (slot.type != T_OBJECT && slot.type != T_OBJECT_EX) {
+      words_.push_back(kNever);  // has to be asked for at every call
+      continue;
+    }
+    auto* address = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + slot.offset);
     watch_pointer(address, *address);
     fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
   }

@@ -50,6 +50,8 @@ class WatchList {
   // Attributes of a function or a class which no dict has are these very objects, now: __name__,
   // __qualname__, and of functions __doc__, __module__ and __annotations__.
   void add_fields(PyObject* object, PyObject* names);
+  // Slots of an object, given by their member descriptors, hold these very objects or nothing, now.
+  void add_slots(PyObject* object, PyObject* members);
   // A tensor that is no input keeps what a TensorGuard sees.
   void add_tensor(PyObject* tensor);
   // A tensor has no gradient; it has one.

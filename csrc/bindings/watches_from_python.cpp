@@ -41,6 +41,8 @@ WatchList watches_from_python(PyObject* entries) {
       watches.add_function(part(1), part(2), part(3), part(4));
     } else if (kind == "fields") {
       watches.add_fields(part(1), part(2));
+    } else if (kind == "slots") {
+      watches.add_slots(part(1), part(2));
     } else if (kind == "tensor") {
       watches.add_tensor(part(1));
     } else if (kind == "no_gradient") {
@@ -57,8 +59,8 @@ WatchList watches_from_python(PyObject* entries) {
       throw_error(
           concat("unknown watch '", kind,
                  "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
-                 "object_type, function, fields, tensor, no_gradient, has_gradient, gradient, "
-                 "unwritten or abc_token"));
+                 "object_type, function, fields, slots, tensor, no_gradient, has_gradient, "
+                 "gradient, unwritten or abc_token"));
     }
   }
   return watches;

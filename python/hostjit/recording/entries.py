@@ -250,9 +250,7 @@ class Function(Entry):
 
 
 class Slots(Entry):
-    """The slots of an object, which have no version."""
-
-    unwatchable = True
+    """The slots of an object."""
 
     def __init__(self, value: Any, path: str, watched: bool = True) -> None:
         super().__init__(path, watched)
@@ -286,6 +284,9 @@ class Slots(Entry):
 
     def differs(self) -> bool:
         return not all_same(self._find(), self._expected)
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        return [("slots", self._object, tuple(self._members))]
 
 
 class Contents(Entry):
