@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
+from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -74,7 +75,19 @@ class Compilation(Specializer):
             floats = self.shapes.refuses_numbers(args, kwargs)
             if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
+        elif self._has_parts and holds_array(args, kwargs):
+            self._say_array(args, kwargs)
+            return None
         return super()._answer(args, kwargs)
+
+    def _say_array(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Say that NumPy's values are left to eager, without a guard: each call brings others."""
+        if "array" in self._said:
+            return
+        try:
+            describe_arguments(args, kwargs)
+        except CaptureError as error:
+            self._say("array", f"runs eagerly: {error}")
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

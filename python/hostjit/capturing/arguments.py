@@ -37,6 +37,7 @@ __all__ = [
     "TupleArgument",
     "containers_in",
     "describe_arguments",
+    "holds_array",
     "items_of",
     "tensor_leaves",
 ]
@@ -350,6 +351,19 @@ def containers_in(
 
     for value in (*args, *kwargs.values()):
         walk_arguments(value, note, by_fields)
+    return found
+
+
+def holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a value of NumPy is among the arguments."""
+    found = False
+
+    def visit(value: Any) -> None:
+        nonlocal found
+        found = found or _is_array(value)
+
+    walk_arguments(tuple(args), visit)
+    walk_arguments(dict(kwargs), visit)
     return found
 
 
