@@ -61,7 +61,6 @@ class Recorder(TorchDispatchMode):
         handled: the first operator that may raise where the code would handle it; "" if none.
         draws: what was drawn from generators that operators were given.
         caller: the frame that calls what is recorded.
-        has_sizes: some of `reads` are sizes of results.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State, on_read: str) -> None:
@@ -83,7 +82,6 @@ class Recorder(TorchDispatchMode):
         self.asked: set[int] = set()
         self.handled = ""
         self.draws: list[Draw] = []
-        self.has_sizes = False
         self.caller: types.FrameType | None = None
 
     def refuse(
@@ -156,7 +154,6 @@ class Recorder(TorchDispatchMode):
     def read_size(self, count: torch.fx.Node, size: int, what: str) -> None:
         """Note that the size of a result of `what` depends on values: it is that of a node."""
         self._raise_if_asked(what, "record with on_read='guard'")
-        self.has_sizes = True
         self._expect(count, torch.tensor(size))
 
     def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:

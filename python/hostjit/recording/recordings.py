@@ -55,6 +55,8 @@ __all__ = ["Recordings"]
 _MOST_CHANGES = 2
 # With so many objects among the arguments and no recording, there may never be one.
 _MOST_OBJECTS = 64
+# A float that the code reads of a tensor is seldom the same again.
+_MOST_FLOATS = 3
 _CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
@@ -87,7 +89,8 @@ class Recordings(Specializer):
         self._recorded: dict[Any, list[Replay]] = {}
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._opened = OpenedClasses()
-        self._gave_up = False
+        # The target, or what is compiled of it: what answers all calls, once recording is given up.
+        self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
 
     def reset(self) -> None:
@@ -120,8 +123,8 @@ class Recordings(Specializer):
             return None
         if makes_generators(self.target):
             return self._leave_generators()
-        if self._gave_up:
-            return route_any_call(self.target)
+        if self._answers_instead is not None:
+            return route_any_call(self._answers_instead)
         if not self._lock.acquire(blocking=False):
             return None  # another thread is recording
         try:
@@ -191,30 +194,29 @@ class Recordings(Specializer):
             self._raise_mismatch(known, args, kwargs)
         limit = _C.recompile_limit()
         self._tries[key] = self._tries.get(key, 0) + 1
-        if limit is not None and (len(known) >= limit or self._tries[key] > 2 * limit):
-            if any(replay.has_sizes for replay in known):
-                return self._compile_for_sizes(len(known))
-            self._say(
-                "limit",
-                f"has {len(known)} recordings and keeps meeting new calls: it runs those eagerly "
-                f"from now on. Raise the limit with HOSTJIT_ENABLE=recompile_limit({4 * limit})",
-            )
-            return None
+        if limit is not None:
+            is_full = len(known) >= limit or self._tries[key] > 2 * limit
+            if is_full or sum(replay.reads_floats for replay in known) >= _MOST_FLOATS:
+                return self._compile_from_now_on(len(known))
         return self._record(key, args, kwargs)
 
-    def _compile_for_sizes(self, count: int) -> _C.Specialization:
-        """Leave further calls to `hostjit.compile`, which goes on with the sizes that it finds."""
+    def _compile_from_now_on(self, count: int) -> _C.Specialization:
+        """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
         from hostjit.compile import compile
 
         self._say(
-            "sizes",
-            f"has {count} recordings, of other sizes that depend on values, and keeps meeting new "
-            "ones: hostjit.compile answers those from now on",
+            "limit",
+            f"has {count} recordings and keeps meeting new calls: hostjit.compile answers all "
+            "calls from now on",
         )
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget()  # each call would look at all of them first
         given: dict[str, Any] = {"runtime": self.runtime, "reuse_outputs": self.reuse_outputs}
         given.update(self.choices.keywords())
         compiled: _C.CompiledFunction = compile(self.target, **given)
         compiled.owner.say_nothing_of_parts()
+        self._answers_instead = compiled
         return route_any_call(compiled)
 
     def _raise_mismatch(
@@ -377,7 +379,7 @@ class Recordings(Specializer):
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
-        self._gave_up = True
+        self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
 

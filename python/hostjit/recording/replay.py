@@ -65,7 +65,7 @@ class Replay:
     Attributes:
         recording: what was recorded.
         specialization: what the call path runs.
-        has_sizes: it is for sizes that depend on values.
+        reads_floats: it is for floats that the code has read of tensors.
         checks: what Python asks about a call.
     """
 
@@ -94,7 +94,7 @@ class Replay:
         self._wants_gradients = wants_gradients
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
-        self.has_sizes = recorder.has_sizes
+        self.reads_floats = any(read.expected.is_floating_point() for read in recorder.reads)
         self._draws = recorder.draws  # which the program has by number
         self._static: list[tuple[str, int, int]] = []
 
