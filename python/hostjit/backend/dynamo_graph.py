@@ -12,7 +12,7 @@ import torch
 from torch._dynamo.exc import SkipFrame
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from hostjit.backend.graph_compilation import compile_graph
+from hostjit.backend.graph_compilation import compile_graph, flat_output
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
@@ -28,6 +28,7 @@ from hostjit.capturing.contexts import (
     take_out_inference_mode,
 )
 from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capturing.shared_results import ReturnedBases, share_memory, shared_results
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.traced_graph import storage_of
 
@@ -66,7 +67,21 @@ def _compile(
         from hostjit.backend.training import compile_with_backward
 
         return compile_with_backward(module, inputs, name, options)
+    if _records_gradients(module.graph) and shared_results(module.graph):
+        return _compile_views(module, name, options)
     return compile_open_graph(module, name, options) or compile_graph(module, name, options)
+
+
+def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) -> Callable[..., Any]:
+    """Compile a graph whose results share memory and need no gradients, but may be given some."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    whole = torch.fx.GraphModule(module, graph)
+    bases = ReturnedBases(module, flat_output(module.graph), training=False)
+    if not bases.changed or _has_views(module.graph):
+        _warn(name, share_memory(None).what)
+        return eager_graph(whole)
+    return compile_graph(module, name, options, bases.output, whole)
 
 
 def _compile_in_inference_mode(
@@ -135,10 +150,12 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any], mod
         return True
     if any(_is_number_in_a_tensor(node) for node in nodes):
         return True
-    if torch.is_grad_enabled() or any(_sets_grad_mode(node) for node in nodes):
+    if _records_gradients(module.graph):
         if any(tensor.requires_grad for tensor in (*values, *module.parameters())):
             return True
-        return any(_requires_grad(node) for node in nodes) or _has_views(module.graph)
+        if any(_requires_grad(node) for node in nodes):
+            return True
+        return _has_views(module.graph) and not shared_results(module.graph)
     results = module.graph.output_node().all_input_nodes
     return any(_requires_grad(node) for node in results)
 
@@ -171,6 +188,10 @@ def _is_number_in_a_tensor(node: torch.fx.Node) -> bool:
     return node.op == "placeholder" and bool(
         getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
     )
+
+
+def _records_gradients(graph: torch.fx.Graph) -> bool:
+    return torch.is_grad_enabled() or any(_sets_grad_mode(node) for node in graph.nodes)
 
 
 def _sets_grad_mode(node: torch.fx.Node) -> bool:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
-from hostjit.capturing.number_inputs import with_numbers
+from hostjit.capturing.number_inputs import with_numbers, without_objects
 from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
@@ -26,12 +27,26 @@ from hostjit.capturing.unused import drop_unused
 from hostjit.specialize import describe_inputs, describe_output, row_guard
 from hostjit.specializer import Specializer
 
-__all__ = ["GraphCompilation", "compile_graph"]
+__all__ = ["GraphCompilation", "compile_graph", "flat_output"]
 
 
-def compile_graph(module: torch.fx.GraphModule, name: str, options: Options) -> _C.CompiledFunction:
-    """Return a callable that takes the graph's inputs and returns the tuple of its outputs."""
-    compilation = GraphCompilation(module, name, options)
+def compile_graph(
+    module: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    output: Output | None = None,
+    eager: torch.fx.GraphModule | None = None,
+) -> _C.CompiledFunction:
+    """Return a callable that takes the graph's inputs and returns the tuple of its outputs.
+
+    Args:
+        module: the graph.
+        name: what warnings and dumps call it.
+        options: those of the backend.
+        output: what is made of its outputs, if that is not the tuple of them.
+        eager: the graph that returns that; runs eagerly.
+    """
+    compilation = GraphCompilation(module, name, options, output, eager)
     return _C.CompiledFunction(compilation.target, compilation)
 
 
@@ -43,17 +58,24 @@ class GraphCompilation(Specializer):
     is how one graph with symbolic sizes gets a program for each.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, name: str, options: Options) -> None:
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        name: str,
+        options: Options,
+        output: Output | None = None,
+        eager: torch.fx.GraphModule | None = None,
+    ) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
-        eager = torch._dynamo.disable(eager_graph(module))
         super().__init__(
-            eager,
+            torch._dynamo.disable(eager_graph(eager or module)),
             options.runtime,
             options.fallback,
             options.reuse_outputs,
             options.choices(),
         )
         self.module = without_effect_tokens(module)
+        self._output = output
         # Dynamo asks what a backend returned for its name at every call.
         self.__name__ = name
 
@@ -61,8 +83,8 @@ class GraphCompilation(Specializer):
         return self.__name__
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        module = with_numbers(self.module, args)
-        return self._compile_module(module, args, kwargs, FakeTensorMode())
+        module, objects = without_objects(with_numbers(self.module, args))
+        return self._compile_module(module, args, kwargs, FakeTensorMode(), objects=objects)
 
     def _compile_module(
         self,
@@ -71,10 +93,11 @@ class GraphCompilation(Specializer):
         kwargs: dict[str, Any],
         mode: FakeTensorMode,
         assumed: Set[Any] = frozenset(),
+        objects: Mapping[int, Any] = MappingProxyType({}),
     ) -> _C.Specialization | None:
         """Compile a graph for the tensors of a call; with symbols in `mode`, for any size.
 
-        `assumed`: see `size_guard`.
+        `assumed`: see `size_guard`. `objects`: see `without_objects`.
         """
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         for index, tensor in enumerate(tensors):
@@ -82,7 +105,8 @@ class GraphCompilation(Specializer):
         try:
             with thread_state_kept():
                 graph = trace_functional(module, tensors, mode)
-            needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, _result(graph))
+            result = self._output or flat_output(graph.graph_module.graph, objects)
+            needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, result)
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
             with no_more_guards(mode.shape_env):
@@ -115,12 +139,15 @@ def _bind(graph: FunctionalGraph) -> list[InputBinding]:
     ]
 
 
-def _result(graph: FunctionalGraph) -> Output:
-    results = graph.graph_module.graph.output_node().args[0]
+def flat_output(graph: torch.fx.Graph, objects: Mapping[int, Any] = MappingProxyType({})) -> Output:
+    """Return how the tuple of a graph's results is rebuilt. `objects`: see `without_objects`."""
+    results = graph.output_node().args[0]
     assert isinstance(results, (tuple, list))
     return TupleOutput(
         tuple(
-            GraphOutput(index) if isinstance(value, torch.fx.Node) else ConstantOutput(value)
+            GraphOutput(index)
+            if isinstance(value, torch.fx.Node)
+            else ConstantOutput(objects.get(index, value))
             for index, value in enumerate(results)
         )
     )
