@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hostjit.capturing import CaptureError, capture
+from hostjit.capturing.opened import Opened
 from hostjit.capturing.program import CapturedProgram
 from hostjit.capturing.size_guard import size_guard
 
@@ -18,7 +19,7 @@ def open_capture(function: Callable[..., Any], *args: torch.Tensor) -> CapturedP
     """Capture with all dims open."""
     dims = {leaf: set(range(tensor.dim())) for leaf, tensor in enumerate(args)}
     with torch.no_grad():
-        return capture(function, args, {}, dims)
+        return capture(function, args, {}, Opened(dims))
 
 
 def shapes(program: CapturedProgram) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing import capture
+from hostjit.capturing.opened import Opened
 from hostjit.kernels.sizes import Symbol, as_size
 from hostjit.lowering.iteration_space import IterationSpace, Radix
 from hostjit.lowering.lower import lower
@@ -19,7 +20,7 @@ def lowered(function: Callable[..., Any], *args: torch.Tensor) -> _C.Program:
     """Capture with all dims open, and lower."""
     dims = {leaf: set(range(tensor.dim())) for leaf, tensor in enumerate(args)}
     with torch.no_grad():
-        program = capture(function, args, {}, dims)
+        program = capture(function, args, {}, Opened(dims))
     with program.no_more_guards():
         return lower(program.graph, "p")
 
@@ -65,7 +66,7 @@ def test_neighbours_fuse_at_any_size() -> None:
 
     x = torch.randn(3, 5, 8)
     with torch.no_grad():
-        program = capture(function, (x,), {}, {0: {0, 1}})
+        program = capture(function, (x,), {}, Opened({0: {0, 1}}))
     with program.no_more_guards():
         assert names(lower(program.graph, "p")).count("launch_kernel") == 1
 
