@@ -29,7 +29,7 @@ __all__ = [
 # Of types that Python code made, or may change.
 HEAP_TYPE = 1 << 9
 # Packages whose objects have slots that nobody sets once they are made.
-_OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing", "collections")
+_OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -257,7 +257,8 @@ class Slots(Entry):
         self._object = value
         kind = type(value)
         self._members = []
-        if kind.__module__.partition(".")[0] not in _OF_FIXED_SLOTS:
+        is_fixed = isinstance(value, types.GenericAlias)  # `collections.abc.Callable[..., int]`
+        if not is_fixed and kind.__module__.partition(".")[0] not in _OF_FIXED_SLOTS:
             self._members = [
                 member
                 for base in kind.__mro__
