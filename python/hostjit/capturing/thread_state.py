@@ -81,7 +81,7 @@ class ThreadState:
         if now == self:
             return
         # First: the end of a transform switches gradients as they were at its beginning.
-        _torch._functorch.pop_dynamic_layer_stack_and_undo_to_depth(self.transforms)
+        _end_transforms(self.transforms)
         while forward_ad._current_level > self.dual_level:
             forward_ad.exit_dual_level()
         if self.hooks_refused is None:
@@ -101,6 +101,23 @@ class ThreadState:
             getattr(attention_settings, f"enable_{name}_sdp")(allowed)
         if now.attention_order != self.attention_order:
             _torch._set_sdp_priority_order(list(self.attention_order))
+
+
+def _end_transforms(depth: int) -> None:
+    """End the transforms under way but the first `depth` ones, the innermost first.
+
+    `pop_dynamic_layer_stack_and_undo_to_depth` fails for those of forward mode in torch 2.11.
+    """
+    functorch = _torch._functorch
+    kinds = functorch.TransformType
+    ends = {
+        kinds.Vmap: functorch._vmap_decrement_nesting,
+        kinds.Grad: functorch._grad_decrement_nesting,
+        kinds.Jvp: functorch._jvp_decrement_nesting,
+        kinds.Functionalize: functorch._func_decrement_nesting,
+    }
+    while functorch.get_dynamic_layer_stack_depth() > depth:
+        ends[functorch.peek_interpreter_stack().key()]()
 
 
 def _attention_order() -> list[int]:
