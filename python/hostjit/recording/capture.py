@@ -68,7 +68,8 @@ def capture(
     were taken, loops unrolled, backward passes and optimizer steps included. A replay is checked:
     arguments (names, nesting, dtypes, sizes, strides, devices, which are one tensor, Python
     values), the Python state that the code can reach, modes of PyTorch, and the values of tensors
-    that the code has read. Where something differs, the call runs and is recorded, too. What
+    that the code has read. Where something differs, the call runs and is recorded, too; where it
+    keeps differing, `hostjit.compile` answers all calls from then on, and a warning says so. What
     cannot be repeated (printing, the clock, state that the call changes) is not replayed: the
     callable then runs eagerly, and a warning says why, once.
 
