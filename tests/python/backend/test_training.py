@@ -376,7 +376,11 @@ def test_operators_that_return_what_they_take_are_still_said() -> None:
         torch.library.register_fake("hostjit_tests::same", torch.empty_like, lib=library)
         same = torch.ops.hostjit_tests.same
         compiled = torch.compile(lambda x: same(x.sin()).detach() * x, backend="hostjit")
-        with pytest.warns(UserWarning, match="same.*alias"):
+        # Where the environment has CI, PyTorch raises what it warns of elsewhere.
+        with (
+            torch._functorch.config.patch(error_on_custom_op_aliasing=False),
+            pytest.warns(UserWarning, match="same.*alias"),
+        ):
             compiled(leaf(4))
 
 

@@ -264,7 +264,7 @@ for name, function, set_to, before, now in (
     ),
     (
         *("distributions_check", lambda x: x * (2 if Distribution._validate_args else 3)),
-        *(Distribution.set_default_validate_args, True, False),
+        *(Distribution.set_default_validate_args, False, True),  # a capture switches them off
     ),
     (
         "longest_number",
