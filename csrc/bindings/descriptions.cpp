@@ -204,7 +204,7 @@ py::list OpenNumbers::describe_places() const {
   return places;
 }
 
-py::list WatchList::describe_gradients() const {
+py::list TensorWatches::describe_gradients() const {
   py::list described;
   for (const PyRef& tensor : without_gradient_) {
     described.append(py::make_tuple(object_of(tensor), false));
@@ -267,7 +267,7 @@ py::dict Specialization::describe() const {
   described["stores"] = stores_.size();
   described["bindings"] = describe_all(bindings_);
   described["number_places"] = numbers_.describe_places();
-  described["gradients"] = watches_.describe_gradients();
+  described["gradients"] = watches_.tensors().describe_gradients();
   described["guards"] = guards;
   described["output"] = output_.describe();
   described["revalidate"] = object_of(revalidate_);

@@ -200,7 +200,7 @@ bool Specialization::meets_gradient_elsewhere(const Leaves& leaves) const {
     tensors.push_back(THPVariable_Unpack(tensor).unsafeGetTensorImpl());
   }
   std::ranges::sort(tensors, std::less<>());
-  return watches_.reaches_gradient(tensors);
+  return watches_.tensors().reaches_gradient(tensors);
 }
 
 bool Specialization::replace(PyObject* before, PyObject* now) {
@@ -278,7 +278,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
     if (!binding.holds()) return false;
   }
   if (!identities_.hold(leaves)) return false;
-  if (watches_.any_gradients() && meets_gradient_elsewhere(leaves)) return false;
+  if (watches_.tensors().any_gradients() && meets_gradient_elsewhere(leaves)) return false;
   if (!leaves.objects.empty() && !knows_objects(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;

@@ -1,126 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/watch_list.h"
 
-#include <structmember.h>
-
 #include <algorithm>
-#include <string_view>
 
+#include "bindings/object_state.h"
 #include "support/check.h"
 
 namespace hostjit {
 namespace {
-
-// Where CPython keeps the version of a dict, which every change makes another. Null: nowhere.
-const uint64_t* version_of(PyObject* dict) {
-#if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  const auto* object = reinterpret_cast<PyDictObject*>(dict);
-#if PY_VERSION_HEX >= 0x030D0000
-  // 3.13 changes attributes without the version of a dict that shares its values with the object.
-  if (object->ma_values != nullptr) return nullptr;
-#endif
-  return &object->ma_version_tag;
-#pragma GCC diagnostic pop
-#else
-  (void)dict;
-  return nullptr;
-#endif
-}
-
-// Where a function or a class of Python code keeps an attribute; null where it keeps no such one.
-PyObject* const* field_of(PyObject* object, std::string_view name) {
-  if (PyFunction_Check(object)) {
-    auto* function = reinterpret_cast<PyFunctionObject*>(object);
-    if (name == "__name__") return &function->func_name;
-    if (name == "__qualname__") return &function->func_qualname;
-    if (name == "__doc__") return &function->func_doc;
-    if (name == "__module__") return &function->func_module;
-    if (name == "__annotations__") return &function->func_annotations;
-  } else if (PyType_Check(object) &&
-             PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE)) {
-    auto* type = reinterpret_cast<PyHeapTypeObject*>(object);
-    if (name == "__name__") return &type->ht_name;
-    if (name == "__qualname__") return &type->ht_qualname;
-  }
-  return nullptr;
-}
-
-bool is_dict_of(PyObject* owner, PyObject* dict) {
-#if PY_VERSION_HEX < 0x030D0000
-  PyObject** found = _PyObject_GetDictPtr(owner);
-  return found != nullptr && *found == dict;
-#else
-  const PyRef found = PyRef::steal(PyObject_GenericGetDict(owner, nullptr));
-  if (!found) PyErr_Clear();
-  return found.get() == dict;
-#endif
-}
-
-// Null stands for "no such key"; errors of a key's own comparison count as a difference.
-bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
-    PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
-    if (found == nullptr && PyErr_Occurred()) {
-      PyErr_Clear();
-      return false;
-    }
-    PyObject* wanted = PyTuple_GET_ITEM(expected, i);
-    if (found != (wanted == missing ? nullptr : wanted)) return false;
-  }
-  return true;
-}
-
-bool set_is(PyObject* set, PyObject* items) {
-  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(items)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
-    if (PySet_Contains(set, PyTuple_GET_ITEM(items, i)) != 1) {
-      PyErr_Clear();
-      return false;
-    }
-  }
-  return true;
-}
-
-// Items move within an OrderedDict without a change of the dict that it is.
-bool ordered_dict_has_keys(PyObject* dict, PyObject* keys) {
-  const PyRef iterator = PyRef::steal(PyODict_Type.tp_iter(dict));
-  for (Py_ssize_t i = 0; iterator && i < PyTuple_GET_SIZE(keys); ++i) {
-    const PyRef key = PyRef::steal(PyIter_Next(iterator.get()));
-    if (!key || key.get() != PyTuple_GET_ITEM(keys, i)) break;
-    if (i + 1 == PyTuple_GET_SIZE(keys)) return true;
-  }
-  PyErr_Clear();
-  return PyTuple_GET_SIZE(keys) == 0;
-}
-
-bool dict_has_keys(PyObject* dict, PyObject* keys) {
-  if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
-  if (PyODict_Check(dict)) return ordered_dict_has_keys(dict, keys);
-  Py_ssize_t position = 0;
-  PyObject* key = nullptr;
-  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr) != 0; ++i) {
-    if (key != PyTuple_GET_ITEM(keys, i)) return false;
-  }
-  return true;
-}
-
-// abc.get_cache_token: another number after each registration.
-PyRef abc_token() {
-  static PyObject* const kFunction = [] {
-    const PyRef module = PyRef::steal(PyImport_ImportModule("_abc"));
-    return module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
-  }();
-  PyRef found = PyRef::steal(kFunction ? PyObject_CallNoArgs(kFunction) : nullptr);
-  if (!found) PyErr_Clear();
-  return found;
-}
-
-bool abc_token_is(PyObject* expected) {
-  const PyRef found = abc_token();
-  return found && PyObject_RichCompareBool(found.get(), expected, Py_EQ) == 1;
-}
 
 PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr : object; }
 
@@ -361,68 +248,14 @@ void WatchList::add_fields(PyObject* object, PyObject* names) {
 void WatchList::add_slots(PyObject* object, PyObject* members) {
   HOSTJIT_ICHECK(PyTuple_Check(members), "watched slots need a tuple of members");
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members); ++i) {
-    PyObject* member = PyTuple_GET_ITEM(members, i);
-    HOSTJIT_ICHECK(Py_TYPE(member) == &PyMemberDescr_Type, "a slot is a ", Py_TYPE(member)->tp_name,
-                   ", expected a member descriptor");
-    const PyMemberDef& slot = *reinterpret_cast<PyMemberDescrObject*>(member)->d_member;
-    if (slot.type != T_OBJECT && slot.type != T_OBJECT_EX) {
+    PyObject* const* address = slot_of(object, PyTuple_GET_ITEM(members, i));
+    if (address == nullptr) {
       words_.push_back(kNever);  // has to be asked for at every call
       continue;
     }
-    auto* address = reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + slot.offset);
     watch_pointer(address, *address);
     fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
   }
-}
-
-void WatchList::add_tensor(PyObject* tensor) {
-  HOSTJIT_ICHECK(THPVariable_Check(tensor), "a watched tensor is a ", Py_TYPE(tensor)->tp_name);
-  has_others_ = true;
-  tensors_.push_back({PyRef::share(tensor), TensorGuard(THPVariable_Unpack(tensor))});
-}
-
-void WatchList::add_no_gradient(PyObject* tensor) {
-  HOSTJIT_ICHECK(THPVariable_Check(tensor), "no_gradient is of a ", Py_TYPE(tensor)->tp_name,
-                 ", expected a tensor");
-  has_others_ = true;
-  without_gradient_.push_back(PyRef::share(tensor));
-}
-
-void WatchList::add_has_gradient(PyObject* tensor) {
-  HOSTJIT_ICHECK(THPVariable_Check(tensor), "has_gradient is of a ", Py_TYPE(tensor)->tp_name,
-                 ", expected a tensor");
-  has_others_ = true;
-  with_gradient_.push_back(PyRef::share(tensor));
-}
-
-void WatchList::add_gradient(PyObject* tensor) {
-  HOSTJIT_ICHECK(THPVariable_Check(tensor), "gradient is of a ", Py_TYPE(tensor)->tp_name,
-                 ", expected a tensor");
-  const at::Tensor& gradient = THPVariable_Unpack(tensor).grad();
-  HOSTJIT_CHECK(gradient.defined(), "a watched gradient is None");
-  has_others_ = true;
-  gradients_.push_back({PyRef::share(tensor), TensorGuard(gradient)});
-}
-
-bool WatchList::reaches_gradient(std::span<const c10::TensorImpl* const> tensors) const {
-  c10::SmallVector<const c10::TensorImpl*, 32> found;
-  for (const Tensor& entry : gradients_) {
-    found.push_back(THPVariable_Unpack(entry.tensor.get()).grad().unsafeGetTensorImpl());
-  }
-  std::ranges::sort(found, std::less<>());
-  return std::ranges::adjacent_find(found) != found.end() ||
-         std::ranges::any_of(found, [&](const c10::TensorImpl* gradient) {
-           return std::ranges::binary_search(tensors, gradient, std::less<>());
-         });
-}
-
-void WatchList::add_unwritten(PyObject* tensor) {
-  HOSTJIT_ICHECK(THPVariable_Check(tensor), "unwritten is of a ", Py_TYPE(tensor)->tp_name,
-                 ", expected a tensor");
-  has_others_ = true;
-  const at::Tensor& found = THPVariable_Unpack(tensor);
-  unwritten_.push_back({PyRef::share(tensor), found.const_data_ptr(),
-                        found.unsafeGetTensorImpl()->version_counter().current_version()});
 }
 
 void WatchList::add_abc_token(PyObject* token) {
@@ -432,72 +265,44 @@ void WatchList::add_abc_token(PyObject* token) {
   abc_token_ = PyRef::share(token);
 }
 
-bool WatchList::Unwritten::holds() const {
-  const at::Tensor& found = THPVariable_Unpack(tensor.get());
-  return found.const_data_ptr() == data &&
-         found.unsafeGetTensorImpl()->version_counter().current_version() == version;
-}
-
 bool WatchList::others_hold() const {
-  return std::ranges::all_of(tensors_,
-                             [](const Tensor& entry) {
-                               return entry.guard.matches(THPVariable_Unpack(entry.tensor.get()));
-                             }) &&
-         std::ranges::none_of(without_gradient_,
-                              [](const PyRef& tensor) {
-                                return THPVariable_Unpack(tensor.get()).grad().defined();
-                              }) &&
-         std::ranges::all_of(with_gradient_,
-                             [](const PyRef& tensor) {
-                               return THPVariable_Unpack(tensor.get()).grad().defined();
-                             }) &&
-         std::ranges::all_of(gradients_,
-                             [](const Tensor& entry) {
-                               const at::Tensor& found =
-                                   THPVariable_Unpack(entry.tensor.get()).grad();
-                               return found.defined() && entry.guard.matches(found);
-                             }) &&
-         std::ranges::all_of(unwritten_, [](const Unwritten& entry) { return entry.holds(); }) &&
+  const auto set_holds = [](const Pair& entry) {
+    return set_is(entry.object.get(), entry.expected.get());
+  };
+  const auto keys_hold = [](const Pair& entry) {
+    return dict_has_keys(entry.object.get(), entry.expected.get());
+  };
+  return tensors_.hold() &&
          std::ranges::all_of(lists_, [](const List& entry) { return entry.holds(); }) &&
-         std::ranges::all_of(
-             sets_,
-             [](const Pair& entry) { return set_is(entry.object.get(), entry.expected.get()); }) &&
-         std::ranges::all_of(dict_keys_,
-                             [](const Pair& entry) {
-                               return dict_has_keys(entry.object.get(), entry.expected.get());
-                             }) &&
+         std::ranges::all_of(sets_, set_holds) && std::ranges::all_of(dict_keys_, keys_hold) &&
          (!abc_token_ || abc_token_is(abc_token_.get()));
 }
 
 bool WatchList::holds_on_a_closer_look() {
-  return dicts_hold() &&
-         std::ranges::all_of(half_words_,
-                             [](const HalfWord& word) { return *word.address == word.expected; }) &&
-         std::ranges::all_of(object_types_,
-                             [](const Pair& entry) {
-                               return reinterpret_cast<PyObject*>(Py_TYPE(entry.object.get())) ==
-                                      entry.expected.get();
-                             }) &&
-         std::ranges::all_of(bases_,
-                             [](const Pair& entry) {
-                               return reinterpret_cast<PyTypeObject*>(entry.object.get())->tp_mro ==
-                                      entry.expected.get();
-                             }) &&
-         std::ranges::all_of(cells_,
-                             [](const Pair& entry) {
-                               return PyCell_GET(entry.object.get()) == entry.expected.get();
-                             }) &&
-         std::ranges::all_of(
-             functions_,
-             [](const Function& entry) {
-               const auto* function = reinterpret_cast<PyFunctionObject*>(entry.function.get());
-               return function->func_code == entry.code.get() &&
-                      null_for_none(function->func_defaults) == entry.defaults.get() &&
-                      null_for_none(function->func_kwdefaults) == entry.kwdefaults.get();
-             }) &&
-         std::ranges::all_of(
-             fields_, [](const Field& entry) { return *entry.address == entry.expected.get(); }) &&
-         others_hold();
+  const auto half_word_holds = [](const HalfWord& word) { return *word.address == word.expected; };
+  const auto type_holds = [](const Pair& entry) {
+    return reinterpret_cast<PyObject*>(Py_TYPE(entry.object.get())) == entry.expected.get();
+  };
+  const auto bases_hold = [](const Pair& entry) {
+    return reinterpret_cast<PyTypeObject*>(entry.object.get())->tp_mro == entry.expected.get();
+  };
+  const auto cell_holds = [](const Pair& entry) {
+    return PyCell_GET(entry.object.get()) == entry.expected.get();
+  };
+  const auto function_holds = [](const Function& entry) {
+    const auto* function = reinterpret_cast<PyFunctionObject*>(entry.function.get());
+    return function->func_code == entry.code.get() &&
+           null_for_none(function->func_defaults) == entry.defaults.get() &&
+           null_for_none(function->func_kwdefaults) == entry.kwdefaults.get();
+  };
+  const auto field_holds = [](const Field& entry) {
+    return *entry.address == entry.expected.get();
+  };
+  return dicts_hold() && std::ranges::all_of(half_words_, half_word_holds) &&
+         std::ranges::all_of(object_types_, type_holds) &&
+         std::ranges::all_of(bases_, bases_hold) && std::ranges::all_of(cells_, cell_holds) &&
+         std::ranges::all_of(functions_, function_holds) &&
+         std::ranges::all_of(fields_, field_holds) && others_hold();
 }
 
 std::vector<PyObject*> WatchList::containers() const {
@@ -557,12 +362,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.object.get());
     Py_VISIT(entry.expected.get());
   }
-  for (const Tensor& entry : tensors_) Py_VISIT(entry.tensor.get());
-  for (const PyRef& tensor : without_gradient_) Py_VISIT(tensor.get());
-  for (const PyRef& tensor : with_gradient_) Py_VISIT(tensor.get());
-  for (const Tensor& entry : gradients_) Py_VISIT(entry.tensor.get());
-  for (const Unwritten& entry : unwritten_) Py_VISIT(entry.tensor.get());
-  return 0;
+  return tensors_.traverse(visit, arg);
 }
 
 }  // namespace hostjit

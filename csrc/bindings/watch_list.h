@@ -2,15 +2,13 @@
 #pragma once
 
 #include <Python.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "bindings/py_ref.h"
-#include "bindings/tensor_guard.h"
+#include "bindings/tensor_watches.h"
 
 namespace hostjit {
 
@@ -52,18 +50,12 @@ class WatchList {
   void add_fields(PyObject* object, PyObject* names);
   // Slots of an object, given by their member descriptors, hold these very objects or nothing, now.
   void add_slots(PyObject* object, PyObject* members);
-  // A tensor that is no input keeps what a TensorGuard sees.
-  void add_tensor(PyObject* tensor);
-  // A tensor has no gradient; it has one.
-  void add_no_gradient(PyObject* tensor);
-  void add_has_gradient(PyObject* tensor);
-  // A tensor has a gradient like the one that it has now, which is no other tensor of the call: see
-  // reaches_gradient.
-  void add_gradient(PyObject* tensor);
-  // A tensor is in the same memory, and nobody has written to it since.
-  void add_unwritten(PyObject* tensor);
   // No class was registered with an abstract class: abc.get_cache_token() gives `token`.
   void add_abc_token(PyObject* token);
+
+  // Tensors that are no inputs, and their gradients.
+  const TensorWatches& tensors() const { return tensors_; }
+  TensorWatches& tensors() { return tensors_; }
 
   // Compares a few words of memory per entry; looks closer only where one differs.
   bool holds() {
@@ -76,7 +68,7 @@ class WatchList {
     for (const HalfWord& word : half_words_) difference |= *word.address ^ word.expected;
     if (difference != 0) [[unlikely]]
       return holds_on_a_closer_look();
-    return !has_others_ || others_hold();
+    return !(has_others_ || tensors_.any()) || others_hold();
   }
 
   // Whether all holds once values of watched dicts and lists that differ from what is expected are
@@ -84,15 +76,8 @@ class WatchList {
   using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
   bool holds_after(const Replace& replace);
 
-  bool any_gradients() const { return !gradients_.empty(); }
-  // Whether a gradient of add_gradient is another one of them, or one of these, in ascending order.
-  bool reaches_gradient(std::span<const c10::TensorImpl* const> tensors) const;
-
   // The dicts and lists that are watched or found in what is, borrowed, in ascending order.
   std::vector<PyObject*> containers() const;
-
-  // (tensor, whether it has a gradient) of all that are watched for that; see descriptions.cpp.
-  pybind11::list describe_gradients() const;
 
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;
@@ -139,16 +124,6 @@ class WatchList {
     PyObject* const* address;  // in the object
     PyRef expected;
   };
-  struct Tensor {
-    PyRef tensor;
-    TensorGuard guard;
-  };
-  struct Unwritten {
-    PyRef tensor;
-    const void* data;
-    uint32_t version;
-    bool holds() const;
-  };
 
   // CPython 3.12 and 3.13 keep a dict's watchers in the lowest bits of its version, which come and
   // go (DICT_MAX_WATCHERS). What 3.13 counts in the four bits above them only grows, too.
@@ -164,7 +139,7 @@ class WatchList {
   static bool take_from_dict(Dict& entry, const Replace& replace);
   static bool take_from_list(List& entry, const Replace& replace);
   bool dicts_hold();
-  // Tensors, gradients, lists, sets, keys of dicts and the token of abstract classes.
+  // Tensors, lists, sets, keys of dicts and the token of abstract classes.
   bool others_hold() const;
 
   // Where dicts keep their versions. A change makes a version greater than any before: while the
@@ -183,11 +158,7 @@ class WatchList {
   std::vector<Pair> bases_;  // a class and its __mro__
   std::vector<Function> functions_;
   std::vector<Field> fields_;
-  std::vector<Tensor> tensors_;
-  std::vector<PyRef> without_gradient_;
-  std::vector<PyRef> with_gradient_;
-  std::vector<Tensor> gradients_;  // whose, and what they are like
-  std::vector<Unwritten> unwritten_;
+  TensorWatches tensors_;
   PyRef abc_token_;  // null: not watched
   bool has_others_ = false;
 };

@@ -44,15 +44,15 @@ WatchList watches_from_python(PyObject* entries) {
     } else if (kind == "slots") {
       watches.add_slots(part(1), part(2));
     } else if (kind == "tensor") {
-      watches.add_tensor(part(1));
+      watches.tensors().add_tensor(part(1));
     } else if (kind == "no_gradient") {
-      watches.add_no_gradient(part(1));
+      watches.tensors().add_no_gradient(part(1));
     } else if (kind == "has_gradient") {
-      watches.add_has_gradient(part(1));
+      watches.tensors().add_has_gradient(part(1));
     } else if (kind == "gradient") {
-      watches.add_gradient(part(1));
+      watches.tensors().add_gradient(part(1));
     } else if (kind == "unwritten") {
-      watches.add_unwritten(part(1));
+      watches.tensors().add_unwritten(part(1));
     } else if (kind == "abc_token") {
       watches.add_abc_token(part(1));
     } else {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/object_state.h"
+
+#include <structmember.h>
+
+#include "support/check.h"
+
+namespace hostjit {
+namespace {
+
+// Items move within an OrderedDict without a change of the dict that it is.
+bool ordered_dict_has_keys(PyObject* dict, PyObject* keys) {
+  const PyRef iterator = PyRef::steal(PyODict_Type.tp_iter(dict));
+  for (Py_ssize_t i = 0; iterator && i < PyTuple_GET_SIZE(keys); ++i) {
+    const PyRef key = PyRef::steal(PyIter_Next(iterator.get()));
+    if (!key || key.get() != PyTuple_GET_ITEM(keys, i)) break;
+    if (i + 1 == PyTuple_GET_SIZE(keys)) return true;
+  }
+  PyErr_Clear();
+  return PyTuple_GET_SIZE(keys) == 0;
+}
+
+PyRef abc_token() {
+  static PyObject* const kFunction = [] {
+    const PyRef module = PyRef::steal(PyImport_ImportModule("_abc"));
+    return module ? PyObject_GetAttrString(module.get(), "get_cache_token") : nullptr;
+  }();
+  PyRef found = PyRef::steal(kFunction ? PyObject_CallNoArgs(kFunction) : nullptr);
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+}  // namespace
+
+const uint64_t* version_of(PyObject* dict) {
+#if PY_VERSION_HEX < 0x030E0000 && !defined(Py_GIL_DISABLED)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  const auto* object = reinterpret_cast<PyDictObject*>(dict);
+#if PY_VERSION_HEX >= 0x030D0000
+  // 3.13 changes attributes without the version of a dict that shares its values with the object.
+  if (object->ma_values != nullptr) return nullptr;
+#endif
+  return &object->ma_version_tag;
+#pragma GCC diagnostic pop
+#else
+  (void)dict;
+  return nullptr;
+#endif
+}
+
+PyObject* const* field_of(PyObject* object, std::string_view name) {
+  if (PyFunction_Check(object)) {
+    auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    if (name == "__name__") return &function->func_name;
+    if (name == "__qualname__") return &function->func_qualname;
+    if (name == "__doc__") return &function->func_doc;
+    if (name == "__module__") return &function->func_module;
+    if (name == "__annotations__") return &function->func_annotations;
+  } else if (PyType_Check(object) &&
+             PyType_HasFeature(reinterpret_cast<PyTypeObject*>(object), Py_TPFLAGS_HEAPTYPE)) {
+    auto* type = reinterpret_cast<PyHeapTypeObject*>(object);
+    if (name == "__name__") return &type->ht_name;
+    if (name == "__qualname__") return &type->ht_qualname;
+  }
+  return nullptr;
+}
+
+PyObject* const* slot_of(PyObject* object, PyObject* member) {
+  HOSTJIT_ICHECK(Py_TYPE(member) == &PyMemberDescr_Type, "a slot is a ", Py_TYPE(member)->tp_name,
+                 ", expected a member descriptor");
+  const PyMemberDef& slot = *reinterpret_cast<PyMemberDescrObject*>(member)->d_member;
+  if (slot.type != T_OBJECT && slot.type != T_OBJECT_EX) return nullptr;
+  return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + slot.offset);
+}
+
+bool is_dict_of(PyObject* owner, PyObject* dict) {
+#if PY_VERSION_HEX < 0x030D0000
+  PyObject** found = _PyObject_GetDictPtr(owner);
+  return found != nullptr && *found == dict;
+#else
+  const PyRef found = PyRef::steal(PyObject_GenericGetDict(owner, nullptr));
+  if (!found) PyErr_Clear();
+  return found.get() == dict;
+#endif
+}
+
+bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
+    PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));
+    if (found == nullptr && PyErr_Occurred()) {
+      PyErr_Clear();
+      return false;
+    }
+    PyObject* wanted = PyTuple_GET_ITEM(expected, i);
+    if (found != (wanted == missing ? nullptr : wanted)) return false;
+  }
+  return true;
+}
+
+bool set_is(PyObject* set, PyObject* items) {
+  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(items)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
+    if (PySet_Contains(set, PyTuple_GET_ITEM(items, i)) != 1) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+bool dict_has_keys(PyObject* dict, PyObject* keys) {
+  if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return false;
+  if (PyODict_Check(dict)) return ordered_dict_has_keys(dict, keys);
+  Py_ssize_t position = 0;
+  PyObject* key = nullptr;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr) != 0; ++i) {
+    if (key != PyTuple_GET_ITEM(keys, i)) return false;
+  }
+  return true;
+}
+
+bool abc_token_is(PyObject* expected) {
+  const PyRef found = abc_token();
+  return found && PyObject_RichCompareBool(found.get(), expected, Py_EQ) == 1;
+}
+
+}  // namespace hostjit

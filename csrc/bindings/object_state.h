@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string_view>
+
+#include "bindings/py_ref.h"
+
+namespace hostjit {
+
+// What Python objects hold, found without running Python, where CPython's structures have it.
+
+// Where CPython keeps the version of a dict, which every change makes another. Null: nowhere.
+const uint64_t* version_of(PyObject* dict);
+// Where a function or a class of Python code keeps an attribute; null where it keeps no such one.
+PyObject* const* field_of(PyObject* object, std::string_view name);
+// Where an object keeps the value of a member descriptor; null where that is no reference.
+PyObject* const* slot_of(PyObject* object, PyObject* member);
+// Whether owner.__dict__ is this dict.
+bool is_dict_of(PyObject* owner, PyObject* dict);
+// Whether dict[keys[i]] is expected[i], the very object; `missing` stands for "no such key". Errors
+// of a key's own comparison count as a difference.
+bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing);
+// Whether a dict has exactly these keys, the very objects, in this order.
+bool dict_has_keys(PyObject* dict, PyObject* keys);
+// Whether a set or frozenset holds exactly these objects.
+bool set_is(PyObject* set, PyObject* items);
+// Whether abc.get_cache_token() gives this: another number after each registration.
+bool abc_token_is(PyObject* expected);
+
+}  // namespace hostjit
