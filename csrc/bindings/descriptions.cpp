@@ -272,18 +272,18 @@ py::dict Specialization::describe() const {
   described["output"] = output_.describe();
   described["revalidate"] = object_of(revalidate_);
   described["always_revalidate"] = always_revalidate_;
-  described["mutated"] = mutated_;
+  described["mutated"] = mutated_.indices();
   described["identities"] = identities_.describe();
   described["route"] = object_of(route_);
   described["reason"] = reason_;
   described["retries"] = retries_;
   described["runtime"] = name_of(runtime_);
   described["reuse_outputs"] = reused_ != nullptr;
-  described["row_guard"] = object_of(row_guard_);
+  described["row_guard"] = object_of(row_guard_.callable());
   described["condition"] = object_of(condition_);
   described["static_leaves"] = static_leaves_;
   described["aligned"] = describe_all(aligned_);
-  described["guarded"] = guarded_;
+  described["guarded"] = row_guard_.slots();
   described["backward"] =
       backward_ ? py::object(backward_->describe(bindings_.size())) : py::none();
   return described;

@@ -12,16 +12,12 @@
 
 #include "bindings/backward_node.h"
 #include "bindings/program_call.h"
-#include "bindings/view_overlap.h"
 #include "support/check.h"
 
 namespace py = pybind11;
 
 namespace hostjit {
 namespace {
-
-// Beyond so many the guard is asked again.
-constexpr size_t kMostVerdicts = 4096;
 
 // Without a program the bindings are tensors to guard, and leaves.
 std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledProgram* program,
@@ -31,10 +27,6 @@ std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledPr
   HOSTJIT_CHECK(bindings.size() == num_inputs, "specialization: ", bindings.size(),
                 " bindings for ", num_inputs, " program inputs");
   return bindings;
-}
-
-const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
 // Borrowed.
@@ -94,15 +86,13 @@ Specialization::Specialization(const Options& options)
       known_(watches_.containers()),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
-      mutated_(options.mutated),
-      is_mutated_(bindings_.size()),
+      mutated_(options.mutated, bindings_.size()),
       identities_(arguments_.example_leaves(), options.outside),
       replaceable_(tensors_of(options.replaceable)),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
-      row_guard_(options.row_guard == Py_None ? PyRef() : PyRef::share(options.row_guard)),
-      guarded_(options.guarded),
+      row_guard_(options.row_guard, options.guarded),
       backward_(options.backward),
       any_arguments_(options.any_arguments),
       retries_(options.retries),
@@ -117,11 +107,6 @@ Specialization::Specialization(const Options& options)
                  std::ranges::none_of(bindings_, &InputBinding::is_scalar)) {
   HOSTJIT_CHECK(!any_arguments_ || (route_ && !program_),
                 "specialization: only a route without a program takes any arguments");
-  for (const int64_t i : mutated_) {
-    HOSTJIT_CHECK(i >= 0 && i < static_cast<int64_t>(bindings_.size()),
-                  "specialization: mutated input ", i, " is out of range");
-    is_mutated_[i] = true;
-  }
   for (const auto& [leaf, address] : static_leaves_) {
     HOSTJIT_CHECK(leaf < num_leaves_, "specialization: static leaf ", leaf, " is out of range");
   }
@@ -150,45 +135,10 @@ void Specialization::free_sizes() {
   arguments_.free_sizes(is_free);
 }
 
-// No other input may have an element of one that is written.
 bool Specialization::is_reached_twice(const Leaves& leaves) const {
-  // Pairs, if few; optimizers write hundreds.
-  constexpr size_t kFew = 4;
-  if (mutated_.size() <= kFew) {
-    for (const int64_t written : mutated_) {
-      const at::Tensor& tensor = input(written, leaves);
-      const c10::StorageImpl* storage = storage_of(tensor);
-      for (size_t i = 0; i < bindings_.size(); ++i) {
-        if (static_cast<int64_t>(i) == written) continue;
-        const at::Tensor& other = input(i, leaves);
-        if (storage_of(other) != storage) continue;
-        if (!storage || may_overlap(StridedView::of(tensor), StridedView::of(other))) return true;
-      }
-    }
-    return false;
-  }
-  struct Range {
-    const c10::StorageImpl* storage;
-    StridedView view;
-    bool is_written;
-  };
-  c10::SmallVector<Range, 64> ranges;
-  for (size_t i = 0; i < bindings_.size(); ++i) {
-    const at::Tensor& tensor = input(i, leaves);
-    const c10::StorageImpl* storage = storage_of(tensor);
-    if (storage != nullptr) ranges.push_back({storage, StridedView::of(tensor), is_mutated_[i]});
-  }
-  std::ranges::sort(ranges, std::less(), [](const Range& range) {
-    return std::pair(range.storage, range.view.begin());
-  });
-  for (auto a = ranges.begin(); a != ranges.end(); ++a) {
-    const int64_t end = a->view.end();
-    for (auto b = a + 1; b != ranges.end() && b->storage == a->storage && b->view.begin() < end;
-         ++b) {
-      if ((a->is_written || b->is_written) && may_overlap(a->view, b->view)) return true;
-    }
-  }
-  return false;
+  c10::SmallVector<const at::Tensor*, 64> inputs;
+  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
+  return mutated_.are_reached_twice({inputs.data(), inputs.size()});
 }
 
 bool Specialization::meets_gradient_elsewhere(const Leaves& leaves) const {
@@ -324,9 +274,9 @@ bool Specialization::find_row_of_call(Leaves& leaves) {
   if (numbers_.any_computed() && !compute_open_numbers(leaves)) return false;
   if (!program_) return true;
   leaves.row = program_->only_row();
-  if (leaves.row != nullptr) return accepts(question({}, leaves), leaves);
+  if (leaves.row != nullptr) return row_guard_.accepts({}, numbers_, leaves);
   ProgramRow* last = program_->rows()->last();
-  const bool is_last = guarded_.empty() && last != nullptr && last->id() == last_row_ &&
+  const bool is_last = row_guard_.slots().empty() && last != nullptr && last->id() == last_row_ &&
                        last->fits(RowInputs{*this, leaves});
   leaves.row = is_last ? last : find_other_row(leaves);
   return leaves.row != nullptr;
@@ -343,8 +293,7 @@ ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
   const RowInputs inputs{*this, leaves};
   const std::optional<RowSizes> sizes = program_->rows()->sizes_of(inputs);
   if (!sizes) return nullptr;
-  const RowSizes asked = question(*sizes, leaves);
-  if (!accepts(asked, leaves)) return nullptr;
+  if (!row_guard_.accepts(*sizes, numbers_, leaves)) return nullptr;
   try {
     ProgramRow* row = program_->rows()->get(*sizes).get();
     if (!row->fits(inputs)) return nullptr;
@@ -352,36 +301,9 @@ ProgramRow* Specialization::find_other_row(const Leaves& leaves) {
     last_row_ = row->id();
     return row;
   } catch (const Error&) {
-    verdicts_[asked] = false;  // sizes that the program can't have
+    row_guard_.refuse(*sizes, leaves);  // sizes that the program can't have
     return nullptr;
   }
-}
-
-RowSizes Specialization::question(RowSizes sizes, const Leaves& leaves) const {
-  for (const size_t slot : guarded_) sizes.push_back(leaves.numbers[slot]);
-  return sizes;
-}
-
-bool Specialization::accepts(const RowSizes& asked, const Leaves& leaves) {
-  const auto found = verdicts_.find(asked);
-  if (found != verdicts_.end()) return found->second;
-  bool verdict = true;
-  if (row_guard_) {
-    const size_t num_sizes = asked.size() - guarded_.size();
-    const PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(asked.size())));
-    for (size_t i = 0; tuple && i < asked.size(); ++i) {
-      PyObject* value = i < num_sizes ? PyLong_FromLongLong(asked[i])
-                                      : numbers_.to_python(guarded_[i - num_sizes], leaves);
-      PyTuple_SET_ITEM(tuple.get(), i, value);
-    }
-    const PyRef answer = PyRef::steal(
-        tuple ? PyObject_CallFunctionObjArgs(row_guard_.get(), tuple.get(), nullptr) : nullptr);
-    if (!answer) PyErr_Clear();  // what can't be asked is not so
-    verdict = answer && answer.get() == Py_True;
-  }
-  if (verdicts_.size() >= kMostVerdicts) verdicts_.clear();
-  verdicts_[asked] = verdict;
-  return verdict;
 }
 
 int Specialization::traverse(visitproc visit, void* arg) const {
@@ -398,7 +320,7 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   }
   Py_VISIT(revalidate_.get());
   Py_VISIT(route_.get());
-  Py_VISIT(row_guard_.get());
+  Py_VISIT(row_guard_.callable().get());
   Py_VISIT(condition_.get());
   return 0;
 }

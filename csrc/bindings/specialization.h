@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,10 +15,12 @@
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
 #include "bindings/input_binding.h"
+#include "bindings/mutated_inputs.h"
 #include "bindings/number_results.h"
 #include "bindings/open_numbers.h"
 #include "bindings/output_spec.h"
 #include "bindings/reused_outputs.h"
+#include "bindings/row_guard.h"
 #include "bindings/tensor_identities.h"
 #include "bindings/watch_list.h"
 
@@ -130,6 +131,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     const at::Tensor& tensor(size_t i) const { return specialization.input(i, leaves); }
     int64_t number(size_t i) const { return specialization.bindings_[i].scalar(leaves); }
   };
+  // No other input may have an element of one that is written.
   bool is_reached_twice(const Leaves& leaves) const;
   // A gradient that is watched is an argument or another tensor that the code reads.
   bool meets_gradient_elsewhere(const Leaves& leaves) const;
@@ -163,9 +165,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool find_row_of_call(Leaves& leaves);
   bool compute_open_numbers(Leaves& leaves) const;
   ProgramRow* find_other_row(const Leaves& leaves);
-  // What the guard is asked: these sizes, and then what guarded open numbers are.
-  RowSizes question(RowSizes sizes, const Leaves& leaves) const;
-  bool accepts(const RowSizes& asked, const Leaves& leaves);
 
   GlobalState state_;
   ArgumentSpec arguments_;
@@ -183,17 +182,14 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::vector<PyObject*> known_objects_;  // of those of the arguments: itself if known, else null
   PyRef revalidate_;
   bool always_revalidate_;
-  std::vector<int64_t> mutated_;
-  std::vector<bool> is_mutated_;  // per input
+  MutatedInputs mutated_;
   TensorIdentities identities_;
   std::vector<PyObject*> replaceable_;  // borrowed, as those of identities_
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call
-  PyRef row_guard_;
-  std::vector<size_t> guarded_;                                // slots of open numbers
-  std::unordered_map<RowSizes, bool, HashRowSizes> verdicts_;  // of row_guard_
-  uint64_t last_row_ = 0;                                      // id of one that was accepted
+  RowGuard row_guard_;
+  uint64_t last_row_ = 0;  // id of one that was accepted
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
   bool retries_;
