@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/function_call.h"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+
+#include <exception>
+#include <memory>
+
+#include "bindings/py_ref.h"
+#include "bindings/python_error.h"
+#include "support/check.h"
+#include "support/knobs.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                      PyObject* kwnames) {
+  return PyObject_Vectorcall(self->function, values, nargs, kwnames);
+}
+
+// Runs one whose calls return or store numbers. Eager has the last word where Python can't compute
+// these, and where the call fails: what it leaves behind then depends on where it does.
+PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
+                           PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (!specialization.compute(leaves)) {
+    PyErr_Clear();
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  PyObject* route = specialization.route();
+  PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
+                                    : specialization.run(leaves));
+  if (result) return specialization.store(leaves) ? result.release() : nullptr;
+  if (!specialization.retries() || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  PyErr_Clear();
+  return run_eagerly(self, values, nargs, kwnames);
+}
+
+// Runs a program that has no effect; where it fails, the function, which may handle that.
+[[gnu::noinline]] PyObject* run_or_retry(CompiledFunction* self, Specialization& specialization,
+                                         const Leaves& leaves, PyObject* const* values,
+                                         Py_ssize_t nargs, PyObject* kwnames) {
+  try {
+    if (PyObject* result = specialization.run(leaves)) return result;
+  } catch (const std::exception&) {
+    PyErr_Clear();  // the function raises it again, or handles it
+  }
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  PyErr_Clear();
+  return run_eagerly(self, values, nargs, kwnames);
+}
+
+PyObject* run_specialization(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
+                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (specialization.makes_numbers()) [[unlikely]] {
+    return run_with_numbers(self, specialization, leaves, values, nargs, kwnames);
+  }
+  if (PyObject* route = specialization.route()) {
+    return PyObject_Vectorcall(route, values, nargs, kwnames);
+  }
+  if (specialization.retries()) [[unlikely]]
+    return run_or_retry(self, specialization, leaves, values, nargs, kwnames);
+  return specialization.run(leaves);
+}
+
+// Asks the owner for a specialization and runs it, or the function itself. An owner that has run
+// the call itself gives a tuple: a specialization for later calls, or None, and the result.
+PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
+               Py_ssize_t nargs, PyObject* kwnames) {
+  const PyRef args = PyRef::steal(PyTuple_New(nargs));
+  const PyRef kwargs = PyRef::steal(PyDict_New());
+  if (!args || !kwargs) return nullptr;
+  for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
+  const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < num_names; ++i) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, i);
+    if (PyDict_SetItem(kwargs.get(), name, values[nargs + i]) < 0) return nullptr;
+  }
+  const PyRef made = PyRef::steal(
+      PyObject_CallMethod(self->owner, "specialize", "OOO", self, args.get(), kwargs.get()));
+  if (!made) return nullptr;
+  if (made.get() == Py_None) {
+    self->refusals.note();
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  if (PyTuple_CheckExact(made.get())) {
+    HOSTJIT_CHECK(PyTuple_GET_SIZE(made.get()) == 2, "an answer has ", PyTuple_GET_SIZE(made.get()),
+                  " items, expected a specialization and a result");
+    const py::handle later = PyTuple_GET_ITEM(made.get(), 0);
+    if (!later.is_none()) {
+      self->specializations->add(later.cast<std::shared_ptr<Specialization>>());
+    }
+    return Py_NewRef(PyTuple_GET_ITEM(made.get(), 1));
+  }
+  auto specialization = py::handle(made.get()).cast<std::shared_ptr<Specialization>>();
+  self->specializations->add(specialization);
+  Leaves leaves;
+  // The capture may itself have moved a version that it assumed; a specialization that does not
+  // match the very call it was made for answers nothing.
+  if (!specialization->match(state, values, nargs, kwnames, leaves)) {
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  return run_specialization(self, *specialization, leaves, values, nargs, kwnames);
+}
+
+bool is_off(const CompiledFunction* self) { return !compile_enabled() && self->is_original; }
+
+PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                         PyObject* kwnames) {
+  const GlobalState state = GlobalState::current();
+  if (torch_function_mode_active() || self->refusals.skip() || is_off(self)) [[unlikely]] {
+    return run_eagerly(self, values, nargs, kwnames);
+  }
+  const SpecializationList::Use use(*self->specializations);
+  Leaves leaves;
+  if (Specialization* found = self->specializations->find(state, values, nargs, kwnames, leaves))
+      [[likely]] {
+    return run_specialization(self, *found, leaves, values, nargs, kwnames);
+  }
+  return miss(self, state, values, nargs, kwnames);
+}
+
+// The Python error that PyTorch sets for the C++ exception being handled.
+[[gnu::cold]] PyObject* set_error_of_current_exception() {
+  HANDLE_TH_ERRORS
+  try {
+    throw;
+  } catch (const Error& error) {
+    set_python_error(error);
+    return nullptr;
+  }
+  END_HANDLE_TH_ERRORS
+}
+
+}  // namespace
+
+// HANDLE_TH_ERRORS around every call would cost a handler for warnings; what may warn has its own.
+PyObject* call_compiled_function(PyObject* object, PyObject* const* values, size_t nargsf,
+                                 PyObject* kwnames) {
+  try {
+    return call_unchecked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames);
+  } catch (...) {
+    return set_error_of_current_exception();
+  }
+}
+
+}  // namespace hostjit

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <Python.h>
+
+#include "bindings/refusals.h"
+#include "bindings/specialization_list.h"
+
+namespace hostjit {
+
+// What a CompiledFunction, the Python object, is made of.
+struct CompiledFunction {
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* function;
+  PyObject* owner;
+  PyObject* weak_references;
+  PyObject* attributes;  // its own __dict__; that of a module stays the module's
+  bool is_module;        // `function` is an nn.Module
+  bool is_original;      // `function` is what was there before: calls go to it with `compile` off
+  SpecializationList* specializations;
+  Refusals refusals;
+};
+
+inline CompiledFunction* as_compiled(PyObject* object) {
+  return reinterpret_cast<CompiledFunction*>(object);
+}
+
+// Its vectorcall: the way of every call.
+PyObject* call_compiled_function(PyObject* object, PyObject* const* values, size_t nargsf,
+                                 PyObject* kwnames);
+
+}  // namespace hostjit
