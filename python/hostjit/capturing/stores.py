@@ -181,7 +181,7 @@ def _places(effects: Any, variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
 def _items(variable: Any) -> Iterator[tuple[Any, Any]]:
     """Items of a dict that have other values than before; no more and no less of them."""
     before, now = variable.original_items, variable.items
-    if variable.user_cls is not dict or _is_each_calls_own(variable.source):
+    if variable.python_type() is not dict or _is_each_calls_own(variable.source):
         yield None, None
     if [key.vt for key in now] != list(before):
         yield None, None
