@@ -9,6 +9,7 @@ has a derivative of its own, so a number goes to the operator.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +54,11 @@ def _patches(is_chosen: Choice) -> Iterator[contextlib.AbstractContextManager[An
     handlers = TorchInGraphFunctionVariable._get_handlers()
     kept = {f: only_tensors(handlers[f]) for f in (torch.addcmul, torch.addcdiv) if f in handlers}
     yield mock.patch.dict(handlers, kept)
-    for name in ("method_addcmul_", "method_addcdiv_"):
-        original = getattr(TensorVariable, name, None)
-        if original is not None:
-            yield mock.patch.object(TensorVariable, name, only_tensors(original))
+    listed: dict[str, Any] = getattr(TensorVariable, "tp_methods", {})  # torch 2.14 and later
+    for name in ("addcmul_", "addcdiv_"):
+        original = getattr(TensorVariable, f"method_{name}", None)
+        if name in listed:
+            whole = dataclasses.replace(listed[name], handler=only_tensors(listed[name].handler))
+            yield mock.patch.dict(listed, {name: whole})
+        elif original is not None:
+            yield mock.patch.object(TensorVariable, f"method_{name}", only_tensors(original))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of deques of limited length, and of the order of an OrderedDict, are Python's own."""
+"""Changes of containers: those that Dynamo follows wrongly are Python's own."""
 
 from __future__ import annotations
 
@@ -61,6 +61,44 @@ def test_an_ordered_dict_whose_order_changes() -> None:
             items = OrderedDict(x=torch.ones(1), y=torch.zeros(1))
             assert_close(fast(items), torch.full((1,), 2.0))
             assert list(items) == ["y", "x"]
+
+
+class Names(list[int]):
+    pass
+
+
+class Table(dict[int, int]):
+    pass
+
+
+class Seen(set[int]):
+    pass
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.calls = 0
+
+
+@pytest.mark.parametrize("kind", [Names, Table, Seen])
+def test_containers_of_a_class_of_the_users_beside_a_counter(kind: Any) -> None:
+    counted, items = Counted(), kind()
+
+    def function(x: Tensor) -> Tensor:
+        counted.calls += 1
+        if isinstance(items, list):
+            items.append(3)
+        elif isinstance(items, dict):
+            items[len(items)] = 3
+        else:
+            items.add(len(items))
+        return x + 1
+
+    fast = hostjit.compile(function)
+    with torch.no_grad():
+        for _ in range(4):
+            assert_close(fast(torch.ones(2)), torch.full((2,), 2.0))
+    assert counted.calls == len(items) == 4
 
 
 class Stacked:

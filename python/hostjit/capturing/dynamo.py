@@ -69,6 +69,8 @@ _GUARDS: dict[str, Any] = {
     "skip_guards_on_constant_func_defaults": False,
     "use_recursive_dict_tags_for_guards": False,
     "skip_tensor_guards_with_matching_dict_tags": False,
+    # The other kind has a state.
+    "use_lamba_guard_for_object_aliasing": True,
 }
 # As this torch has them.
 guard_settings = {k: v for k, v in _GUARDS.items() if hasattr(torch._dynamo.config, k)}
@@ -78,6 +80,8 @@ _SETTINGS: dict[str, Any] = {
     "automatic_dynamic_shapes": False,
     "specialize_int": True,
     "specialize_float": True,
+    # Else bytecode computes such numbers anew at each call, and nothing guards what of.
+    "computed_lazy_constant_max_nodes": 0,
     "use_graph_deduplication": False,
     "track_nodes_for_deduplication": False,
     "capture_scalar_outputs": False,

@@ -23,6 +23,9 @@ __all__ = ["FindStep", "stopping_at_steps"]
 
 FindStep = Callable[[torch.optim.Optimizer], Callable[..., Any] | None]
 
+# What traces the read of an attribute: its name of torch 2.14 and later, and the one before.
+_READ = "tp_getattro_impl" if hasattr(OptimizerVariable, "tp_getattro_impl") else "var_getattr"
+
 
 class _Step(VariableTracker):
     """The `step` of an optimizer, which is called as it is."""
@@ -45,9 +48,9 @@ def stopping_at_steps(find_step: FindStep | None = None) -> Iterator[None]:
         find_step: what to call in place of `optimizer.step`; None leaves it.
     """
     owner = threading.get_ident()
-    original = OptimizerVariable.var_getattr
+    original: Any = getattr(OptimizerVariable, _READ)
 
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+    def read(self: Any, tx: Any, name: str) -> Any:
         if name != "step" or self.source is None or threading.get_ident() != owner:
             return original(self, tx, name)
         step = find_step(self.value) if find_step is not None else None
@@ -55,5 +58,5 @@ def stopping_at_steps(find_step: FindStep | None = None) -> Iterator[None]:
             return _Step(source=AttrSource(self.source, name))
         return _Step(source=GlobalSource(tx.output.install_global_by_id("__hostjit_step", step)))
 
-    with mock.patch.object(OptimizerVariable, "var_getattr", var_getattr):
+    with mock.patch.object(OptimizerVariable, _READ, read):
         yield

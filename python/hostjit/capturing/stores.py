@@ -168,10 +168,12 @@ def _places(effects: Any, variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
             yield (GlobalSource(name) if is_own else None), value
         return
     kinds = (variables.UserDefinedObjectVariable, variables.CellVariable)
-    if not isinstance(variable, kinds) or variable.source is None:
+    attributes = effects.store_attr_mutations.get(variable)
+    # Without one, the items of an object of a subclass of a container are what changed.
+    if not isinstance(variable, kinds) or variable.source is None or not attributes:
         yield None, None
         return
-    for name, value in effects.store_attr_mutations.get(variable, {}).items():
+    for name, value in attributes.items():
         is_plain = isinstance(variable, variables.CellVariable) or _is_item_of(variable.value, name)
         yield (AttrSource(variable.source, name) if is_plain else None), value
 
@@ -179,7 +181,7 @@ def _places(effects: Any, variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
 def _items(variable: Any) -> Iterator[tuple[Any, Any]]:
     """Items of a dict that have other values than before; no more and no less of them."""
     before, now = variable.original_items, variable.items
-    if variable.user_cls is not dict or _is_each_calls_own(variable.source):
+    if variable.python_type() is not dict or _is_each_calls_own(variable.source):
         yield None, None
     if [key.vt for key in now] != list(before):
         yield None, None
