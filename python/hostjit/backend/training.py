@@ -24,6 +24,10 @@ from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph, find_modes
 from hostjit.capturing.gradient_composites import composites_with_gradients
+from hostjit.capturing.graph_writes import (
+    refuse_overlapping_writes,
+    refuse_writes_through_unfold,
+)
 from hostjit.capturing.joint import partition
 from hostjit.capturing.thread_state import thread_state_kept
 
@@ -47,6 +51,8 @@ def compile_with_backward(
         keep_inference_input_mutations=True,
     )
     try:
+        refuse_writes_through_unfold(module.graph)
+        refuse_overlapping_writes(module.graph)
         with (
             thread_state_kept(),
             composites_with_gradients(),

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit.capturing.dynamic_dims import is_number
-from hostjit.capturing.fake_inputs import fake_like
+from hostjit.capturing.fake_inputs import fake_like, gradient_like
 from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.graph_sizes import (
@@ -135,10 +135,12 @@ def trace_halves(
         rename_placeholders(forward.graph_module, module)
         results, saved = _arrange_results(forward, len(joint.differentiable))
         mode = make_mode()
-        examples = [fake_like(value, mode) for value in _values(forward, saved, results, joint)]
+        values = _values(forward, saved, results, joint)
+        examples = [fake_like(value, mode) for value in values[: len(saved)]]
+        examples += [gradient_like(value, mode) for value in values[len(saved) :]]
         given = {str(value): i for i, value in enumerate(inputs) if is_number(value)}
-        values = dict(enumerate(placeholder_values(joint.backward)))
-        numbers = {index: value for index, value in values.items() if is_open_number(value)}
+        taken = dict(enumerate(placeholder_values(joint.backward)))
+        numbers = {index: value for index, value in taken.items() if is_open_number(value)}
         own = {value.node.expr: value for value in inputs if is_number(value)}
         rest = {index: value for index, value in numbers.items() if str(value) not in given}
         # A size is told by a tensor; a number that may be negative is computed again.
@@ -155,7 +157,7 @@ def trace_halves(
             if symbol in needed_again and str(value) not in known
         ]
         module = joint.backward
-        if any(map(is_number, values.values())):
+        if any(map(is_number, taken.values())):
             module = over_tensors(module, places, sizes, kept)
         backward = trace_functional(module, [*examples, *sizes, *kept], mode)
     if backward.mutated:

@@ -33,6 +33,7 @@ from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.fake_inputs import fake_inputs
+from hostjit.capturing.graph_writes import refuse_writes_through_unfold
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.open_dropout import to_pytorch
 from hostjit.capturing.open_indices import get_item, set_item
@@ -94,6 +95,7 @@ def trace_functional(
                 f"the program takes a {type(value).__qualname__} that is computed for each call",
                 hint="pass it as a tensor, or as a constant that does not change",
             )
+    refuse_writes_through_unfold(module.graph)
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
     fakes = fake_inputs(module, fake_mode, inputs)
@@ -192,8 +194,11 @@ class _Recipe:
         written = {storage_of(wrapped[index]): index for index in self.mutated}
         for position, result in enumerate(results):
             same = [index for index, value in enumerate(wrapped) if value is result]
+            before = [index for index in range(position) if results[index] is result]
             if same:
                 outputs[position] = args[same[0]]
+            elif before:
+                outputs[position] = outputs[before[0]]
             elif isinstance(result, torch.Tensor) and storage_of(result) in written:
                 base = args[written[storage_of(result)]]
                 if base.dtype != result.dtype:

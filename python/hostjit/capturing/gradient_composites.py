@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decompositions
+from torch._inductor import config as inductor_config
 
 from hostjit.capturing.dropout import dropout
 from hostjit.capturing.interpolation import interpolation_in_one
@@ -22,7 +23,7 @@ __all__ = ["composites_with_gradients"]
 def composites_with_gradients() -> Iterator[None]:
     """Trace dropout without copies, interpolation as one operator, and LSTMs with gradients.
 
-    Checks of results stay.
+    Checks of results stay, and so do random numbers that nothing uses: they move the generator.
     """
     operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
     their_dropout = operator.py_kernels[key]
@@ -31,7 +32,12 @@ def composites_with_gradients() -> Iterator[None]:
     operator._dispatch_cache.clear()
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
-        with interpolation_in_one(), dropout_between_layers(), checks_kept():
+        with (
+            interpolation_in_one(),
+            dropout_between_layers(),
+            checks_kept(),
+            inductor_config.patch(fallback_random=True),
+        ):
             yield
     finally:
         decompositions.select_one_layer_lstm_function = their_choice

@@ -30,6 +30,10 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients import saved_tensor_hooks_set_aside
+from hostjit.capturing.graph_writes import (
+    refuse_overlapping_writes,
+    refuse_writes_through_unfold,
+)
 from hostjit.capturing.result_types import correct_result_types
 
 __all__ = [
@@ -87,6 +91,8 @@ def split(
 
     Raises CannotSplitError, or CaptureError when only eager will do.
     """
+    refuse_writes_through_unfold(module.graph)
+    refuse_overlapping_writes(module.graph)
     recorder = _Recorder()
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
     examples = [
@@ -124,17 +130,20 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
     correct_result_types(joint.graph)
     merge_common_subexpressions(joint.graph)
     _draw_once(joint.graph)
+    unused = _unused_draws(joint.graph)
     choose = partitioners.choose_saved_values_set
 
-    def choose_with_floats(graph: torch.fx.Graph, *args: Any, **kwargs: Any) -> list[Any]:
-        # They are never chosen, because AOTAutograd would have put them into tensors.
+    def choose_more(graph: torch.fx.Graph, *args: Any, **kwargs: Any) -> list[Any]:
+        # Floats are never chosen, because AOTAutograd would have put them into tensors. Neither is
+        # what nothing uses, and then the forward graph does not draw it.
         placeholders = graph.find_nodes(op="placeholder")
         floats = [n for n in placeholders if isinstance(n.meta.get("val"), torch.SymFloat)]
-        return [*choose(graph, *args, **kwargs), *floats]
+        chosen = dict.fromkeys((*choose(graph, *args, **kwargs), *floats, *unused))
+        return list(chosen)
 
     with (
         config.patch(cse=False),
-        mock.patch.object(partitioners, "choose_saved_values_set", choose_with_floats),
+        mock.patch.object(partitioners, "choose_saved_values_set", choose_more),
     ):
         return min_cut_rematerialization_partition(joint, inputs, **arguments)
 
@@ -143,11 +152,37 @@ def _draw_once(graph: torch.fx.Graph) -> None:
     # What a checkpoint computes again may have drawn random numbers: the backward pass takes those,
     # and has no need for the state of the generator. The partitioner computes no draw again, unless
     # told to.
-    for node in graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            parts = [user for user in node.users if user.target is operator.getitem]
-            for drawn in (node, *parts):
-                drawn.meta.pop("recompute", None)
+    for node in filter(_draws, graph.nodes):
+        parts = [user for user in node.users if user.target is operator.getitem]
+        for drawn in (node, *parts):
+            drawn.meta.pop("recompute", None)
+
+
+def _draws(node: torch.fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _unused_draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Return random tensors that no result and no gradient is made of."""
+    used: set[torch.fx.Node] = {graph.output_node()}
+    found: list[torch.fx.Node] = []
+    for node in reversed(graph.nodes):
+        if node in used:
+            used.update(node.all_input_nodes)
+        elif _draws(node):
+            found.append(_one_tensor(node))
+    return found
+
+
+def _one_tensor(drawn: torch.fx.Node) -> torch.fx.Node:
+    """Return the first tensor that an operator gives."""
+    values = drawn.meta["val"]
+    if isinstance(values, torch.Tensor):
+        return drawn
+    with drawn.graph.inserting_after(drawn):
+        first = drawn.graph.call_function(operator.getitem, (drawn, 0))
+    first.meta.update(drawn.meta, val=values[0])
+    return first
 
 
 @contextlib.contextmanager

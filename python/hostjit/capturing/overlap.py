@@ -20,6 +20,7 @@ from hostjit.capturing.triton_launches import is_triton_launch
 __all__ = [
     "may_overlap",
     "may_write",
+    "overlaps",
     "overlaps_itself",
     "refuse_overlap",
     "refuse_overlapping_operands",
@@ -34,10 +35,17 @@ _KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"}
 
 
 def refuse_overlap(inputs: Sequence[Any], mutated: Collection[int]) -> None:
-    """Raise CaptureError where an input that is written may have elements of another.
+    """Raise CaptureError where an input that is written may have elements of another, or twice.
 
     Functionalisation can't see that; without a write it is fine.
     """
+    for index in mutated:
+        if isinstance(inputs[index], torch.Tensor) and overlaps_itself(inputs[index]):
+            raise CaptureError(
+                CaptureFailure.OVERLAPPING_INPUTS,
+                "elements of an input that the call changes share memory",
+                hint="pass a tensor of which each element has memory of its own",
+            )
     sharing: dict[int, list[int]] = collections.defaultdict(list)
     for index, value in enumerate(inputs):
         if isinstance(value, torch.Tensor):
@@ -104,6 +112,8 @@ def may_write(node: torch.fx.Node) -> bool:
         return True
     if writes_clones(node):
         return True
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.is_mutable
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name in _KNOWN_PURE:
         return False
@@ -142,7 +152,7 @@ def refuse_overlapping_operands(
                 break
             others = group[index + 1 :]
             if overlaps_itself(tensor) or any(
-                _overlaps(tensor, other, elementwise and not also_written)
+                overlaps(tensor, other, elementwise and not also_written)
                 for other, also_written in others
             ):
                 raise CaptureError(
@@ -187,8 +197,10 @@ def _geometry(tensor: torch.Tensor) -> list[str]:
     return [str(x) for x in (*tensor.shape, *tensor.stride(), tensor.storage_offset())]
 
 
-def _overlaps(written: torch.Tensor, other: torch.Tensor, same_is_fine: bool) -> bool:
-    """Tell whether two views of one memory may have an element in common."""
+def overlaps(written: torch.Tensor, other: torch.Tensor, same_is_fine: bool) -> bool:
+    """Tell whether two tensors may have an element in common, or at other places than the same."""
+    if written.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
     if is_symbolic(written) or is_symbolic(other):
         return not (same_is_fine and _geometry(other) == _geometry(written))
     if same_is_fine and written.storage_offset() == other.storage_offset():

@@ -23,6 +23,7 @@ from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards, refusal
+from hostjit.capturing.open_sizes import known
 from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, defined, quotient
 
 __all__ = [
@@ -43,6 +44,9 @@ def size_of(number: int | torch.SymInt) -> Size:
     if isinstance(number, int):
         return number
     node = number.node
+    # A symbol that is one has been replaced; an expression has not, but tensors are broadcast.
+    if not node.expr.is_Symbol and known(number == 1):
+        return 1
     return size_of_expression(node.expr, node.shape_env)
 
 

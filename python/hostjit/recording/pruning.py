@@ -153,18 +153,17 @@ def _rest(
     """Put placeholders in the place of the values, in order; return all nodes still needed."""
     last = list(bindings)[-1] if bindings else None
     output = graph.output_node()
-    results: set[torch.fx.Node] = set(output.all_input_nodes)
+    returned = {storage_of(result.meta["val"]) for result in output.all_input_nodes}
     for index, node in enumerate(kept):
         place = graph.inserting_after(last) if last else graph.inserting_before(_first(graph))
         with place:
             last = graph.placeholder(f"once_{index}")
         last.meta.update(node.meta)
         taken = last
-        if node in results:  # each call returns a new tensor
-            with graph.inserting_before(output):
-                clone = graph.call_function(aten.clone.default, (last,))
-            clone.meta.update(node.meta)
-            output.replace_input_with(node, clone)
+        if storage_of(node.meta["val"]) in returned:  # each call returns new tensors
+            with graph.inserting_before(node):
+                taken = graph.call_function(aten.clone.default, (last,))
+            taken.meta.update(node.meta)
         node.replace_all_uses_with(taken)
     needed: set[torch.fx.Node] = set()
     pending: list[torch.fx.Node] = [output, *(n for n in graph.nodes if not _is_pure(n))]

@@ -86,7 +86,9 @@ def is_released(result: torch.Tensor) -> bool:
             if name.startswith("_saved_"):
                 try:
                     getattr(node, name)
-                except RuntimeError:
-                    return True
+                except RuntimeError as error:
+                    # Else it was written, and a backward pass would raise.
+                    if "been freed" in str(error) or "second time" in str(error):
+                        return True
         pending.extend(follower for follower, _ in node.next_functions)
     return False

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.generator_draws import DRAW, Draw, address_of, draws_from
 from hostjit.recording.handlers import handler_around, may_raise
 from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
@@ -209,6 +210,11 @@ class Recorder(TorchDispatchMode):
             raise
         if operands is None:
             return result
+        if func._schema.is_mutable and func.namespace == "aten":
+            try:
+                refuse_overlapping_operands(func, args, kwargs)
+            except CaptureError as error:
+                self.refuse(error.what)
         if has_unknown_sizes(func, args):
             found = record_sized(self, func, args, *operands, result)
             nodes = found if isinstance(found, tuple) else (found,)

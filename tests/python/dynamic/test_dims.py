@@ -168,3 +168,16 @@ def test_they_are_ints() -> None:
     assert pickle.loads(pickle.dumps(five)) == 5
     assert copy.deepcopy(five).dim.name == "n"
     assert torch.zeros(five).shape == (5,)
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+@torch.enable_grad()
+def test_a_computed_size_that_is_broadcast(needs_gradient: bool, runtime: str) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sin() * y[: y.shape[0] // 4] + y[: y.shape[0] // 4].cos()
+
+    for dynamic in (None, True):
+        fast = hostjit.compile(function, runtime=runtime, dynamic=dynamic)
+        for size in (5, 6, 7, 16, 19, 4):
+            x, y = torch.randn(3, 4, requires_grad=needs_gradient), torch.randn(size)
+            torch.testing.assert_close(fast(x, y), function(x, y))

@@ -144,6 +144,25 @@ def test_prune_keeps_random_numbers_and_arguments() -> None:
     check(call, [(randn(3),) for _ in range(4)], prune=True)
 
 
+@torch.no_grad()
+def test_prune_returns_new_tensors() -> None:
+    weight, x = randn(3, 3), randn(3, 3)
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        twice = weight * 2
+        return twice.diagonal(), twice, weight.exp()[1:], x + twice
+
+    for results in (call, lambda x: call(x)[::2]):
+        fast = hostjit.capture(results, prune=True)
+        for _ in range(4):
+            found, expected = fast(x), results(x)
+            torch.testing.assert_close(found, expected)
+            for result in (*found[:2], *expected[:2]):
+                result.add_(1)
+            torch.testing.assert_close(found, expected)
+        assert fast.captured.pruned > 0
+
+
 def test_prune_sees_writes_through_arguments() -> None:
     weight = torch.ones(3)
     fast = hostjit.capture(lambda x: x.mul_(2).sum() + weight.exp().sum(), prune=True)

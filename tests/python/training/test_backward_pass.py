@@ -232,3 +232,21 @@ def test_an_error_in_the_backward_pass(runtime: str) -> None:
         y = hostjit.compile(lambda x: x.sin(), runtime=runtime)(x)
     with pytest.raises(RuntimeError, match=r"saved for backward is a Float tensor of sizes \[1\]"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_with_elements_in_common(compile: Any, dynamic: bool, runtime: str) -> None:
+    """What arrives for one has elements of its own, and so do the zeros where nothing arrives."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin().expand(2, *x.shape), x.cos().unfold(0, 2, 1)
+
+    fast = compile(function, runtime=runtime)
+    for number in range(4):
+        x = leaf(4 + number if dynamic else 4)
+        expected_x = x.detach().clone().requires_grad_()
+        for results in (fast(x), function(expected_x)):
+            chosen = results[:2] if number % 2 else results[number // 2 :][:1]
+            sum((y * torch.arange(y.numel()).reshape(y.shape)).sum() for y in chosen).backward()
+        torch.testing.assert_close(x.grad, expected_x.grad)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes of a graph that PyTorch's functionalisation gets wrong, found before it runs.
+
+Of a graph with gradients, AOTAutograd's code sees every write before anything of hostjit's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.overlap import may_write, overlaps, overlaps_itself
+from hostjit.capturing.traced_graph import source_location, storage_of
+
+__all__ = ["refuse_overlapping_writes", "refuse_writes_through_unfold"]
+
+aten = torch.ops.aten
+
+
+def refuse_writes_through_unfold(graph: torch.fx.Graph) -> None:
+    """Raise CaptureError for a write to a view of `unfold`.
+
+    Functionalisation takes the elements of the base that are in no window for zeros.
+    """
+    unfolded: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if node.target in ("unfold", torch.Tensor.unfold, aten.unfold.default):
+            unfolded.add(node)
+        elif unfolded.intersection(node.all_input_nodes):
+            if may_write(node) and unfolded.intersection(_written(node)):
+                raise _refusal(node, "writes to windows of unfold")
+            memory = {storage_of(_value(operand)) for operand in unfolded & {*node.all_input_nodes}}
+            if any(storage_of(value) in memory for value in tree_leaves(_value(node))):
+                unfolded.add(node)
+
+
+def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
+    """Raise CaptureError where a node writes elements twice, or reads them at other places too.
+
+    Eager raises for most of these. Functionalisation reads everything before it writes, and adds up
+    what is written to one element.
+    """
+    for node in graph.nodes:
+        if not may_write(node):
+            continue
+        written = _written(node)
+        others = [operand for operand in _nodes((node.args, node.kwargs)) if operand not in written]
+        if node.target in ("__setitem__", aten.copy_.default) or "setitem" in str(node.target):
+            others = []  # which part is written, and from where, is seen where it is copied
+        tensors = _tensors(written)
+        for index, tensor in enumerate(tensors):
+            if overlaps_itself(tensor) or any(
+                overlaps(tensor, other, same_is_fine=False) for other in tensors[index + 1 :]
+            ):
+                raise _refusal(node, "writes to memory more than once")
+            if any(overlaps(tensor, other, same_is_fine=True) for other in _tensors(others)):
+                raise _refusal(node, "writes to memory that it reads at other places")
+
+
+def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Return what a node that may write would write: of a list of tensors each, as often."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        arguments = zip(node.target._schema.arguments, node.args, strict=False)
+        places = [v for a, v in arguments if a.alias_info is not None and a.alias_info.is_write]
+    else:
+        places = list(node.args[:1])
+    out = node.kwargs.get("out")
+    return _nodes(places if out is None else out)
+
+
+def _nodes(value: Any) -> list[torch.fx.Node]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.fx.Node)]
+
+
+def _value(node: torch.fx.Node) -> Any:
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def _tensors(nodes: Sequence[torch.fx.Node]) -> list[torch.Tensor]:
+    return [value for value in map(_value, nodes) if isinstance(value, torch.Tensor)]
+
+
+def _refusal(node: torch.fx.Node, what: str) -> CaptureError:
+    return CaptureError(
+        CaptureFailure.UNSUPPORTED_PROGRAM,
+        f"{getattr(node.target, '__name__', node.target)} {what}",
+        where=source_location(node),
+        hint="write to a clone, or clone what is read",
+    )
