@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/watch_list.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <structmember.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include <algorithm>
 #include <string_view>
@@ -432,6 +434,21 @@ void WatchList::add_abc_token(PyObject* token) {
   abc_token_ = PyRef::share(token);
 }
 
+void WatchList::add_hooks(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "hooks are of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  auto& variable = *reinterpret_cast<THPVariable*>(tensor);
+  for (PyObject** address : {&variable.backward_hooks, &variable.post_accumulate_grad_hooks}) {
+    watch_pointer(address, *address);
+    fields_.push_back({PyRef::share(tensor), address, PyRef::share(*address)});
+  }
+}
+
+void WatchList::add_plain_backward() {
+  has_others_ = true;
+  plain_backward_ = true;
+}
+
 bool WatchList::Unwritten::holds() const {
   const at::Tensor& found = THPVariable_Unpack(tensor.get());
   return found.const_data_ptr() == data &&
@@ -466,7 +483,9 @@ bool WatchList::others_hold() const {
                              [](const Pair& entry) {
                                return dict_has_keys(entry.object.get(), entry.expected.get());
                              }) &&
-         (!abc_token_ || abc_token_is(abc_token_.get()));
+         (!abc_token_ || abc_token_is(abc_token_.get())) &&
+         (!plain_backward_ || (!torch::autograd::AnomalyMode::is_enabled() &&
+                               !at::SavedTensorDefaultHooks::get_hooks()));
 }
 
 bool WatchList::holds_on_a_closer_look() {

@@ -60,6 +60,12 @@ class WatchList {
   // A tensor has a gradient like the one that it has now, which is no other tensor of the call: see
   // reaches_gradient.
   void add_gradient(PyObject* tensor);
+  // A tensor has these dicts of hooks, now, or none: what register_hook and
+  // register_post_accumulate_grad_hook put there. What is in them is watched by itself.
+  void add_hooks(PyObject* tensor);
+  // Backward passes are neither looked at (anomaly mode) nor given what hooks make of saved
+  // tensors.
+  void add_plain_backward();
   // A tensor is in the same memory, and nobody has written to it since.
   void add_unwritten(PyObject* tensor);
   // No class was registered with an abstract class: abc.get_cache_token() gives `token`.
@@ -164,7 +170,8 @@ class WatchList {
   static bool take_from_dict(Dict& entry, const Replace& replace);
   static bool take_from_list(List& entry, const Replace& replace);
   bool dicts_hold();
-  // Tensors, gradients, lists, sets, keys of dicts and the token of abstract classes.
+  // Tensors, gradients, lists, sets, keys of dicts, the token of abstract classes, and modes of
+  // backward passes.
   bool others_hold() const;
 
   // Where dicts keep their versions. A change makes a version greater than any before: while the
@@ -189,6 +196,7 @@ class WatchList {
   std::vector<Tensor> gradients_;  // whose, and what they are like
   std::vector<Unwritten> unwritten_;
   PyRef abc_token_;  // null: not watched
+  bool plain_backward_ = false;
   bool has_others_ = false;
 };
 

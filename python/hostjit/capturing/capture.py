@@ -211,6 +211,7 @@ def _capture(
         in_inference_mode=in_inference_mode,
         keeps_results=broke is not None or bool(traced.changes.described),
         broke=broke,
+        rest_is_left=traced.rest_is_left,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
     )
