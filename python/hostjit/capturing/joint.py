@@ -31,6 +31,7 @@ from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients import saved_tensor_hooks_set_aside
 from hostjit.capturing.result_types import correct_result_types
+from hostjit.capturing.written_types import check_written_types
 
 __all__ = [
     "CannotSplitError",
@@ -87,6 +88,7 @@ def split(
 
     Raises CannotSplitError, or CaptureError when only eager will do.
     """
+    check_written_types(module.graph)
     recorder = _Recorder()
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
     examples = [
