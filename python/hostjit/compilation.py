@@ -26,6 +26,8 @@ from hostjit.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
+    from hostjit.arrays import ArrayCalls
+    from hostjit.capturing.dynamo import DynamoCapture
     from hostjit.capturing.opened import Opened
     from hostjit.capturing.program import CapturedProgram
     from hostjit.parts import Parts
@@ -63,6 +65,7 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: _C.CompiledFunction | None = None
         self._may_record = True
+        self._arrays: ArrayCalls | None = None
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -93,18 +96,25 @@ class Compilation(Specializer):
             if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
-            self._say_array(args, kwargs)
-            return None
+            return self._answer_arrays(args, kwargs)
         return super()._answer(args, kwargs)
 
-    def _say_array(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Say that NumPy's values are left to eager, without a guard: each call brings others."""
+    def _answer_arrays(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Compile over tensors; else leave NumPy's values to eager, each call brings others."""
+        from hostjit.arrays import ArrayCalls, may_be_tensors
+
+        if may_be_tensors(args, kwargs):
+            self._arrays = ArrayCalls(self)
+            return route_any_call(self._arrays)
         if "array" in self._said:
-            return
+            return None
         try:
             describe_arguments(args, kwargs)
         except CaptureError as error:
             self._say("array", f"runs eagerly: {error}")
+        return None
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -165,7 +175,7 @@ class Compilation(Specializer):
         from hostjit.specialize import make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, opened, parts)
+        captured = capture(self.target, args, kwargs, opened, parts, self._check)
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
             if recorded is not None:
@@ -201,6 +211,9 @@ class Compilation(Specializer):
             composed,
             hooked=parts.hooked if parts and captured.broke else None,
         )
+
+    def _check(self, traced: DynamoCapture) -> None:
+        """Refuse what Dynamo has captured; raises CaptureError."""
 
     def _compile_captured(
         self, captured: CapturedProgram
