@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/watch_list.h"
 
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 
 #include "bindings/object_state.h"
@@ -265,6 +269,21 @@ void WatchList::add_abc_token(PyObject* token) {
   abc_token_ = PyRef::share(token);
 }
 
+void WatchList::add_hooks(PyObject* tensor) {
+  HOSTJIT_ICHECK(THPVariable_Check(tensor), "hooks are of a ", Py_TYPE(tensor)->tp_name,
+                 ", expected a tensor");
+  auto& variable = *reinterpret_cast<THPVariable*>(tensor);
+  for (PyObject** address : {&variable.backward_hooks, &variable.post_accumulate_grad_hooks}) {
+    watch_pointer(address, *address);
+    fields_.push_back({PyRef::share(tensor), address, PyRef::share(*address)});
+  }
+}
+
+void WatchList::add_plain_backward() {
+  has_others_ = true;
+  plain_backward_ = true;
+}
+
 bool WatchList::others_hold() const {
   const auto set_holds = [](const Pair& entry) {
     return set_is(entry.object.get(), entry.expected.get());
@@ -275,7 +294,9 @@ bool WatchList::others_hold() const {
   return tensors_.hold() &&
          std::ranges::all_of(lists_, [](const List& entry) { return entry.holds(); }) &&
          std::ranges::all_of(sets_, set_holds) && std::ranges::all_of(dict_keys_, keys_hold) &&
-         (!abc_token_ || abc_token_is(abc_token_.get()));
+         (!abc_token_ || abc_token_is(abc_token_.get())) &&
+         (!plain_backward_ || (!torch::autograd::AnomalyMode::is_enabled() &&
+                               !at::SavedTensorDefaultHooks::get_hooks()));
 }
 
 bool WatchList::holds_on_a_closer_look() {

@@ -50,6 +50,12 @@ class WatchList {
   void add_fields(PyObject* object, PyObject* names);
   // Slots of an object, given by their member descriptors, hold these very objects or nothing, now.
   void add_slots(PyObject* object, PyObject* members);
+  // A tensor has these dicts of hooks, now, or none: what register_hook and
+  // register_post_accumulate_grad_hook put there. What is in them is watched by itself.
+  void add_hooks(PyObject* tensor);
+  // Backward passes are neither looked at (anomaly mode) nor given what hooks make of saved
+  // tensors.
+  void add_plain_backward();
   // No class was registered with an abstract class: abc.get_cache_token() gives `token`.
   void add_abc_token(PyObject* token);
 
@@ -139,7 +145,8 @@ class WatchList {
   static bool take_from_dict(Dict& entry, const Replace& replace);
   static bool take_from_list(List& entry, const Replace& replace);
   bool dicts_hold();
-  // Tensors, lists, sets, keys of dicts and the token of abstract classes.
+  // Tensors, lists, sets, keys of dicts, the token of abstract classes, and modes of backward
+  // passes.
   bool others_hold() const;
 
   // Where dicts keep their versions. A change makes a version greater than any before: while the
@@ -160,6 +167,7 @@ class WatchList {
   std::vector<Field> fields_;
   TensorWatches tensors_;
   PyRef abc_token_;  // null: not watched
+  bool plain_backward_ = false;
   bool has_others_ = false;
 };
 

@@ -51,6 +51,10 @@ WatchList watches_from_python(PyObject* entries) {
       watches.tensors().add_has_gradient(part(1));
     } else if (kind == "gradient") {
       watches.tensors().add_gradient(part(1));
+    } else if (kind == "hooks") {
+      watches.add_hooks(part(1));
+    } else if (kind == "plain_backward") {
+      watches.add_plain_backward();
     } else if (kind == "unwritten") {
       watches.tensors().add_unwritten(part(1));
     } else if (kind == "abc_token") {
@@ -60,7 +64,7 @@ WatchList watches_from_python(PyObject* entries) {
           concat("unknown watch '", kind,
                  "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
                  "object_type, function, fields, slots, tensor, no_gradient, has_gradient, "
-                 "gradient, unwritten or abc_token"));
+                 "gradient, hooks, plain_backward, unwritten or abc_token"));
     }
   }
   return watches;

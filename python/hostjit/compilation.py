@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any
 
+import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
@@ -17,12 +19,15 @@ from hostjit.capturing.errors import (
     ComputedNumberError,
     in_one_line,
 )
+from hostjit.capturing.failures import stops_at_gradients
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
-from hostjit.specializer import Specializer
+from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
+    from hostjit.arrays import ArrayCalls
+    from hostjit.capturing.dynamo import DynamoCapture
     from hostjit.capturing.opened import Opened
     from hostjit.capturing.program import CapturedProgram
     from hostjit.parts import Parts
@@ -57,16 +62,31 @@ class Compilation(Specializer):
         super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.shapes = shapes or DynamicShapes(None, None)
         self._parts: Parts | None = None
+        self._function: weakref.ref[_C.CompiledFunction] | None = None
+        self._recorded: _C.CompiledFunction | None = None
+        self._may_record = True
+        self._arrays: ArrayCalls | None = None
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
         target, given = super().arguments()
         return target, {**given, **self.shapes.keywords()}
 
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
+    def specialize(
+        self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return a Specialization for this call, or None to run the target eagerly."""
+        self._function = weakref.ref(function)
+        made: _C.Specialization | None = super().specialize(function, args, kwargs)
+        return made
+
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         args, kwargs, dims = without_dims(args, kwargs)
+        if dims:
+            self.record_no_more()  # a recording is for one value of each
         self.shapes.ask_for(args, kwargs, dims)
         return super()._specialize(args, kwargs)
 
@@ -76,18 +96,25 @@ class Compilation(Specializer):
             if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
-            self._say_array(args, kwargs)
-            return None
+            return self._answer_arrays(args, kwargs)
         return super()._answer(args, kwargs)
 
-    def _say_array(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Say that NumPy's values are left to eager, without a guard: each call brings others."""
+    def _answer_arrays(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Compile over tensors; else leave NumPy's values to eager, each call brings others."""
+        from hostjit.arrays import ArrayCalls, may_be_tensors
+
+        if may_be_tensors(args, kwargs):
+            self._arrays = ArrayCalls(self)
+            return route_any_call(self._arrays)
         if "array" in self._said:
-            return
+            return None
         try:
             describe_arguments(args, kwargs)
         except CaptureError as error:
             self._say("array", f"runs eagerly: {error}")
+        return None
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -97,6 +124,9 @@ class Compilation(Specializer):
             if parts.in_use:
                 return parts.by_frames()
             if error.failure in _BREAKS:
+                recorded = self._record_instead(error, in_loop=True)
+                if recorded is not None:
+                    return recorded
                 self._say_parts(error)
                 return parts.by_frames()
         return super()._fall_back(error, args, kwargs)
@@ -145,7 +175,11 @@ class Compilation(Specializer):
         from hostjit.specialize import make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, opened, parts)
+        captured = capture(self.target, args, kwargs, opened, parts, self._check)
+        if captured.broke is not None and not opened.varies:
+            recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
+            if recorded is not None:
+                return recorded
         guards = captured.guards
         self.shapes.note_outside(guards.numbers, guards.structure_places)
         taken = {number.position for number in captured.numbers}
@@ -177,6 +211,9 @@ class Compilation(Specializer):
             composed,
             hooked=parts.hooked if parts and captured.broke else None,
         )
+
+    def _check(self, traced: DynamoCapture) -> None:
+        """Refuse what Dynamo has captured; raises CaptureError."""
 
     def _compile_captured(
         self, captured: CapturedProgram
@@ -223,6 +260,36 @@ class Compilation(Specializer):
                 self.target, self.runtime, self._said, self._target_name(), self.choices
             )
         return self._parts
+
+    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
+        """Leave all calls to recordings, where they do better than parts; None: they don't.
+
+        That is where Dynamo could not go on behind the break, in loops above all, and where the
+        break is one of many: backward passes, and steps of optimizers.
+        """
+        function = self._function() if self._function is not None else None
+        if not self._may_record or not self.fallback or not self._has_parts or function is None:
+            return None
+        if not in_loop and not stops_at_gradients(error):
+            return None
+        if self._recorded is None:
+            from hostjit.recording.instead_of_parts import recorded_instead_of_parts
+
+            self._recorded = recorded_instead_of_parts(self, function)
+        return route_any_call(self._recorded)
+
+    def record_no_more(self) -> None:
+        """Run calls that cannot be captured whole in parts."""
+        self._may_record = False
+        self._recorded = None
+
+    def note_program(self, program: _C.CompiledProgram) -> None:
+        """Remember what questions about the program are about."""
+        self._latest = program
+
+    def say(self, key: str, message: str) -> None:
+        """Warn of something once."""
+        self._say(key, message)
 
     def say_nothing_of_parts(self) -> None:
         """Run calls in parts without a word, where somebody has said so before."""

@@ -65,6 +65,12 @@ def act(action):
 """,
         "assert actions[0] is actions[1] is actions[2]",
         """
+import numpy
+for _ in range(3):
+    assert type(act(numpy.ones(16))) is numpy.ndarray
+assert "main" in act.owner._arrays._compiled.host_ir()
+""",
+        """
 recurrent = hostjit.compile(Recurrent())
 with torch.no_grad():
     for _ in range(3):

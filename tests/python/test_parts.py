@@ -404,14 +404,14 @@ def test_methods_and_modules_called_in_a_loop_are_compiled() -> None:
     def function(x: Tensor) -> Tensor:
         for block in blocks:
             x = block(x)
-            if x.sum() > 1e6:
-                break
+            print("block", file=NOWHERE)
         return x
 
     fast = hostjit.compile(function)
     x = torch.randn(2, 3)
     with torch.no_grad():
-        assert_close(fast(x), function(x))
+        for _ in range(3):
+            assert_close(fast(x), function(x))
         forward = Block.forward.__code__
         entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(forward)
         assert entries

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -87,6 +87,7 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     opened: Opened | None = None,
     then: Continuation | None = None,
+    check: Callable[[DynamoCapture], None] | None = None,
 ) -> CapturedProgram:
     """Capture one call of a callable as a functional ATen program, with its backward if need be.
 
@@ -105,6 +106,7 @@ def capture(
         opened: what to leave open; by default nothing.
         then: capture the call as far as Dynamo can follow it. The line that it cannot runs as it
             is, and the rest of the call goes to what this provides.
+        check: looks at what Dynamo captured, and may refuse it with a CaptureError.
 
     Raises CaptureError when the call cannot be captured; running it eagerly is then right.
 
@@ -118,7 +120,7 @@ def capture(
         thread_state_kept(),
         without_log_of_failures(),
     ):
-        return _capture(target, tuple(args), dict(kwargs or {}), opened or Opened(), then)
+        return _capture(target, tuple(args), dict(kwargs or {}), opened or Opened(), then, check)
 
 
 def _capture(
@@ -127,12 +129,15 @@ def _capture(
     kwargs: dict[str, Any],
     opened: Opened,
     then: Continuation | None,
+    check: Callable[[DynamoCapture], None] | None,
 ) -> CapturedProgram:
     classes, outside = opened.classes, opened.outside
     spec, leaves = describe_arguments(args, kwargs, classes)
     sources = sources_of(args, kwargs, opened.numbers, outside, classes)
     with marked(leaves, opened.dims):
         traced = run_dynamo(target, args, kwargs, then, sources)
+    if check is not None:
+        check(traced)
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
         raise broke
@@ -211,6 +216,7 @@ def _capture(
         in_inference_mode=in_inference_mode,
         keeps_results=broke is not None or bool(traced.changes.described),
         broke=broke,
+        rest_is_left=traced.rest_is_left,
         _dynamo_positions=tuple(range(len(inputs))),
         _dynamo_output_spec=output_spec,
     )

@@ -125,6 +125,7 @@ class DynamoCapture:
         traced_code: the code objects that were inlined.
         installed_globals: names that Dynamo itself put among the user's globals.
         broke: why the trace stopped before the end, if it did.
+        rest_is_left: what follows the break cannot be resumed by a function of its own.
     """
 
     entry: types.FunctionType
@@ -142,6 +143,7 @@ class DynamoCapture:
     traced_code: list[types.CodeType]
     installed_globals: frozenset[str]
     broke: CaptureError | None
+    rest_is_left: bool = False
     number_inputs: Sequence[tuple[int | None, Any]] = ()
     made_symbols: Mapping[Any, MadeOf] = dataclasses.field(default_factory=dict)
     numbers: NumberResults = dataclasses.field(default_factory=NumberResults)
@@ -284,6 +286,7 @@ def run_dynamo(
         installed_globals=frozenset(installed) | frozenset(output.import_sources),
         # Not the error itself: its traceback would keep the frames of this call alive.
         broke=None if breaks.error is None else translate_failure(breaks.error),
+        rest_is_left=bool(breaks.left_alone),
     )
     own = _own_names(installed)
     if breaks.error is not None:

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import (
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
-__all__ = ["DATA_DEPENDENT", "is_library_file", "translate_failure"]
+__all__ = ["DATA_DEPENDENT", "is_library_file", "stops_at_gradients", "translate_failure"]
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARY_FOLDERS = (
@@ -27,11 +27,20 @@ _LIBRARY_FOLDERS = (
 )
 # What fake tensors raise in the trace of a graph that Dynamo has made.
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
+# In what Dynamo says of a backward pass, of what prepares one, and of steps of optimizers.
+_OF_GRADIENTS = ("autograd", "backward", "requires_grad", "zero_grad", "optimizer")
 
 
 def is_library_file(filename: str) -> bool:
     """Tell whether a source file belongs to torch or to this package, not to the user."""
     return filename.startswith(_LIBRARY_FOLDERS) or filename.startswith("<eval_with_key>")
+
+
+def stops_at_gradients(error: CaptureError) -> bool:
+    """Tell whether a capture stopped where gradients are computed, or made use of."""
+    return error.failure is CaptureFailure.GRAPH_BREAK and any(
+        word in error.what.lower() for word in _OF_GRADIENTS
+    )
 
 
 def translate_failure(error: Exception) -> CaptureError:

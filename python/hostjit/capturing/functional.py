@@ -54,6 +54,7 @@ from hostjit.capturing.traced_graph import (
     storage_of,
 )
 from hostjit.capturing.triton_launches import is_triton_launch, trace_triton_launch
+from hostjit.capturing.written_types import check_written_types
 
 __all__ = ["KEPT_OPERATORS", "FunctionalGraph", "trace_functional"]
 
@@ -96,6 +97,7 @@ def trace_functional(
                 hint="pass it as a tensor, or as a constant that does not change",
             )
     refuse_writes_through_unfold(module.graph)
+    check_written_types(module.graph)
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
     fakes = fake_inputs(module, fake_mode, inputs)

@@ -35,6 +35,7 @@ from hostjit.capturing.graph_writes import (
     refuse_writes_through_unfold,
 )
 from hostjit.capturing.result_types import correct_result_types
+from hostjit.capturing.written_types import check_written_types
 
 __all__ = [
     "CannotSplitError",
@@ -93,6 +94,7 @@ def split(
     """
     refuse_writes_through_unfold(module.graph)
     refuse_overlapping_writes(module.graph)
+    check_written_types(module.graph)
     recorder = _Recorder()
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
     examples = [

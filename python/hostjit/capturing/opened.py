@@ -32,3 +32,8 @@ class Opened:
     outside: Mapping[str, NumberPlace] = dataclasses.field(default_factory=dict)
     classes: frozenset[type] = frozenset()
     makes_floats: bool = False
+
+    @property
+    def varies(self) -> bool:
+        """Whether sizes or numbers of the arguments are left open."""
+        return bool(self.dims or self.numbers)

@@ -160,6 +160,7 @@ class CapturedProgram:
         keeps_results: results of the graph may get into objects that outlive the call, or to code
             that was not captured.
         broke: why the call was captured up to some line only; the bytecode then does the rest.
+        rest_is_left: what follows is left to Python, as the rest of a loop is.
     """
 
     name: str
@@ -184,6 +185,7 @@ class CapturedProgram:
     in_inference_mode: bool
     keeps_results: bool
     broke: CaptureError | None
+    rest_is_left: bool
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
     _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 

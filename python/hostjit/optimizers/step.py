@@ -15,7 +15,7 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.watches import MISSING
 from hostjit.optimizers.rules import Rule, Update
 
-__all__ = ["Step"]
+__all__ = ["Step", "has_original_step"]
 
 _FOLDER = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -68,7 +68,7 @@ class Step:
         """Say why the step has to run eagerly; "" when it need not."""
         hooks = [getattr(self._optimizer, name) for name in _HOOKS]
         hooks += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
-        if self._as_called and not _is_original(self._optimizer):
+        if self._as_called and not has_original_step(self._optimizer):
             return "the optimizer's 'step' was replaced"
         if any(hooks):
             return "the optimizer has hooks"
@@ -181,7 +181,7 @@ class Step:
         return entries
 
 
-def _is_original(optimizer: torch.optim.Optimizer) -> bool:
+def has_original_step(optimizer: torch.optim.Optimizer) -> bool:
     """Tell whether `optimizer.step` is that of its class, or one that a schedule put around it."""
     step: Any = vars(optimizer).get("step")
     original: Any = type(optimizer).step

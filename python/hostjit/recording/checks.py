@@ -10,6 +10,7 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.recording.entries import Entry
+from hostjit.recording.gradient_hooks import has_hooks
 from hostjit.recording.mismatch import difference_of_gradient, tensor_name
 from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.pruned import Pruned
@@ -29,6 +30,7 @@ class ReplayChecks:
         reads: the values that Python code has seen, if it has.
         opened: classes of arguments whose fields are compared.
         settings: what else is compared at each call.
+        unhooked: leaves that have no hooks for backward passes.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class ReplayChecks:
         reads: ReadGuard | None = None,
         opened: Opened | None = None,
         settings: Sequence[Entry] = (),
+        unhooked: Sequence[int] = (),
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
@@ -46,6 +49,7 @@ class ReplayChecks:
         self.reads = reads
         self.opened = opened or {}
         self.settings = list(settings)
+        self.unhooked = list(unhooked)
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
@@ -53,7 +57,8 @@ class ReplayChecks:
 
     def _asks_of_tensors(self) -> bool:
         over_memory = self.pruned is not None and bool(self.written)
-        return self.reads is not None or bool(self.leaf_gradients) or over_memory
+        of_leaves = bool(self.leaf_gradients or self.unhooked)
+        return self.reads is not None or of_leaves or over_memory
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call may be replayed. Writes nothing that others see."""
@@ -66,6 +71,8 @@ class ReplayChecks:
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return False
+        if any(has_hooks(leaves[index]) for index in self.unhooked):
+            return False
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return False
         return self.reads is None or self.reads.holds(leaves)
@@ -80,6 +87,9 @@ class ReplayChecks:
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
+        for index in self.unhooked:
+            if has_hooks(leaves[index]):
+                return f"{tensor_name(index, leaves, arguments or {})} has hooks"
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return "it writes to memory that is read only once"
         return self.reads.difference(leaves) if self.reads is not None else ""

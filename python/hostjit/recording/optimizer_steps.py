@@ -14,7 +14,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.optimizers.rules import RULES
-from hostjit.optimizers.step import Step
+from hostjit.optimizers.step import Step, has_original_step
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
 
@@ -35,7 +35,8 @@ class RecordedSteps:
         self._recorder = recorder
         self._state = state
         self._thread = threading.get_ident()
-        self._replaced: list[tuple[torch.optim.Optimizer, Any]] = []
+        # The optimizers, what they had for a `step` of their own, and what they have instead.
+        self._replaced: list[tuple[torch.optim.Optimizer, Any, Any]] = []
 
     def __enter__(self) -> RecordedSteps:
         self._state.on_optimizer = self._replace
@@ -45,17 +46,18 @@ class RecordedSteps:
 
     def __exit__(self, *_: object) -> None:
         self._state.on_optimizer = None
-        for optimizer, original in self._replaced:
+        for optimizer, original, step in self._replaced:
+            if vars(optimizer).get("step") is not step:
+                continue  # the call has assigned another
             if original is None:
                 vars(optimizer).pop("step", None)
             else:
                 vars(optimizer)["step"] = original
 
     def _replace(self, optimizer: torch.optim.Optimizer) -> None:
-        if type(optimizer) not in RULES:
+        if type(optimizer) not in RULES or not has_original_step(optimizer):
             return
         original = vars(optimizer).get("step")
-        self._replaced.append((optimizer, original))
         whole = optimizer.step
 
         def step(*args: Any, **kwargs: Any) -> Any:
@@ -68,12 +70,13 @@ class RecordedSteps:
             return whole()
 
         vars(optimizer)["step"] = step
+        self._replaced.append((optimizer, original, step))
 
     def _record(self, optimizer: torch.optim.Optimizer) -> bool:
         """Make the step, and record it; False where it has no form of tensors."""
         step = Step(optimizer, RULES[type(optimizer)])
         with _disable_current_modes():
-            if not _is_plain_step(optimizer) or step.is_unfinished() or step.obstacle():
+            if step.is_unfinished() or step.obstacle():
                 return False
             module = step.graph()
             self._state.add_names(_READ)
@@ -86,7 +89,3 @@ class RecordedSteps:
         with torch.no_grad():
             module(*step.examples)
         return True
-
-
-def _is_plain_step(optimizer: torch.optim.Optimizer) -> bool:
-    return type(optimizer).step.__code__.co_filename.startswith(torch.optim.__path__[0])

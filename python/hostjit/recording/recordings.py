@@ -29,6 +29,7 @@ from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher
+from hostjit.recording.gradient_hooks import backward_is_plain
 from hostjit.recording.library_calls import note_c_call, note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.opened_objects import OpenedClasses, expanded
@@ -47,6 +48,7 @@ from hostjit.recording.results import Results
 from hostjit.recording.seen_code import SeenCode
 from hostjit.recording.state import State
 from hostjit.recording.triton_launches import RecordedLaunches
+from hostjit.recording.varying import Varying
 from hostjit.specializer import Specializer, route_any_call
 
 __all__ = ["Recordings"]
@@ -57,6 +59,8 @@ _MOST_CHANGES = 2
 _MOST_OBJECTS = 64
 # A float that the code reads of a tensor is seldom the same again.
 _MOST_FLOATS = 3
+# Nor is a float that calls are given, once it had two values.
+_MOST_VALUES = 2
 _CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
@@ -89,9 +93,14 @@ class Recordings(Specializer):
         self._recorded: dict[Any, list[Replay]] = {}
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._opened = OpenedClasses()
+        self._varying = self._new_varying()
+        self._ran_backward = False
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
+
+    def _new_varying(self) -> Varying:
+        return Varying(_MOST_VALUES, floats_only=True)
 
     def reset(self) -> None:
         """Forget all recordings: the next call is the first."""
@@ -125,6 +134,8 @@ class Recordings(Specializer):
             return self._leave_generators()
         if self._answers_instead is not None:
             return route_any_call(self._answers_instead)
+        if self._ran_backward and not backward_is_plain():
+            return None
         if not self._lock.acquire(blocking=False):
             return None  # another thread is recording
         try:
@@ -174,6 +185,7 @@ class Recordings(Specializer):
                 raise
             self._say("opened", f"runs eagerly: {error.what}")
             return None
+        varies = self._varying.note(*plain)
         key = objects_of(*plain)
         if is_opened:  # calls with other objects were calls like this one
             self._calls[key] = min(sum(self._calls.values()), self.options.warmup)
@@ -197,18 +209,18 @@ class Recordings(Specializer):
         if limit is not None:
             is_full = len(known) >= limit or self._tries[key] > 2 * limit
             if is_full or sum(replay.reads_floats for replay in known) >= _MOST_FLOATS:
-                return self._compile_from_now_on(len(known))
+                return self._compile_from_now_on(
+                    f"has {len(known)} recordings and keeps meeting new calls"
+                )
+            if varies:
+                return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(key, args, kwargs)
 
-    def _compile_from_now_on(self, count: int) -> _C.Specialization:
+    def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
         from hostjit.compile import compile
 
-        self._say(
-            "limit",
-            f"has {count} recordings and keeps meeting new calls: hostjit.compile answers all "
-            "calls from now on",
-        )
+        self._say("limit", f"{reason}: hostjit.compile answers all calls from now on")
         function = self.function() if self.function is not None else None
         if function is not None:
             function.forget()  # each call would look at all of them first
@@ -216,6 +228,7 @@ class Recordings(Specializer):
         given.update(self.choices.keywords())
         compiled: _C.CompiledFunction = compile(self.target, **given)
         compiled.owner.say_nothing_of_parts()
+        compiled.owner.record_no_more()
         self._answers_instead = compiled
         return route_any_call(compiled)
 
@@ -268,6 +281,9 @@ class Recordings(Specializer):
         self._codes = dict(state.codes)
         if launches.tuned:
             return None, result  # the next call finds what was chosen
+        self._ran_backward = self._ran_backward or recorder.ran_backward
+        if recorder.ran_backward and not backward_is_plain():
+            return None, result
         changed = state.change()
         if changed:
             return self._changed_state(key, changed, args, kwargs), result
@@ -373,8 +389,7 @@ class Recordings(Specializer):
     def _changed_state(
         self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        self._changes[key] = self._changes.get(key, 0) + 1
-        if self._changes[key] < _MOST_CHANGES:
+        if not self._changes_again(key):
             return None
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
@@ -382,6 +397,11 @@ class Recordings(Specializer):
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
+
+    def _changes_again(self, key: Any) -> bool:
+        """Note that a call has changed state; tell whether that was no setting up."""
+        self._changes[key] = self._changes.get(key, 0) + 1
+        return self._changes[key] >= _MOST_CHANGES
 
 
 class _CompilationForDims(Compilation):

@@ -18,6 +18,7 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
 from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
+from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks, hooks_of
 from hostjit.recording.inputs import Bound, Gradient, describe
 from hostjit.recording.mismatch import (
     Signature,
@@ -30,7 +31,7 @@ from hostjit.recording.program import check_written_memory, guard_graph, make_pr
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.pruning import prune
 from hostjit.recording.read_guard import ReadGuard
-from hostjit.recording.recorded_call import moved_off
+from hostjit.recording.recorded_call import moved_off, refusal_of
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.results import Results
 from hostjit.recording.state import State
@@ -95,6 +96,7 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.reads_floats = any(read.expected.is_floating_point() for read in recorder.reads)
+        self._ran_backward = recorder.ran_backward
         self._draws = recorder.draws  # which the program has by number
         self._static: list[tuple[str, int, int]] = []
 
@@ -133,6 +135,7 @@ class Replay:
         self._outside = list({id(x): x for x in (*bound, *others, *state.shared)}.values())
         self._inputs = list(map(describe, program.inputs))
         self._gradients = self._touched_gradients(recorder)
+        self._hooks = self._hooks_outside()
         output = describe_output(program.output)
         result, *assigned = output[1]
         if assigned:
@@ -156,6 +159,7 @@ class Replay:
             self._read_guard(recorder) if recorder.reads else None,
             self._opened,
             state.settings(),
+            self._unhooked(args, kwargs),
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
         self._equal_containers = _equal_containers(args, kwargs)
@@ -210,6 +214,8 @@ class Replay:
                 text = difference_of_facts(name, facts, TensorFacts.of(owner.grad))
         if text:
             return text
+        if self._hooked_otherwise():
+            return "hooks of a backward pass, or a mode of it, are not what they were"
         leaves = self._leaves_of(args, kwargs)
         for name, leaf, address in self._static:
             if leaves[leaf].data_ptr() != address:
@@ -237,6 +243,9 @@ class Replay:
         watches += [("tensor", tensor) for tensor, _ in self._met]
         for owner, has_gradient in self._gradients:
             watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
+        if self._ran_backward:
+            watches += [("hooks", tensor) for tensor, _ in self._hooks]
+            watches.append(("plain_backward",))
         if self.checks.pruned is not None:
             watches += self.checks.pruned.watches()
         return watches
@@ -246,7 +255,7 @@ class Replay:
 
         Not whether there are gradients, what is in tensors, and what runs once: replays look.
         """
-        if not self._state.holds():
+        if not self._state.holds() or self._hooked_otherwise():
             return False
         return all(TensorFacts.of(x) == facts for x, facts in (*self._facts, *self._met))
 
@@ -299,6 +308,31 @@ class Replay:
                 continue
             if leaf.grad is not known[1] or id(leaf) in recorder.asked:
                 found.append((index, known[1] is not None))
+        return found
+
+    def _hooks_outside(self) -> list[tuple[torch.Tensor, tuple[Any, Any]]]:
+        """The tensors that a backward pass may reach, and where their hooks are."""
+        if not self._ran_backward:
+            return []
+        tensors = [x for x, _ in self._state.tensors.values() if x.requires_grad]
+        return [(tensor, hooks_of(tensor)) for tensor in tensors]
+
+    def _hooked_otherwise(self) -> bool:
+        """Tell whether a backward pass would be another one than it was."""
+        if not self._ran_backward:
+            return False
+        now = ((hooks_of(tensor), hooks) for tensor, hooks in self._hooks)
+        differs = any(a is not b for pair in now for a, b in zip(*pair, strict=True))
+        return differs or not backward_is_plain()
+
+    def _unhooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+        """The arguments that a backward pass may reach, by leaf. Raises CaptureError for hooks."""
+        if not self._ran_backward:
+            return []
+        leaves = self._leaves_of(args, kwargs)
+        found = [index for index, leaf in enumerate(leaves) if leaf.requires_grad]
+        if any(has_hooks(leaves[index]) for index in found):
+            raise refusal_of("an argument has hooks, which a backward pass runs")
         return found
 
     def _find_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -31,6 +31,7 @@ from hostjit.recording.entries import (
     Variable,
 )
 from hostjit.recording.fields import Fields, ModuleClass
+from hostjit.recording.gradient_hooks import hooks_of
 from hostjit.recording.objects import (
     ITERATORS,
     TRUSTED,
@@ -68,6 +69,9 @@ class Walk(Reached):
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
+        for hooks in hooks_of(tensor):
+            if hooks is not None:
+                self._push(hooks, "hooks of a tensor")
         if tensor.is_leaf and tensor.requires_grad:
             self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
 

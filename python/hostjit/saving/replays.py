@@ -25,6 +25,7 @@ def checks_to_json(checks: ReplayChecks, writers: Writers) -> dict[str, Any]:
     pruned, reads = checks.pruned, checks.reads
     return {
         "leaf_gradients": checks.leaf_gradients,
+        "unhooked": checks.unhooked,
         "written": checks.written,
         "pruned": pruned
         and {
@@ -69,7 +70,8 @@ def checks_from_json(described: dict[str, Any], parts: Parts) -> ReplayChecks:
             runtime=read["runtime"],
         )
     gradients = [(int(leaf), bool(has)) for leaf, has in described["leaf_gradients"]]
-    return ReplayChecks(gradients, list(map(int, described["written"])), pruned, reads)
+    written, unhooked = (list(map(int, described[name])) for name in ("written", "unhooked"))
+    return ReplayChecks(gradients, written, pruned, reads, unhooked=unhooked)
 
 
 class LoadedReplay:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -357,3 +358,43 @@ def test_errors_of_the_call_are_those_of_eager(
 ) -> None:
     with pytest.raises(expected):
         hostjit.compile(function)(torch.randn(3))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.mul_(2.5),
+        lambda x: x.mul_(torch.ones(4)),
+        lambda x: x.multiply_(0.5),
+        lambda x: operator.imul(x, 0.5),
+        lambda x: (x > 1).mul_(x),
+        lambda x: x.float().mul_(1j),
+        lambda x: x.float().add_(1j),
+        lambda x: operator.isub(x.float(), 1j),
+        lambda x: x.addcmul_(x.float(), x.float()),
+        lambda x: x.float().addcdiv_(x, x * 1j + 1),
+        lambda x: x.logit_(),
+        lambda x: x.ldexp_(x),
+    ],
+)
+def test_values_that_eager_does_not_cast_are_not_written(write: Callable[..., Any]) -> None:
+    x = torch.arange(4)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        write(x)
+    fast = hostjit.compile(write)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            fast(x)
+    torch.testing.assert_close(x, torch.arange(4))
+
+
+def test_values_that_eager_casts_are_written() -> None:
+    def write(x: torch.Tensor, half: torch.Tensor) -> Any:
+        return x.mul_(3), half.mul_(0.5).add_(x), (x > 1).mul_(True), half.add_(x, alpha=0.5)
+
+    fast = hostjit.compile(write)
+    for factor in (1, 2):
+        expected = write(torch.arange(4), torch.ones(4, dtype=torch.half) * factor)
+        found = fast(torch.arange(4), torch.ones(4, dtype=torch.half) * factor)
+        torch.testing.assert_close(found, expected)

@@ -354,6 +354,36 @@ def test_many_sizes_that_depend_on_values(runtime: str) -> None:
     assert len(fast.specializations) == 1
 
 
+def test_a_float_that_differs_at_every_call() -> None:
+    def control(x: torch.Tensor, *, dt: float, mode: int) -> torch.Tensor:
+        return (x * dt).tanh() + mode
+
+    fast = hostjit.capture(control)
+
+    def run(first: int, last: int) -> None:
+        for number in range(first, last):
+            x = randn(3)
+            assert_close(fast(x, dt=number / 7, mode=1), (x * (number / 7)).tanh() + 1)
+
+    run(0, 2)
+    assert fast.captured is not None
+    with pytest.warns(UserWarning, match="new values of the float kwargs.*dt.* hostjit.compile"):
+        run(2, 3)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="hostjit")
+        run(3, 40)
+    assert len(fast.specializations) == 1
+
+
+def test_few_values_of_a_float_and_all_ints_are_recorded() -> None:
+    fast = hostjit.capture(lambda x, dt, mode: x * dt + mode)
+    for dt, mode in ((0.1, 0), (0.1, 1), (0.2, 2), (0.2, 3), (0.1, 3)):
+        for _ in range(2):
+            x = randn(3)
+            assert_close(fast(x, dt, mode), x * dt + mode)
+    assert len(fast.specializations) == 5
+
+
 def test_reading_sizes_is_an_error_where_reading_is() -> None:
     fast = hostjit.capture(lambda x: x[x > 0], on_read="raise", warmup=0)
     with pytest.raises(hostjit.CaptureError, match=r"aten.index.Tensor reads data"):

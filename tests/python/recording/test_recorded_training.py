@@ -110,6 +110,62 @@ def test_a_step_without_the_optimizer_or_with_clipping() -> None:
     assert len(fast.specializations) == 1
 
 
+def test_a_step_that_is_replaced() -> None:
+    models = [nn.Linear(3, 2) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+
+    def training(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[..., Any]:
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    steps = list(map(training, models, optimizers))
+    steps[0] = hostjit.capture(steps[0])
+
+    def train() -> None:
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            assert_close(steps[0](x), steps[1](x))
+            assert_close(models[0].state_dict(), models[1].state_dict())
+
+    train()
+    for optimizer in optimizers:
+        plain = optimizer.step
+
+        def twice(plain: Callable[[], Any] = plain) -> None:
+            plain()
+            plain()
+
+        optimizer.step = twice  # type: ignore[method-assign, assignment]
+    train()
+    for optimizer in optimizers:
+        del optimizer.step
+    train()
+
+
+def test_a_call_that_replaces_the_step() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    weight.grad = torch.ones(3)
+
+    def freezing(x: torch.Tensor) -> torch.Tensor:
+        optimizer.step()
+        optimizer.step = lambda: None  # type: ignore[method-assign, assignment]
+        return x + weight
+
+    fast = hostjit.capture(freezing, warmup=0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            assert_close(fast(torch.zeros(3)), torch.full((3,), 0.5))
+
+
 def test_whether_there_is_a_gradient_is_checked() -> None:
     weight = nn.Parameter(torch.ones(3))
     fast = hostjit.capture(lambda x: (weight * x).sum().backward())

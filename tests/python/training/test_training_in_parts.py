@@ -61,6 +61,19 @@ def plain(model: nn.Module, optimizer: Optimizer) -> Step:
     return step
 
 
+def printing(model: nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: Tensor, y: Tensor) -> Any:
+        print("step", file=NOWHERE)
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("done", file=NOWHERE)
+        return loss
+
+    return step
+
+
 def with_an_item(model: nn.Module, optimizer: Optimizer) -> Step:
     def step(x: Tensor, y: Tensor) -> Any:
         loss = nn.functional.mse_loss(model(x), y)
@@ -135,7 +148,9 @@ def with_a_closure(model: nn.Module, optimizer: Optimizer) -> Step:
     return step
 
 
-@pytest.mark.parametrize("make", [plain, with_an_item, clipped, accumulated, twice, by_grad])
+@pytest.mark.parametrize(
+    "make", [plain, printing, with_an_item, clipped, accumulated, twice, by_grad]
+)
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [(AdamW, {}), (SGD, {"lr": 0.1, "momentum": 0.9}), (RMSprop, {})],
@@ -154,8 +169,8 @@ def test_closures(kind: type[Optimizer], arguments: Any) -> None:
     not resumable(), reason="what stands behind a break is not known before it is reached"
 )
 def test_the_step_of_the_optimizer_is_compiled() -> None:
-    trainer = Trainer(plain, AdamW)
-    trainer.train()
+    trainer = Trainer(printing, AdamW)
+    trainer.train(6)
     steps = list(compiled_steps(trainer.compiled))
     assert any(found.program is not None for step in steps for found in step.specializations)
 

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of compiled functions that are given arrays of NumPy.
+
+They are compiled over tensors in the same memory. In the code, Dynamo sees arrays; what it would
+compute of them by PyTorch's own NumPy is left to eager, for that may give other types and values.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import torch
+from torch._dynamo import utils
+
+from hostjit import _C
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.traced_graph import source_location
+from hostjit.compilation import Compilation
+from hostjit.dynamic_shapes import DynamicShapes
+
+if TYPE_CHECKING:
+    from hostjit.capturing.dynamo import DynamoCapture
+
+__all__ = ["ArrayCalls", "may_be_tensors"]
+
+# What Dynamo's bytecode calls for an array that it does not return as a tensor.
+_MAKES_ARRAYS = "to_numpy_helper"
+_WRAPPERS = (
+    utils.numpy_to_tensor_wrapper,
+    utils.numpy_method_wrapper,
+    utils.numpy_operator_wrapper,
+)
+
+
+def may_be_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether all values of NumPy among these arguments are arrays, and none is in others."""
+    from hostjit.capturing.arguments import holds_array
+
+    others = [x for x in (*args, *kwargs.values()) if type(x) is not numpy.ndarray]
+    return not holds_array(others, {})
+
+
+class ArrayCalls:
+    """Answers calls of one function that are given arrays."""
+
+    def __init__(self, owner: Compilation) -> None:
+        self._owner = owner
+        self._target = owner.target
+        compilation = _ArrayCompilation(owner)
+        self._compiled: _C.CompiledFunction | None = _C.CompiledFunction(
+            compilation.target, compilation
+        )
+        self._plain: _C.CompiledFunction | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a call: as it is, where there is no way to compile it."""
+        arrays: list[numpy.ndarray[Any, Any]] = []
+        tensors: list[torch.Tensor] = []
+        places: list[int | str] = []
+        given, named = list(args), kwargs
+        try:
+            for index, value in enumerate(args):
+                if type(value) is numpy.ndarray:
+                    given[index] = _tensor_of(value, arrays, tensors)
+                    places.append(index)
+            for name, value in kwargs.items():
+                if type(value) is numpy.ndarray:
+                    named = {**named, name: _tensor_of(value, arrays, tensors)}
+                    places.append(name)
+        except (TypeError, ValueError):  # arrays that no tensor can be over
+            return self._target(*args, **kwargs)
+        if not places:
+            return self._without_arrays()(*args, **kwargs)
+        if self._compiled is None:
+            return self._target(*args, **kwargs)
+        try:
+            result, kinds = self._compiled(tuple(places), *given, **named)
+        except CaptureError as error:  # before anything has run
+            self._compiled = None
+            self._owner.say("array", f"runs eagerly with NumPy's arrays: {error}")
+            return self._target(*args, **kwargs)
+        return result.numpy() if kinds is True else _with_arrays(result, kinds, args, kwargs)
+
+    def _without_arrays(self) -> _C.CompiledFunction:
+        if self._plain is None:
+            from hostjit.compile import compile
+
+            target, given = self._owner.arguments()
+            self._plain = compile(target, **given)
+        return self._plain
+
+
+class _ArrayCompilation(Compilation):
+    """Compiles a function whose arrays are tensors; what it says, it says for that."""
+
+    def __init__(self, owner: Compilation) -> None:
+        dynamic = owner.shapes.keywords()["dynamic"]
+        super().__init__(
+            _over_tensors(owner.target),
+            owner.runtime,
+            False,
+            owner.reuse_outputs,
+            DynamicShapes(dynamic, None),
+            owner.choices,
+        )
+        self._owner = owner
+
+    def _target_name(self) -> str:
+        return self._owner._target_name()
+
+    def _check(self, traced: DynamoCapture) -> None:
+        """Refuse what Dynamo would compute by PyTorch's own NumPy. Raises CaptureError."""
+        for node in traced.graph_module.graph.nodes if traced.graph_module is not None else ():
+            if _is_of_numpy(node) and not _is_exact(node):
+                raise CaptureError(
+                    CaptureFailure.UNSUPPORTED_PROGRAM,
+                    f"NumPy computes {node.target.__name__.removeprefix('wrapped_')}",
+                    where=source_location(node),
+                    hint="compute it of a tensor",
+                )
+        if traced.changes.described and _MAKES_ARRAYS in traced.bytecode.co_names:
+            # It would be another object than the argument, or the result, that is stored.
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                "an array is kept by an object that outlives the call",
+                hint="keep a tensor",
+            )
+
+    def _compile_open(self, *args: Any) -> _C.Specialization | None:
+        with warnings.catch_warnings():
+            # What is an array in the code, and no tensor.
+            warnings.filterwarnings("ignore", "To copy construct from a tensor")
+            return super()._compile_open(*args)
+
+
+def _over_tensors(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes tensors in the places of arrays, and returns such.
+
+    It is given these places first. Besides the result it returns what is an array in that: True, or
+    the place of the argument that it is.
+    """
+
+    def call(places: tuple[int | str, ...], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        met: list[tuple[Any, Any, Any]] = []
+        given = [_array_of(x, i, met) if i in places else x for i, x in enumerate(args)]
+        named = {k: _array_of(x, k, met) if k in places else x for k, x in kwargs.items()}
+        return _without_arrays(target(*given, **named), met)
+
+    return call
+
+
+def _array_of(tensor: torch.Tensor, place: int | str, met: list[tuple[Any, Any, Any]]) -> Any:
+    """Return the array of a tensor: one for each. Adds them to those met, with their places."""
+    for known, array, _ in met:
+        if known is tensor:
+            return array
+    array = tensor.numpy()
+    met.append((tensor, array, place))
+    return array
+
+
+def _without_arrays(result: Any, met: list[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
+    """Return a result with tensors for its arrays, and what are arrays in it."""
+    if isinstance(result, numpy.ndarray):
+        for _, array, place in met:
+            if result is array:
+                return None, place
+        return torch.from_numpy(result), True
+    if type(result) is tuple:
+        pairs = [_without_arrays(item, met) for item in result]
+        return tuple([pair[0] for pair in pairs]), tuple([pair[1] for pair in pairs])
+    return result, False
+
+
+def _with_arrays(result: Any, kinds: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a result with its arrays."""
+    if kinds is False:
+        return result
+    if kinds is True:
+        return result.numpy()
+    if isinstance(kinds, tuple):
+        pairs = zip(result, kinds, strict=True)
+        return tuple([_with_arrays(item, kind, args, kwargs) for item, kind in pairs])
+    return kwargs[kinds] if isinstance(kinds, str) else args[kinds]
+
+
+def _tensor_of(
+    array: numpy.ndarray[Any, Any],
+    arrays: list[numpy.ndarray[Any, Any]],
+    tensors: list[torch.Tensor],
+) -> torch.Tensor:
+    """Return the tensor over an array: one for each array. Raises ValueError or TypeError."""
+    if arrays:
+        for known, tensor in zip(arrays, tensors, strict=True):
+            if known is array:
+                return tensor
+    if not array.flags.writeable:
+        raise ValueError("PyTorch would warn of an array that is not to be written")
+    arrays.append(array)
+    tensors.append(torch.from_numpy(array))
+    return tensors[-1]
+
+
+def _is_of_numpy(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, _WRAPPERS) or node.target is utils.numpy_attr_wrapper
+
+
+def _is_exact(node: torch.fx.Node) -> bool:
+    """Tell whether what is computed is the same by any NumPy: elements that are picked, or cast."""
+    result = node.meta.get("example_value")
+    if not isinstance(result, torch.Tensor) or node.kwargs:
+        return False
+    values = [x.meta.get("example_value") for x in node.all_input_nodes]
+    if len(values) != 1 or not isinstance(values[0], torch.Tensor):
+        return False
+    target: Any = node.target
+    if isinstance(target, utils.numpy_operator_wrapper) and target.op is operator.getitem:
+        # A single element would be a number of NumPy's.
+        return result.dim() > 0 and _is_plain_index(node.args[1])
+    if isinstance(target, utils.numpy_method_wrapper):
+        if target.method == "astype":
+            return result.is_floating_point() and not values[0].is_complex()
+        return target.method == "copy" and len(node.args) == 1
+    return False
+
+
+def _is_plain_index(index: Any) -> bool:
+    if isinstance(index, tuple):
+        return all(map(_is_plain_index, index))
+    if isinstance(index, slice):
+        return index.step is None or (type(index.step) is int and index.step > 0)
+    return index is None or index is Ellipsis or type(index) is int

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks that run in backward passes, and modes of these, which a recording is made without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["backward_is_plain", "has_hooks", "hooks_of"]
+
+
+def hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
+    """Return the dicts with hooks of a tensor, None for each that it hasn't got."""
+    return tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor has a hook."""
+    return any(hooks_of(tensor))
+
+
+def backward_is_plain() -> bool:
+    """Tell whether backward passes are neither looked at nor given what hooks make of tensors."""
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is None and not torch.is_anomaly_enabled()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of a compiled function whose calls cannot be captured whole."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from hostjit import _C
+from hostjit.recording.options import RecordingOptions
+from hostjit.recording.recordings import Recordings
+from hostjit.recording.varying import Varying
+from hostjit.specializer import route_any_call
+
+if TYPE_CHECKING:
+    from hostjit.compilation import Compilation
+
+__all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
+
+# Of a number or of the sizes: calls in parts have programs for any.
+_MOST_VALUES = 2
+
+
+def recorded_instead_of_parts(
+    compilation: Compilation, function: _C.CompiledFunction
+) -> _C.CompiledFunction:
+    """Return what records the calls of a compiled function, and replays them.
+
+    Args:
+        compilation: of the function; `record_no_more` is called once recording is given up.
+        function: answers all calls from then on.
+    """
+    owner = RecordingsInsteadOfParts(compilation, weakref.ref(function))
+    recorded = _C.CompiledFunction(compilation.target, owner)
+    owner.function = weakref.ref(recorded)
+    return recorded
+
+
+class RecordingsInsteadOfParts(Recordings):
+    """Records calls that would run in parts; where that isn't right for one, it is for none.
+
+    Nothing is said of that: calls in parts are as eager's, and the function says that they are.
+    """
+
+    def __init__(
+        self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]
+    ) -> None:
+        super().__init__(
+            compilation.target,
+            RecordingOptions(),
+            compilation.runtime,
+            True,
+            compilation.reuse_outputs,
+            compilation.choices,
+        )
+        self._compilation = compilation
+        self._compiled = compiled
+
+    def _new_varying(self) -> Varying:
+        return Varying(_MOST_VALUES, floats_only=False)
+
+    def note_program(self, program: _C.CompiledProgram) -> None:
+        """Remember what questions about the program are about."""
+        super().note_program(program)
+        self._compilation.note_program(program)
+
+    def _give_up(self) -> None:
+        function = self._compiled()
+        self._answers_instead = function or self.target
+        self._compilation.record_no_more()
+        if function is not None:
+            function.forget()  # it finds this one no more
+
+    def _compile_from_now_on(self, reason: str) -> _C.Specialization:
+        self._give_up()
+        assert self._answers_instead is not None
+        return route_any_call(self._answers_instead)
+
+    def _refuse(
+        self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> _C.Specialization | None:
+        self._give_up()
+        return None
+
+    def _changed_state(
+        self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        if self._changes_again(key):
+            self._give_up()
+        return None
+
+    def _say(self, key: str, message: str) -> None:
+        if key == "kernels":
+            self._compilation.say(key, message)
+        else:  # why calls run eagerly, or are recorded too often
+            self._give_up()

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notices what differs between the calls of one function, call after call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.open_numbers import number_leaves
+
+__all__ = ["Varying"]
+
+
+class Varying:
+    """Counts the values of each float among the arguments, and the sizes of the tensors.
+
+    A float that had three values will have others: a gain, a time, a reward. Ints are counted too
+    where that is asked for; without, they are taken for indices and modes, of which there are few.
+    """
+
+    def __init__(self, most: int, *, floats_only: bool) -> None:
+        self._most = most
+        self._floats_only = floats_only
+        self._values: dict[str, set[str]] = {}
+        self._sizes: set[tuple[torch.Size, ...]] = set()
+
+    def note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """Look at a call; returns what differs more often than may be, "" for nothing."""
+        for name, value in number_leaves(args, kwargs):
+            if isinstance(value, float) or not self._floats_only:
+                seen = self._values.setdefault(name, set())
+                seen.add(repr(value))
+                if len(seen) > self._most:
+                    return f"the {type(value).__name__} {_readable(name)}"
+        if not self._floats_only:
+            self._sizes.add(tuple(leaf.shape for leaf in tensor_leaves(args, kwargs)))
+            if len(self._sizes) > self._most:
+                return "the sizes of tensors"
+        return ""
+
+
+def _readable(name: str) -> str:
+    return name.removeprefix("L['").replace("']", "", 1)
