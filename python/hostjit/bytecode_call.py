@@ -84,7 +84,7 @@ class CheckedCall:
     def __init__(
         self, captured: CapturedProgram, run: Callable[..., Any], target: Callable[..., Any]
     ) -> None:
-        self._holds = captured.guards.holds_now
+        self._holds = captured.guard_check.holds_now
         self._run = run
         self._target = target
         self.state = [True]

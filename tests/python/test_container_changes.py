@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capturing.guards import Guards
+from hostjit.capturing.guard_check import GuardCheck
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 
@@ -126,7 +126,7 @@ def test_tensors_are_replaced_beside_a_deque(monkeypatch: pytest.MonkeyPatch) ->
     renewed: list[Any] = []
     for step in range(6):
         if step == 3:  # the watches hold, though the tensors are others
-            monkeypatch.setattr(Guards, "refresh", lambda *given: renewed.append(given))
+            monkeypatch.setattr(GuardCheck, "refresh", lambda *given: renewed.append(given))
         x = torch.full((3,), float(step))
         assert_close(compiled(x), expected(x))
         assert_close(list(stacked.frames), list(expected.frames))

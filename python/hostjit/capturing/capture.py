@@ -33,7 +33,8 @@ from hostjit.capturing.dynamo import DynamoCapture, capture_lock, run_dynamo
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
-from hostjit.capturing.guards import Guards
+from hostjit.capturing.guard_check import GuardCheck
+from hostjit.capturing.guards import Guards, LeftOpen
 from hostjit.capturing.lent_sizes import lent_arguments
 from hostjit.capturing.number_results import take_numbers
 from hostjit.capturing.open_numbers import (
@@ -182,7 +183,9 @@ def _capture(
         refuse_wide_numbers(graph.graph_module.graph, ints)
     inputs = _bind_inputs(traced, graph, leaves, numbers)
     elsewhere = {number.position for number in numbers if isinstance(number.position, str)}
-    guards = Guards(traced, args, kwargs, elsewhere, classes, structures)
+    left_open = LeftOpen(frozenset(elsewhere), classes, frozenset(structures))
+    guard_check = GuardCheck(traced, left_open, args, kwargs)
+    guards = guard_check.guards
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -199,7 +202,7 @@ def _capture(
         inputs=inputs,
         argument_spec=_with_bound_leaves(spec, leaves, guards),
         output_spec=output_spec,
-        guards=guards,
+        guard_check=guard_check,
         mutated_inputs=graph.mutated,
         requires_disjoint_inputs=bool(graph.mutated),
         needs_bytecode=output_spec is None,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Dynamo's guards to watches, and the full check that decides when a watch has failed."""
+"""From Dynamo's guards to watches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import struct
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from hostjit.capturing.arguments import (
     tensor_leaves,
     walk_arguments,
 )
-from hostjit.capturing.behaviour import GLOBAL_HOOKS, Behaviour
+from hostjit.capturing.behaviour import GLOBAL_HOOKS
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -33,7 +33,7 @@ from hostjit.capturing.stores import Store
 from hostjit.capturing.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.watches import Watch, WatchList
 
-__all__ = ["Guards"]
+__all__ = ["Guards", "LeftOpen"]
 
 
 # What nobody tells from an equal one, or what the path to it says which one it is.
@@ -43,96 +43,47 @@ _ALWAYS_THEMSELVES = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class LeftOpen:
+    """What a capture leaves open, as far as guards are concerned.
+
+    Attributes:
+        numbers: names of those outside of the arguments that a call may have any value of.
+        classes: of arguments that are described with their fields.
+        structures: names of what is to be compared as arguments are.
+    """
+
+    numbers: frozenset[str]
+    classes: frozenset[type]
+    structures: frozenset[str]
+
+
 class Guards:
-    """What a program assumed beyond its arguments and the global state.
+    """What a program assumes beyond its arguments and the global state, as found at one call.
 
     Attributes:
         watches: entries to check at every call; when one fails, `CapturedProgram.revalidate`.
         check_every_call: some assumption has no entry (`unwatchable` says which, or an argument
-            must lack an attribute), so that `holds_now` or `CapturedProgram.revalidate` has to run
-            at every call.
+            must lack an attribute), so that `GuardCheck.holds_now` or `CapturedProgram.revalidate`
+            has to run at every call.
+        absent: attributes that tensors among the arguments must lack: numbers of leaves, and names.
         bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
             had among its arguments too.
         stores: numbers and constants that a call leaves behind, and where.
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
+        floats: the bits of those that are not open. Dynamo takes -0.0 for 0.0.
         gradients: by the id of a gradient that was read whose it is. Each call may find another.
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
+        open_attributes: of classes, which may have other values.
+        input_ids: ids of the tensors that are inputs of the program.
     """
 
-    def __init__(
-        self,
-        traced: DynamoCapture,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        left_open: Set[str] = frozenset(),
-        by_fields: frozenset[type] = frozenset(),
-        structures: Collection[str] = (),
-    ):
-        """Derive them.
-
-        Args:
-            traced: the call.
-            args: its positional arguments.
-            kwargs: its keyword arguments.
-            left_open: names of the numbers that a call may have any value of.
-            by_fields: the classes of arguments that are described with their fields.
-            structures: names of what is to be compared as arguments are.
-
-        Raises CaptureError where one of these can't be found at a call.
-        """
+    def __init__(self, traced: DynamoCapture, left_open: LeftOpen, input_ids: Set[int]) -> None:
         self._traced = traced
-        self._left_open = left_open
-        self._by_fields = by_fields
-        self._structure_names = frozenset(structures)
-        self._behaviour: Behaviour | None = None
-        self._input_ids: set[int] = {id(tensor) for tensor in traced.inputs}
-        self._derive(args, kwargs)
-        if not left_open <= set(self.numbers):
-            raise refusal("a number outside of the arguments has no place to read it from")
-        self._identities = self._find_identities(args, kwargs)
-        self._float_bits = self._floats
-
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
-        assert self._behaviour is not None
-        return self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
-
-    def holds_now(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Check what no watch does: where the watches hold, that makes it the full check."""
-        if self.unwatchable:
-            return self._dynamo_holds(args, kwargs)
-        leaves = tensor_leaves(args, kwargs, self._by_fields)
-        return not any(hasattr(leaves[leaf], member) for leaf, member in self._absent)
-
-    def _dynamo_holds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        return bool(self._traced.guard_manager.check(self._traced.scope(args, kwargs)))
-
-    def refresh(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
-        """Derive the watches again; returns the live inputs, None when one can't be read.
-
-        Valid only after `check` has passed for the same arguments.
-        """
-        walker = self._derive(args, kwargs)
-        if self._find_identities(args, kwargs) != self._identities:
-            return None
-        if self._floats != self._float_bits:
-            return None
-        found: list[Any] = []
-        for position, tensor in enumerate(self._traced.inputs):
-            source = self._traced.input_source(position)
-            try:
-                value = tensor if source is None else walker.resolve(source)[0]
-            except (UnresolvedError, LookupError, AttributeError):
-                return None
-            if not isinstance(value, torch.Tensor):
-                return None
-            found.append(value)
-        self._input_ids = {id(tensor) for tensor in found}
-        return found
-
-    def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        self._open = left_open
+        self.input_ids = input_ids
         self._watches = WatchList()
         self._outside: dict[str, torch.Tensor] = {}
         # By identity: kinds of the guards on a value, and tensors of which more was read.
@@ -140,14 +91,33 @@ class Guards:
         self._read_from: set[int] = set()
         self.numbers: dict[str, NumberPlace] = {}
         self.structure_places: dict[str, list[tuple[NumberPlace, Any]]] = {}
-        self._floats: dict[str, bytes] = {}  # of which Dynamo takes -0.0 for 0.0
+        self.floats: dict[str, bytes] = {}
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
-        # Attributes that tensors among the arguments lack: numbers of leaves, and names.
-        self._absent: set[tuple[int, str]] = set()
+        self.absent: set[tuple[int, str]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
         self.gradients: dict[int, torch.Tensor] = {}
-        leaves = tensor_leaves(args, kwargs, self._by_fields)
+        self.structures: dict[str, NumberPlace] = {}
+
+    @classmethod
+    def find(
+        cls,
+        traced: DynamoCapture,
+        left_open: LeftOpen,
+        input_ids: Set[int],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> tuple[Guards, SourceWalker]:
+        """Return them, with what has walked the arguments, which they do not keep.
+
+        Raises CaptureError where one of these can't be found at a call.
+        """
+        guards = cls(traced, left_open, input_ids)
+        walker = guards._derive(args, kwargs)
+        return guards, walker
+
+    def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        leaves = tensor_leaves(args, kwargs, self._open.classes)
         self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
         walker = self._make_walker(args, kwargs)
         for store in self._traced.changes.stores:
@@ -168,38 +138,31 @@ class Guards:
                 self._watches.dict_version(hooks, name)
         self.watches: tuple[Watch, ...] = self._watches.entries()
         self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
-        self.check_every_call = bool(self.unwatchable or self._absent)
+        self.check_every_call = bool(self.unwatchable or self.absent)
         self.bound_tensors = tuple(self._outside.values())
-        if self._behaviour is None:
-            self._behaviour = Behaviour(
-                walker.classes.values(),
-                walker.modules.values(),
-                self._traced.traced_code,
-                self._watches.open_attributes,
-            )
+        self.open_attributes = self._watches.open_attributes
         return walker
 
     def _make_walker(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
         """Return what walks the sources, with the structures found, and check what they may be."""
         changed = self._traced.changes.classes
-        containers = containers_in(args, kwargs, self._by_fields)
-        check_arguments(containers, self._by_fields, changed)
-        objects = _object_leaves(args, kwargs, self._by_fields)
+        containers = containers_in(args, kwargs, self._open.classes)
+        check_arguments(containers, self._open.classes, changed)
+        objects = _object_leaves(args, kwargs, self._open.classes)
 
         def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
             return SourceWalker(self._traced, args, kwargs, objects, watches, classes)
 
-        finder = walk(WatchList(), self._by_fields)
-        self.structures: dict[str, NumberPlace] = {}
+        finder = walk(WatchList(), self._open.classes)
         for source in self._structure_sources():
             place = finder.number_place(source)
             if place is not None and place.read_holder() is finder.resolve(source)[0]:
                 self.structures[source.name] = dataclasses.replace(place, structure=source.name)
-        if self._structure_names - set(self.structures):
+        if self._open.structures - set(self.structures):
             raise refusal("a structure has no place")
         values = [place.read_holder() for place in self.structures.values()]
         check_structures(values, changed, self._traced.traced_code)
-        self._classes = self._by_fields.union(*map(classes_in, values))
+        self._classes = self._open.classes.union(*map(classes_in, values))
         walker = walk(self._watches, self._classes)
         for place in self.structures.values():
             walker.structures.add((id(place.holder), place.key))
@@ -208,10 +171,10 @@ class Guards:
 
     def _structure_sources(self) -> Iterator[Any]:
         found: dict[str, Any] = {}
-        for guard in self._traced.output.guards if self._structure_names else ():
+        for guard in self._traced.output.guards if self._open.structures else ():
             source = guard.originating_source
             while source is not None:
-                if source.name in self._structure_names:
+                if source.name in self._open.structures:
                     found.setdefault(source.name, source)
                 source = getattr(source, "base", None)
         yield from found.values()
@@ -232,6 +195,18 @@ class Guards:
         for place, store in self.stores:
             yield place, store.value if store.result is None else numbers[store.result]
 
+    def identities(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, int | str]:
+        """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
+
+        Dynamo's guards do not compare what is local with what is global. And for containers and
+        objects, of which it does not guard that they are different ones.
+        """
+        found: dict[int, int | str] = {}
+        for number, leaf in enumerate(tensor_leaves(args, kwargs, self._open.classes)):
+            found.setdefault(id(leaf), number)
+        paths = sorted({**self._met, **self._outside}.items())
+        return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
+
     def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
         """Return the inputs of which nothing is known but what the facts of an input say.
 
@@ -245,24 +220,10 @@ class Guards:
                 for base in self._tuples.get(path, ())
             )
             is_compared = not only_inputs and "TENSOR_MATCH" in found_of
-            is_plain = is_plain and (is_compared or id(tensor) in self._input_ids)
+            is_plain = is_plain and (is_compared or id(tensor) in self.input_ids)
             if is_plain and id(tensor) not in self._read_from:
                 found.append(tensor)
         return found
-
-    def _find_identities(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> dict[str, int | str]:
-        """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
-
-        Dynamo's guards do not compare what is local with what is global. And for containers and
-        objects, of which it does not guard that they are different ones.
-        """
-        found: dict[int, int | str] = {}
-        for number, leaf in enumerate(tensor_leaves(args, kwargs, self._by_fields)):
-            found.setdefault(id(leaf), number)
-        paths = sorted({**self._met, **self._outside}.items())
-        return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
@@ -292,7 +253,7 @@ class Guards:
             member = extra.get("attr", rest[0] if rest else "")
             if covered and id(value) in self._leaves and not hasattr(value, member):
                 self._watches.type_version(type(value), source.name)
-                self._absent.add((self._leaves[id(value)], member))
+                self.absent.add((self._leaves[id(value)], member))
                 return
             watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
@@ -317,9 +278,9 @@ class Guards:
             self._watches.cannot_watch(f"{source.name} ({kind})")
 
     def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
-        is_open = source.name in self._left_open
+        is_open = source.name in self._open.numbers
         if type(value) is float and not is_open:
-            self._floats[source.name] = struct.pack("d", value)
+            self.floats[source.name] = struct.pack("d", value)
         if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
             direct = walker.number_place(source)
             found = list(walker.structure_places(source))
@@ -338,7 +299,7 @@ class Guards:
 
     def _note_unread(self) -> None:
         """Note open numbers of structures that the code does not look at."""
-        for name in self._left_open - set(self.numbers):
+        for name in self._open.numbers - set(self.numbers):
             for place in self.structures.values():
                 if name in dict(named_numbers(place.read_holder(), place.structure)):
                     path = name.removeprefix(place.structure)
@@ -380,7 +341,7 @@ class Guards:
     def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
         if isinstance(value, torch.Tensor):
             self._outside[path] = value
-            if id(value) not in self._input_ids:
+            if id(value) not in self.input_ids:
                 self._watches.tensor(value, path)
         elif type(value) is _C.CompiledFunction:
             return  # what it compiles is read from it

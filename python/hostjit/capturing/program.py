@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     from hostjit.capturing.dynamo import DynamoCapture
-    from hostjit.capturing.guards import Guards
+    from hostjit.capturing.guard_check import GuardCheck
+from hostjit.capturing.guards import Guards
 
 __all__ = [
     "ArgumentLeaf",
@@ -133,7 +134,7 @@ class CapturedProgram:
         inputs: one binding per placeholder, in order.
         argument_spec: what the arguments must look like, open numbers aside.
         output_spec: how the result is rebuilt; None when `needs_bytecode`.
-        guards: everything else that the capture assumed.
+        guard_check: everything else that the capture assumed.
         mutated_inputs: positions in `inputs` that the graph writes (by trailing `aten.copy_`).
         requires_disjoint_inputs: some input is written, so the memory of a written input must not
             overlap that of any other input at a call (different objects; the same object in two
@@ -168,7 +169,7 @@ class CapturedProgram:
     inputs: tuple[InputBinding, ...]
     argument_spec: ArgumentSpec
     output_spec: Output | None
-    guards: Guards
+    guard_check: GuardCheck
     mutated_inputs: tuple[int, ...]
     requires_disjoint_inputs: bool
     needs_bytecode: bool
@@ -194,6 +195,11 @@ class CapturedProgram:
         """The graph of `graph_module`."""
         return self.graph_module.graph
 
+    @property
+    def guards(self) -> Guards:
+        """What was assumed besides the arguments, as it was found last."""
+        return self.guard_check.guards
+
     def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
         """What the program is lowered under."""
         return no_more_guards(self.environment)
@@ -206,9 +212,9 @@ class CapturedProgram:
         Returns True when it is; then `guards.watches` and `inputs` are new (a replaced parameter
         is bound anew) and have to be taken over. False: capture again.
         """
-        if not self.guards.check(args, kwargs):
+        if not self.guard_check.check(args, kwargs):
             return False
-        live = self.guards.refresh(args, kwargs)
+        live = self.guard_check.refresh(args, kwargs)
         if live is None:
             return False
         inputs = list(self.inputs)

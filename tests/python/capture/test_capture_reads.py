@@ -14,7 +14,7 @@ from torch import nn
 from watch_checker import Watched
 
 import hostjit
-from hostjit.capturing.guards import Guards
+from hostjit.capturing.guard_check import GuardCheck
 
 
 class Identity(nn.Module):
@@ -105,8 +105,8 @@ def test_gradients_are_inputs_that_c_code_compares(monkeypatch: pytest.MonkeyPat
     compiled = hostjit.compile(lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.5))
     for step in range(3):
         if step == 1:  # what a call needs beyond its C code starts here
-            monkeypatch.setattr(Guards, "check", None)
-            monkeypatch.setattr(Guards, "holds_now", None)
+            monkeypatch.setattr(GuardCheck, "check", None)
+            monkeypatch.setattr(GuardCheck, "holds_now", None)
         for parameter in net.parameters():
             parameter.grad = torch.full_like(parameter, step)
         expected = math.sqrt(8) * step
