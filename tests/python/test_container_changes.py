@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -48,6 +49,43 @@ def test_deques_of_limited_length(function: Callable[[deque[Tensor], Tensor], Te
         for _ in range(4):
             assert_close(fast(found, x), function(expected, x))
             assert_close(list(found), list(expected))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda items, x: (x + 1, items.maxlen),
+        lambda items, x: (x + 1, _appended(items.copy())),
+        lambda items, x: (x + 1, _appended(copy.copy(items))),
+        lambda items, x: (x + 1, _appended(deque(items, items.maxlen))),
+        lambda items, x: (x + 1, items + deque([9])),
+        lambda items, x: (x + 1, items * 2),
+        lambda items, x: (x + 1, deque([1, 2], maxlen=2) * 2),
+        lambda items, x: (x + 1, _appended(deque([1, 2], maxlen=2).copy())),
+        lambda items, x: (x + 1, _doubled(items)),
+    ],
+)
+def test_results_have_the_limit_of_a_deque(
+    function: Callable[[deque[int], Tensor], tuple[Tensor, Any]],
+) -> None:
+    fast = hostjit.compile(function)
+    with torch.no_grad():
+        for limit in (3, 3, None, 2, 5):
+            x, found = fast(deque([1, 2, 3], maxlen=limit), torch.ones(1))
+            _, expected = function(deque([1, 2, 3], maxlen=limit), torch.ones(1))
+            assert_close(x, torch.full((1,), 2.0))
+            assert found == expected
+            assert getattr(found, "maxlen", 0) == getattr(expected, "maxlen", 0)
+
+
+def _appended(items: deque[int]) -> deque[int]:
+    items.append(8)
+    return items
+
+
+def _doubled(items: deque[int]) -> deque[int]:
+    items *= 2
+    return items
 
 
 def test_an_ordered_dict_whose_order_changes() -> None:

@@ -3,12 +3,13 @@
 
 Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's, and what
 changed a set of a class of the user's; it does not know the limit of a deque, or forgets it for
-some changes.
+some changes and copies.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +18,9 @@ from unittest import mock
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import SetVariable
+from torch._dynamo.variables.base import VariableTracker
 
 __all__ = ["stopping_at_container_changes"]
 
@@ -25,8 +28,12 @@ _CHANGES = frozenset(
     {
         *("append", "appendleft", "clear", "extend", "extendleft", "insert", "pop", "popleft"),
         *("remove", "reverse", "rotate", "__setitem__", "__delitem__", "__iadd__"),
+        # Nothing changes here, but the results have the limit.
+        *("copy", "__copy__", "__add__", "__mul__", "__rmul__", "__imul__"),
     }
 )
+# The same, as operators. Dynamo of torch 2.11 has no methods for them.
+_OPERATORS = ("sq_concat_impl", "sq_repeat_impl", "sq_inplace_repeat_impl")
 # Those that heed the limit in Dynamo too, for a deque that the call makes itself.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
@@ -46,6 +53,35 @@ def stopping_at_container_changes() -> Iterator[None]:
 
         return mock.patch.object(kind, "call_method", call)
 
+    def operating(kind: Any, name: str) -> Any:
+        original = getattr(kind, name)
+
+        def operate(self: Any, tx: Any, *args: Any) -> Any:
+            if threading.get_ident() == owner and _may_have_limit(tx, self):
+                _stop(f"operators on a {self.python_type_name()} with a limit")
+            return original(self, tx, *args)
+
+        return mock.patch.object(kind, name, operate)
+
+    def limit(deque: Any, tx: Any) -> Any:
+        resolve = getattr(tx.output, "resolve_source_value", None)
+        if threading.get_ident() != owner or deque.source is None or resolve is None:
+            return deque.maxlen
+        source = AttrSource(deque.source, "maxlen")
+        return VariableTracker.build(tx, resolve(deque.source).maxlen, source)
+
+    def reading(kind: Any) -> Any:
+        listed = getattr(kind, "tp_getset", {})  # torch 2.14 and later
+        if "maxlen" in listed:
+            getset = dataclasses.replace(listed["maxlen"], getter=limit)
+            return mock.patch.dict(listed, maxlen=getset)
+        original = kind.var_getattr
+
+        def read(self: Any, tx: Any, name: str) -> Any:
+            return limit(self, tx) if name == "maxlen" else original(self, tx, name)
+
+        return mock.patch.object(kind, "var_getattr", read)
+
     note_change = SideEffects.mutation
 
     def change(self: Any, variable: Any) -> None:
@@ -58,6 +94,10 @@ def stopping_at_container_changes() -> Iterator[None]:
     user_defined = importlib.import_module("torch._dynamo.variables.user_defined")
     with contextlib.ExitStack() as stack:
         stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
+        stack.enter_context(reading(lists.DequeVariable))
+        for name in _OPERATORS:
+            if hasattr(lists.DequeVariable, name):
+                stack.enter_context(operating(lists.DequeVariable, name))
         # Torch 2.11 has no class of its own for them.
         ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
         stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
@@ -75,10 +115,14 @@ def _stop(what: str) -> None:
 
 
 def _is_wrong_for_deque(tx: Any, deque: Any, name: str) -> bool:
-    if name not in _CHANGES:
+    if name not in _CHANGES or (deque.source is None and name in _RIGHT):
         return False
+    return _may_have_limit(tx, deque)
+
+
+def _may_have_limit(tx: Any, deque: Any) -> bool:
     if deque.source is None:
-        return deque.maxlen.as_python_constant() is not None and name not in _RIGHT
+        return deque.maxlen.as_python_constant() is not None
     # Dynamo does not know the limit of one that it was given.
     resolve = getattr(tx.output, "resolve_source_value", None)
     return resolve is None or resolve(deque.source).maxlen is not None

@@ -8,6 +8,7 @@ promotion as no number does. And Dynamo draws an example of each, from the gener
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from unittest import mock
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import RandomValueSource
 from torch._dynamo.variables.builder import VariableBuilder
+from torch._dynamo.variables.misc import RandomVariable
 
 __all__ = ["stopping_at_random_numbers"]
 
@@ -32,18 +34,37 @@ def stopping_at_random_numbers() -> Iterator[None]:
         nonlocal was_drawn
         if isinstance(self.source, RandomValueSource) and threading.get_ident() == owner:
             was_drawn = True
-            unimplemented(
-                gb_type="number of Python's random",
-                context="",
-                explanation="Python's random draws a number.",
-                hints=[],
-            )
+            _stop()
         return original(self, value)
+
+    def stopping(draw: Any) -> Any:
+        def call(*given: Any) -> Any:
+            if threading.get_ident() == owner:
+                _stop()
+            return draw.handler(*given)
+
+        return dataclasses.replace(draw, handler=call)
+
+    # Torch 2.14 and later draw these for the trace alone.
+    listed = getattr(RandomVariable, "tp_methods", {})
+    stopped = {name: stopping(listed[name]) for name in ("sample", "shuffle") if name in listed}
 
     state = random.getstate()
     try:
-        with mock.patch.object(VariableBuilder, "wrap_unspecialized_primitive", wrap):
+        with (
+            mock.patch.object(VariableBuilder, "wrap_unspecialized_primitive", wrap),
+            mock.patch.dict(listed, stopped),
+        ):
             yield
     finally:
         if was_drawn:  # else other threads keep what they drew meanwhile
             random.setstate(state)
+
+
+def _stop() -> None:
+    unimplemented(
+        gb_type="number of Python's random",
+        context="",
+        explanation="Python's random draws a number.",
+        hints=[],
+    )

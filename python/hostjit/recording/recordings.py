@@ -45,7 +45,7 @@ from hostjit.recording.recorded_call import (
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
-from hostjit.recording.seen_code import SeenCode
+from hostjit.recording.seen_code import SeenCode, runs_custom_function
 from hostjit.recording.state import State
 from hostjit.recording.triton_launches import RecordedLaunches
 from hostjit.recording.varying import Varying
@@ -61,7 +61,6 @@ _MOST_OBJECTS = 64
 _MOST_FLOATS = 3
 # Nor is a float that calls are given, once it had two values.
 _MOST_VALUES = 2
-_CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 class Recordings(Specializer):
@@ -342,7 +341,7 @@ class Recordings(Specializer):
                 "it runs a backward pass and returns results that need gradients",
                 hint="return them detached",
             )
-        if wanted and _CUSTOM_FUNCTION in seen.codes:
+        if wanted and runs_custom_function(seen.codes):
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs gradients, and a torch.autograd.Function has a backward of its own",

@@ -12,7 +12,7 @@ import re
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "is_repeatable",
     "names_of",
     "patterns_of",
+    "runs_custom_function",
     "user_line",
 ]
 
@@ -176,6 +177,17 @@ def is_repeatable(function: Any) -> bool:
     if module == "builtins":
         return name not in _IMPURE_BUILTINS
     return module.partition(".")[0].strip("_") in _REPEATABLE and "numpy.random" not in module
+
+
+def runs_custom_function(codes: Set[types.CodeType]) -> bool:
+    """Tell whether the code that ran is that of a `torch.autograd.Function`."""
+    apply: Any = torch.autograd.Function.apply
+    if hasattr(apply, "__func__"):  # up to torch 2.13; C code calls the function itself later
+        return apply.__func__.__code__ in codes
+    found = [torch.autograd.Function]
+    for kind in found:
+        found += kind.__subclasses__()
+    return any(getattr(kind.forward, "__code__", None) in codes for kind in found)
 
 
 def is_asked_by_user(frame: types.FrameType | None) -> bool:
