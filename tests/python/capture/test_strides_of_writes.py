@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is written in place keeps its strides, and what is computed of it has eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hostjit
+
+
+def mask(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.diagonal(0, 0, 1) * 2.0
+    y.masked_fill_(y > 0, 3)
+    return y, y + y
+
+
+def add_at_indices(x: Tensor) -> tuple[Tensor, ...]:
+    x.index_add_(-1, torch.arange(x.shape[-1]) % 2, x + x)
+    part = x[:2]
+    return part, part + part
+
+
+def fill_at_indices(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.mT * 1
+    y.index_fill_(0, torch.tensor([0]), 2.0)
+    return y, y * 2
+
+
+def scatter(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.mT * 1
+    y.scatter_(0, torch.zeros(1, 2, 3, dtype=torch.int64), 2.0)
+    return y, y * 2
+
+
+def write_a_view(x: Tensor) -> tuple[Tensor, ...]:
+    y = x.mT * 1
+    part = y[1:]
+    part.masked_fill_(part > 0, 3)
+    return y, part, y * 2
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize("function", [mask, add_at_indices, fill_at_indices, scatter, write_a_view])
+def test_as_eager(function: Callable[..., Any], compile: Callable[..., Any]) -> None:
+    fast = compile(function)
+    for rows in (6, 6, 7, 8):
+        given = [torch.arange(20.0 * rows).reshape(4, rows, 5).permute(2, 1, 0) for _ in range(2)]
+        found, expected = fast(given[0] - 50), function(given[1] - 50)
+        torch.testing.assert_close(found, expected)
+        assert [y.stride() for y in found] == [y.stride() for y in expected]
