@@ -54,3 +54,45 @@ def test_as_eager(function: Callable[..., Any], compile: Callable[..., Any]) -> 
         found, expected = fast(given[0] - 50), function(given[1] - 50)
         torch.testing.assert_close(found, expected)
         assert [y.stride() for y in found] == [y.stride() for y in expected]
+
+
+LAYOUTS: dict[str, Callable[[int], Tensor]] = {
+    "behind others": lambda rows: torch.arange(4.0 * rows + 4).reshape(-1, 4)[1:],
+    "every second": lambda rows: torch.arange(8.0 * rows).reshape(rows, 4, 2)[..., 1],
+    "columns": lambda rows: torch.arange(7.0 * rows).reshape(rows, 7)[:, 2:6],
+    "transposed": lambda rows: torch.arange(5.0 * rows).reshape(5, rows)[1:].T,
+}
+
+
+def views_behind(x: Tensor) -> tuple[Tensor, ...]:
+    x.mul_(3)
+    return x.detach(), x[1:], x[0], x.T
+
+
+def whole(x: Tensor) -> tuple[Tensor, ...]:
+    x.mul_(3)
+    return (x.detach(),)
+
+
+def views_before(x: Tensor) -> tuple[Tensor, ...]:
+    part = x[1:]
+    part.mul_(3)
+    return part.T, x.view_as(x)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [views_behind, views_before, whole])
+def test_views_of_a_written_input(
+    function: Callable[..., Any], dynamic: bool | None, layout: str
+) -> None:
+    fast = hostjit.compile(function, dynamic=dynamic)
+    for rows in (5, 5, 7):
+        ours, theirs = LAYOUTS[layout](rows), LAYOUTS[layout](rows)
+        found, expected = fast(ours), function(theirs)
+        torch.testing.assert_close((found, ours), (expected, theirs))
+        for y, wanted in zip(found, expected, strict=True):
+            assert (y.stride(), y.storage_offset()) == (wanted.stride(), wanted.storage_offset())
+            assert y.untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()
