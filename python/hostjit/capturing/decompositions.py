@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 from hostjit.capturing.backward_decompositions import BACKWARD_DECOMPOSITIONS
 from hostjit.capturing.convolution import convolution
 from hostjit.capturing.dropout import dropout
-from hostjit.capturing.eager_strides import correction_of_strides, with_strides
+from hostjit.capturing.eager_strides import correction_of_strides, strides_kept, with_strides
 from hostjit.capturing.encoder_layer import encoder_layer
 from hostjit.capturing.launches import with_aliases_written
 from hostjit.capturing.lstm import lstm
@@ -66,6 +66,11 @@ class Decompositions(TorchDispatchMode):
         elif func._schema.is_mutable:
             refuse_overlapping_operands(func, args, kwargs)
             refuse_other_result_types(func, args, kwargs)
+            with strides_kept(func, args, kwargs):
+                return self._run(func, args, kwargs)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         decomposition = _decomposition_of(func, args)
         with self:
             # What a composite operator is made of may be in the table too.

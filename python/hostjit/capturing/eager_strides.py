@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hostjit.capturing.dynamic_dims import is_symbolic
+from hostjit.capturing.open_sizes import all_equal, is_dense, known, typical
 from hostjit.capturing.operand_devices import on_cuda
 
-__all__ = ["correction_of_strides", "with_strides"]
+__all__ = ["correction_of_strides", "strides_kept", "with_strides"]
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -41,9 +44,45 @@ def with_strides(x: Any, model: Any) -> Any:
     strides = model.stride()
     if x.stride() == strides or x.shape != model.shape:
         return x
-    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    return _in_order(x, strides)
+
+
+def _in_order(x: Tensor, strides: Sequence[Any]) -> Tensor:
+    """A dense copy whose dims are in the order of strides."""
+    order = sorted(range(x.dim()), key=lambda dim: -typical(strides[dim]))
     dense = x.permute(order).contiguous()
     return dense.permute([order.index(dim) for dim in range(x.dim())])
+
+
+@contextlib.contextmanager
+def strides_kept(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[None]:
+    """Leave what an operator writes, within, in its layout.
+
+    Functionalisation puts a result in the place of what is written, which may have another.
+    """
+    values = [*zip(func._schema.arguments, args, strict=False)]
+    values += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
+    tensors = [
+        leaf
+        for argument, value in values
+        if argument.alias_info is not None and argument.alias_info.is_write
+        for leaf in tree_leaves(value)
+        if isinstance(leaf, FunctionalTensor)
+    ]
+    before = [(x, x.shape, _inner(x).stride()) for x in tensors]
+    yield
+    for x, shape, strides in before:
+        now = _inner(x)
+        if all_equal(now.shape, shape) and is_dense(shape, strides):
+            pairs = zip(shape, strides, now.stride(), strict=True)
+            if not all(known(size == 1) or known(old == new) for size, old, new in pairs):
+                torch._functionalize_replace(x.elem, _inner(_in_order(x, strides)))
+                torch._functionalize_commit_update(x.elem)
+
+
+def _inner(x: Any) -> Tensor:
+    torch._sync(x)
+    return torch._from_functional_tensor(x.elem)
 
 
 def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:

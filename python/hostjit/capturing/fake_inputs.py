@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
-from hostjit.capturing.open_sizes import known
+from hostjit.capturing.open_sizes import is_dense
 from hostjit.capturing.overlap import writes_clones
 from hostjit.capturing.traced_graph import placeholder_values
 
@@ -58,20 +58,7 @@ def gradient_like(result: torch.Tensor, fake_mode: Any) -> torch.Tensor:
 
     In the result's layout, if that is dense: what arrives is copied where its layout is another.
     """
-    if _is_dense(result):
+    if is_dense(result.shape, result.stride()):
         return fake_like(result, fake_mode)
     with fake_mode:
         return torch.empty(result.shape, dtype=result.dtype, device=result.device)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether it is known that no two elements share memory, and none lies between them."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    dims = [(size, step) for size, step in pairs if not known(size == 1)]
-    expected: Any = 1
-    while dims:
-        position = next((i for i, (_, step) in enumerate(dims) if known(step == expected)), None)
-        if position is None:
-            return False
-        expected = expected * dims.pop(position)[0]
-    return True

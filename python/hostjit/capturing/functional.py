@@ -37,6 +37,7 @@ from hostjit.capturing.graph_writes import refuse_writes_through_unfold
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.open_dropout import to_pytorch
 from hostjit.capturing.open_indices import get_item, set_item
+from hostjit.capturing.open_sizes import all_equal, known
 from hostjit.capturing.operand_devices import on_cuda
 from hostjit.capturing.overlap import refuse_overlap, refuse_reaching_beyond
 from hostjit.capturing.recorder import record
@@ -209,9 +210,8 @@ class _Recipe:
                         "a result is a view with another dtype of an input that the call changes",
                         hint="return a clone of it",
                     )
-                outputs[position] = aten.as_strided.default(
-                    base, result.size(), result.stride(), result.storage_offset()
-                )
+                now = self._unwrap(wrapped[written[storage_of(result)]])
+                outputs[position] = _view_of_written(base, now, self._unwrap(result))
         return outputs
 
     @staticmethod
@@ -235,6 +235,29 @@ class _Recipe:
                 hint="change a view of it, or a clone",
             )
         return bool(torch._functionalize_has_data_mutation(element))  # type: ignore[attr-defined]
+
+
+def _view_of_written(base: torch.Tensor, now: torch.Tensor, view: torch.Tensor) -> Any:
+    """Return the view of an input that a view of what was computed for it stands for.
+
+    `now` is what was computed, and has the layout and the offset of a new tensor.
+    """
+    if _same_strides(now, base):
+        offset = view.storage_offset() - now.storage_offset() + base.storage_offset()
+        return aten.as_strided.default(base, view.shape, view.stride(), offset)
+    is_whole = all_equal(view.shape, now.shape) and _same_strides(view, now)
+    if is_whole and known(view.storage_offset() == now.storage_offset()):
+        return aten.as_strided.default(base, base.shape, base.stride(), base.storage_offset())
+    raise CaptureError(
+        CaptureFailure.UNSUPPORTED_PROGRAM,
+        "a result is a view of an input that the call changes and whose elements lie apart",
+        hint="return a clone of it, or pass a contiguous tensor",
+    )
+
+
+def _same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
+    triples = zip(left.shape, left.stride(), right.stride(), strict=True)
+    return all(known(size == 1) or known(one == other) for size, one, other in triples)
 
 
 class _Interpreter(torch.fx.Interpreter):

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-__all__ = ["all_equal", "is_open", "known", "some", "typical"]
+__all__ = ["all_equal", "is_dense", "is_open", "known", "some", "typical"]
 
 
 def is_open(size: Any) -> bool:
@@ -38,3 +38,16 @@ def all_equal(left: Iterable[Any], right: Iterable[Any]) -> bool:
 def typical(size: Any) -> int:
     """A size as it was at capture, for choices that only speed depends on."""
     return int(size.node.hint) if is_open(size) else int(size)
+
+
+def is_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether it is known that no two elements share memory, and none lies between them."""
+    pairs = zip(shape, strides, strict=True)
+    dims = [(size, step) for size, step in pairs if not known(size == 1)]
+    expected: Any = 1
+    while dims:
+        position = next((i for i, (_, step) in enumerate(dims) if known(step == expected)), None)
+        if position is None:
+            return False
+        expected = expected * dims.pop(position)[0]
+    return True

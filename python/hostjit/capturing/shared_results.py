@@ -56,6 +56,8 @@ class ReturnedBases:
     def __init__(self, module: torch.fx.GraphModule, output: Output, training: bool) -> None:
         """Change the graph of `module`, Dynamo's, where that can be.
 
+        Of results that are one object it returns one.
+
         Args:
             module: gradients are recorded where it is called.
             output: how the result is rebuilt from what it returns.
@@ -67,14 +69,17 @@ class ReturnedBases:
         node = module.graph.output_node()
         self._before: Any = node.args
         results: list[Any] = list(node.args[0])  # type: ignore[arg-type]
+        same = _same_objects(module.graph)
         bases: dict[Node, Node] = {}
         for group in shared_results(module.graph).values():
             found = _bases(module.graph, group)
             if found and not (training and all(map(_is_of_several, found))):
                 bases |= found
-        if not bases or _twice(output, results, bases):
+        results = [same.get(result, result) for result in results]
+        bases = {view: base for view, base in bases.items() if view not in same}
+        if not (bases or same) or _twice(output, results, bases):
             return
-        kept = [result for result in results if result not in bases]
+        kept = [*dict.fromkeys(result for result in results if result not in bases)]
         kept += dict.fromkeys(base for base in bases.values() if base not in kept)
         views = {view: _view_output(view, base, kept.index(base)) for view, base in bases.items()}
 
@@ -95,6 +100,20 @@ class ReturnedBases:
 
 def _example(node: Node) -> Any:
     return node.meta.get("example_value")
+
+
+def _same_objects(graph: Graph) -> dict[Node, Node]:
+    """Return results that are the same object as an earlier one, such as `x.float()` may be."""
+    of_inputs = {id(_example(node)) for node in graph.find_nodes(op="placeholder")}
+    firsts: dict[int, Node] = {}
+    found: dict[Node, Node] = {}
+    for node in graph.output_node().all_input_nodes:
+        value = _example(node)
+        if isinstance(value, torch.Tensor) and id(value) not in of_inputs:
+            first = firsts.setdefault(id(value), node)
+            if first is not node:
+                found[node] = first
+    return found
 
 
 def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:

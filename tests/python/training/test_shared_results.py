@@ -132,3 +132,22 @@ def test_open_sizes_run_eagerly() -> None:
     for size in (3, 4, 5):
         x = torch.randn(size, 6)
         assert_close(fast(x), whole_and_part(x * 2))
+
+
+@pytest.mark.parametrize("needs_gradient", [False, True])
+def test_results_that_are_one_object(needs_gradient: bool, runtime: str) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.sin()
+        return y, y.float(), y[1:], y.contiguous() * 2, y.contiguous()
+
+    fast = hostjit.compile(function, runtime=runtime, fallback=False)
+    for _ in range(3):
+        x = torch.randn(3, requires_grad=needs_gradient)
+        found, expected = fast(x), function(x)
+        assert found[0] is found[1] is found[4]
+        torch.testing.assert_close(found, expected)
+        if needs_gradient:
+            gradients = [torch.autograd.grad(sum(r.sum() for r in y), x) for y in (found, expected)]
+            torch.testing.assert_close(*gradients)
+        found[1].detach().zero_()
+        assert not found[2].any()
