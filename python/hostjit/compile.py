@@ -71,13 +71,14 @@ def compile(
         runtime: "jit", "evaluator", or None to follow the knob `host_ir_jit`.
         fallback: run a call that cannot be captured whole in parts: what is before and after a
             decision on a tensor's value, an operator whose size depends on values, a print is
-            compiled. What cannot be compiled at all runs eagerly. A warning says why and where.
-            False makes that an error. Not what eager alone can do, which runs eagerly with the
-            warning all the same: writes of inputs that gradients flow through, writes of inputs
-            that share memory, tensors that are sparse, quantised or on neither the CPU nor CUDA,
-            results that are conjugated or negated lazily or that share memory where gradients are
-            enabled, optimizers with hooks or without a rule, and signatures beyond the recompile
-            limit.
+            compiled. Where gradients are computed inside, or the break is in a loop, calls are
+            recorded first, as by `hostjit.capture`. What cannot be compiled at all runs eagerly. A
+            warning says why and where. False makes that an error. Not what eager alone can do,
+            which runs eagerly with the warning all the same: writes of inputs that gradients flow
+            through, writes of inputs that share memory, tensors that are sparse, quantised or on
+            neither the CPU nor CUDA, results that are conjugated or negated lazily or that share
+            memory where gradients are enabled, optimizers with hooks or without a rule, and
+            signatures beyond the recompile limit.
         reuse_outputs: return the same tensors at every call of a signature, written anew: for
             control loops that are done with a result when they ask for the next. A call makes new
             ones where that is not safe: when an input shares memory with the last result, when

@@ -225,6 +225,6 @@ def test_arrays_that_are_kept_are_the_very_objects() -> None:
         argument(x)
         assert keeper.last is x
         assert result(x) is keeper.last
-        compare(filtered(x), eager.filtered(x))
-    (made,) = filtered.owner._arrays._compiled.specializations
-    assert made.program is not None
+        with torch.no_grad():
+            compare(filtered(x), eager.filtered(x))
+    assert "main" in filtered.owner._arrays._compiled.host_ir()
