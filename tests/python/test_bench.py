@@ -58,7 +58,7 @@ def test_calls_in_parts_agree_with_eager(tmp_path: Path) -> None:
     compilers = ["--compilers", "eager,hostjit"]
     done = subprocess.run([*command, *compilers], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(json.loads(report.read_text())["rows"]) == 5 * 2
+    assert len(json.loads(report.read_text())["rows"]) == 6 * 2
 
 
 def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
