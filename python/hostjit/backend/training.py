@@ -22,6 +22,7 @@ from hostjit.backend.float_operands import floats_with_alpha
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
+from hostjit.backend.second_backward import SecondBackward
 from hostjit.capturing.contexts import eager_graph, find_modes
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.graph_writes import (
@@ -43,11 +44,17 @@ def compile_with_backward(
     forward pass returned, and there may be other calls in between.
     """
     options = dataclasses.replace(options, reuse_outputs=False)
+    second = SecondBackward(module, name)
+
+    def split_joint(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
+        second.note_joint(joint.graph)
+        return partition(joint, inputs, **arguments)
+
     split = aot_autograd(
         fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
         bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options),
         inference_compiler=functools.partial(_compile_boxed, name, options),
-        partition_fn=partition,
+        partition_fn=split_joint,
         keep_inference_input_mutations=True,
     )
     try:
@@ -58,6 +65,7 @@ def compile_with_backward(
             composites_with_gradients(),
             floats_with_alpha(),
             _first_call_as_others(module),
+            second.of_what_is_compiled(),
         ):
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:
