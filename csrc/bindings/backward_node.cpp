@@ -61,6 +61,14 @@ std::vector<at::Tensor> run(const BackwardPlan& plan, ProgramRow& row,
   return outputs;
 }
 
+// Many at once, of torch.autograd.grad(..., is_grads_batched=True) or torch.func.vmap: PyTorch's
+// operators take them.
+bool is_batched(const at::Tensor& tangent) {
+  constexpr c10::DispatchKeySet kBatched{c10::DispatchKey::FuncTorchBatched,
+                                         c10::DispatchKey::Batched};
+  return tangent.defined() && tangent.key_set().has_any(kBatched);
+}
+
 class Backward final : public torch::autograd::Node {
  public:
   Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes, std::vector<int64_t> numbers)
@@ -82,7 +90,9 @@ class Backward final : public torch::autograd::Node {
   }
 
   variable_list apply(variable_list&& tangents) override {
-    if (at::GradMode::is_enabled()) return differentiable_gradients(std::move(tangents));
+    const bool is_again =
+        at::GradMode::is_enabled() || (plan_->again && std::ranges::any_of(tangents, is_batched));
+    if (is_again) return gradients_by_pytorch(std::move(tangents));
     return gradients(std::move(tangents));
   }
 
@@ -152,8 +162,8 @@ class Backward final : public torch::autograd::Node {
     return gradients;
   }
 
-  // With create_graph=True.
-  variable_list differentiable_gradients(variable_list&& tangents) {
+  // With create_graph=True, or of many tangents at once.
+  variable_list gradients_by_pytorch(variable_list&& tangents) {
     if (!plan_->again)
       return without_second_derivatives(*plan_, torch::autograd::edge_list(next_edges()),
                                         gradients(std::move(tangents)));

@@ -10,12 +10,13 @@
 
 #include "bindings/backward_plan.h"
 
-// What torch.autograd.grad(..., create_graph=True) gets from a compiled backward pass.
+// What torch.autograd.grad gets from a compiled backward pass with create_graph=True, or with
+// is_grads_batched=True.
 
 namespace hostjit {
 
-// The gradients of the forward inputs, with a graph: asks plan.again, in Python. `tangents` has one
-// entry per result that has a gradient, undefined where none arrived.
+// The gradients of the forward inputs, in grad mode with a graph: asks plan.again, in Python.
+// `tangents` has one entry per result that has a gradient, undefined where none arrived.
 std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
                                         const std::vector<at::Tensor>& inputs,
                                         const std::vector<int64_t>& numbers,

@@ -18,7 +18,7 @@ Tensors = Sequence[torch.Tensor | None]
 def second_derivatives(
     module: torch.fx.GraphModule, tangent_results: Sequence[int]
 ) -> Callable[[Sequence[torch.Tensor], Tensors], Tensors]:
-    """Return what computes the gradients of a call's inputs with a graph of their own.
+    """Return what computes the gradients of a call's inputs, with a graph in grad mode.
 
     The caller sees to it that the graph may be run a second time: it draws no random numbers and
     changes no input.
@@ -50,7 +50,7 @@ def second_derivatives(
             [result for result, _ in pairs],
             [inputs[index] for index in wanted],
             [tangent for _, tangent in pairs],
-            create_graph=True,
+            create_graph=torch.is_grad_enabled(),
             allow_unused=True,
         )
         by_input = dict(zip(wanted, found, strict=True))

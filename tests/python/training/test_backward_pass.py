@@ -218,6 +218,24 @@ def test_higher_derivatives(order: int, runtime: str) -> None:
     torch.testing.assert_close(found, derivative(module))
 
 
+def test_many_gradients_at_once(runtime: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x.sin() * x).cumsum(0)
+
+    fast, x = hostjit.compile(function, runtime=runtime), leaf(3)
+    for create_graph in (False, True):
+        found = []
+        for run in (fast, function):
+            (rows,) = torch.autograd.grad(
+                run(x), x, torch.eye(3), is_grads_batched=True, create_graph=create_graph
+            )
+            assert rows.requires_grad == create_graph
+            found.append(rows)
+        torch.testing.assert_close(found[0], found[1])
+    jacobian = torch.autograd.functional.jacobian(fast, x, vectorize=True)
+    torch.testing.assert_close(jacobian, torch.autograd.functional.jacobian(function, x))
+
+
 def test_second_derivatives_where_the_forward_is_random(runtime: str) -> None:
     x = leaf(3)
     y = hostjit.compile(lambda x: nn.functional.dropout(x.sin(), 0.5), runtime=runtime)(x)
