@@ -18,11 +18,11 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.aot_autograd import make_boxed_func
 
+from hostjit.backend.eager_gradients import EagerGradients
 from hostjit.backend.float_operands import floats_with_alpha
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.backend.second_backward import SecondBackward
 from hostjit.capturing.contexts import eager_graph, find_modes
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.graph_writes import (
@@ -44,11 +44,13 @@ def compile_with_backward(
     forward pass returned, and there may be other calls in between.
     """
     options = dataclasses.replace(options, reuse_outputs=False)
-    second = SecondBackward(module, name)
+    eager_gradients = EagerGradients(module, name)
 
-    def split_joint(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
-        second.note_joint(joint.graph)
-        return partition(joint, inputs, **arguments)
+    def split_joint(
+        joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **arguments: Any
+    ) -> Any:
+        eager_gradients.note_joint(joint.graph, num_fwd_outputs)
+        return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **arguments)
 
     split = aot_autograd(
         fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
@@ -65,7 +67,7 @@ def compile_with_backward(
             composites_with_gradients(),
             floats_with_alpha(),
             _first_call_as_others(module),
-            second.of_what_is_compiled(),
+            eager_gradients.of_what_is_compiled(),
         ):
             compiled: Callable[..., Any] = split(module, inputs)
     except TorchDynamoException:

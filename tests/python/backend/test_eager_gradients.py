@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile: gradients that are differentiated again, against eager."""
+"""torch.compile: gradients that are differentiated again, or that nothing arrives for."""
 
 from __future__ import annotations
 
@@ -124,3 +124,49 @@ def test_gradients_without_a_graph_are_the_programs(runtime: str) -> None:
     assert_close(second, first)
     with pytest.raises(RuntimeError, match="second time"):
         torch.autograd.grad(value, u)
+
+
+class _Heads(nn.Module):
+    """Results of their own, views of one another, integers and None, of several parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.norm = nn.Linear(4, 4), nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> dict[str, Any]:
+        hidden = self.norm(self.body(x))
+        other = self.head(hidden.detach())
+        pair = (hidden[:, 0], hidden.sum())
+        return {"hidden": hidden.relu(), "other": other, "best": hidden.argmax(-1), "pair": pair}
+
+
+_LOSSES: dict[str, Callable[[dict[str, Any]], Tensor]] = {
+    "one": lambda results: results["hidden"].sum(),
+    "another": lambda results: results["other"].square().sum(),
+    "a view": lambda results: results["pair"][0].exp().sum(),
+    "both": lambda results: (results["hidden"] * results["other"]).sum(),
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("of", _LOSSES)
+def test_what_a_loss_does_not_depend_on_has_no_gradient(of: str, again: bool, runtime: str) -> None:
+    def steps(wrap: Callable[[nn.Module], Function]) -> list[list[Tensor | None]]:
+        torch.manual_seed(0)
+        model = _Heads()
+        run = wrap(model)
+        found = []
+        for step in range(3):
+            x = torch.randn(5 + step, 4, requires_grad=step > 0)
+            model.zero_grad()
+            loss = _LOSSES[of](run(x))
+            if again:
+                loss.backward(retain_graph=True)
+            loss.backward()
+            found.append([x.grad, *(parameter.grad for parameter in model.parameters())])
+        return found
+
+    expected, found = steps(lambda model: model), steps(lambda model: _compiled(model, runtime))
+    for gradients, wanted in zip(found, expected, strict=True):
+        assert [g is None for g in gradients] == [w is None for w in wanted]
+        assert_close([g for g in gradients if g is not None], [w for w in wanted if w is not None])

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes gradients of graphs that AOTAutograd splits as eager's are.
+
+Its backward pass has no derivative. A second one is an error where it is asked of all that a result
+depends on; `torch.autograd.grad(..., create_graph=True)` and then `grad` of some inputs leave out
+what would come through the backward pass, without a word. And what a loss does not depend on gets
+zeros, which an optimizer takes for a gradient, where eager gives None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._functorch import partitioners
+from torch._functorch._aot_autograd.schemas import OutputType
+
+from hostjit.capturing.second import second_derivatives
+from hostjit.capturing.tracing import is_random
+
+__all__ = ["EagerGradients"]
+
+_Gradients = Sequence[torch.Tensor | None]
+# The kinds of results that are made of no other result.
+_OWN = (OutputType.non_alias, OutputType.unsafe_view_alias, OutputType.custom_function_view)
+# Whether the graph is kept after this backward pass; torch 2.11 does not say.
+_keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", lambda: True)
+
+
+class EagerGradients:
+    """What the autograd.Function that AOTAutograd makes of one graph of Dynamo's lacks.
+
+    Gradients with a graph of their own are computed by PyTorch's operators, anew from the inputs,
+    which are kept for that until the backward pass.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, name: str) -> None:
+        self._module = module
+        self._name = name
+        self._is_random = False
+        self._num_tangents = 0
+        self._reached: list[frozenset[int]] = []  # by gradient: the tangents that it is made of
+
+    def note_joint(self, graph: torch.fx.Graph, num_results: int) -> None:
+        """Look at the graph of both passes: results, and then the gradients of the inputs."""
+        self._is_random = is_random(graph)
+        found: dict[torch.fx.Node, frozenset[int]] = {}
+        self._num_tangents = 0
+        for node in graph.nodes:
+            found[node] = frozenset().union(*(found[operand] for operand in node.all_input_nodes))
+            if node.op == "placeholder" and partitioners._is_tangent(node):
+                found[node] = frozenset([self._num_tangents])
+                self._num_tangents += 1
+        gradients: Any = graph.output_node().args[0]
+        self._reached = [
+            found[gradient] if isinstance(gradient, torch.fx.Node) else frozenset()
+            for gradient in gradients[num_results:]
+        ]
+
+    @contextlib.contextmanager
+    def of_what_is_compiled(self) -> Iterator[None]:
+        """Extend the autograd.Function that is made meanwhile."""
+        before = set(torch.autograd.Function.__subclasses__())
+        yield
+        for kind in torch.autograd.Function.__subclasses__():
+            if kind not in before and hasattr(kind, "compiled_fw"):
+                self._extend(kind)
+
+    def _extend(self, kind: Any) -> None:
+        forward, backward = kind.forward, kind.backward
+        wanted = _tangents(kind.metadata)
+        if len(wanted) != self._num_tangents:
+            wanted = []
+        again = self._again(kind.metadata, wanted)
+        name, reached = self._name, self._reached
+        kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
+
+        def keep_inputs(ctx: Any, *given: Any) -> Any:
+            ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given)
+            if wanted:
+                ctx.set_materialize_grads(False)
+            return forward(ctx, *given)
+
+        def as_eager(ctx: Any, *given: Any) -> Any:
+            tangents = given[0] if _is_boxed(kind) else given
+            inputs = ctx.hostjit_inputs
+            if torch.is_grad_enabled():
+                if inputs is None:
+                    raise RuntimeError(f"hostjit: the graph of '{name}' has been freed")
+                if again is not None and _versions(inputs) == ctx.hostjit_versions:
+                    return tuple(again(inputs, [tangents[index] for index in wanted]))
+                with torch.no_grad():
+                    gradients = compute(ctx, tangents)
+                return _Underivable.apply(name, gradients, *inputs)  # type: ignore[no-untyped-call]
+            if not _keeps_graph():
+                ctx.hostjit_inputs = None
+            return compute(ctx, tangents)
+
+        def compute(ctx: Any, tangents: _Gradients) -> _Gradients:
+            arrived = {n for n, index in enumerate(wanted) if tangents[index] is not None}
+            all_given = len(arrived) == len(wanted)
+            given = tangents if all_given else _with_zeros(tangents, wanted, ctx._input_metadata)
+            gradients: _Gradients = (
+                backward(ctx, given) if _is_boxed(kind) else backward(ctx, *given)
+            )
+            if all_given or len(gradients) != len(reached):
+                return gradients
+            pairs = zip(gradients, reached, strict=True)
+            return tuple(None if made and not made & arrived else found for found, made in pairs)
+
+        kind.forward = staticmethod(keep_inputs)
+        kind.backward = staticmethod(as_eager)
+
+    def _again(
+        self, metadata: Any, wanted: Sequence[int]
+    ) -> Callable[[Sequence[Any], _Gradients], _Gradients] | None:
+        """Return what computes the gradients with a graph; None where the forward has effects."""
+        changes = any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
+        views = any(info.output_type is not OutputType.non_alias for info in metadata.output_info)
+        if self._is_random or changes or views or not wanted:
+            return None
+        return second_derivatives(self._module, wanted)
+
+
+def _tangents(metadata: Any) -> list[int]:
+    """Return which results of the function have tangents; none where inputs are results, too."""
+    if metadata.num_mutated_inp_runtime_indices:
+        return []
+    results = metadata.output_info
+    bases = range(len(results), len(results) + metadata.num_intermediate_bases)
+    own = [n for n, info in enumerate(results) if info.requires_grad and info.output_type in _OWN]
+    return [*own, *bases]
+
+
+class _Underivable(torch.autograd.Function):
+    """Gradients as they are, of which another derivative is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, gradients: Sequence[Any], *inputs: Any) -> Any:
+        ctx.name = name
+        return tuple(gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            f"hostjit: second derivatives of '{ctx.name}' are not possible: its forward draws "
+            "random numbers, changes tensors or returns views, or an input was changed since. Call "
+            "the original function where you need them"
+        )
+
+
+def _with_zeros(tangents: _Gradients, wanted: Sequence[int], results: Any) -> list[Any]:
+    """Put zeros in the places of tangents that have not arrived."""
+    given: list[Any] = list(tangents)
+    for index in wanted:
+        if given[index] is None:
+            like = results[index]
+            given[index] = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+    return given
+
+
+def _is_boxed(kind: Any) -> bool:
+    return getattr(kind, "boxed_grads_call", False)
+
+
+def _versions(inputs: Sequence[Any]) -> list[int]:
+    return [x._version for x in inputs if isinstance(x, torch.Tensor) and not x.is_inference()]
