@@ -10,10 +10,12 @@ zeros, which an optimizer takes for a gradient, where eager gives None.
 from __future__ import annotations
 
 import contextlib
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.eval_frame import skip_code
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.schemas import OutputType
 
@@ -75,6 +77,7 @@ class EagerGradients:
             wanted = []
         again = self._again(kind.metadata, wanted)
         name, reached = self._name, self._reached
+        is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
 
         def keep_inputs(ctx: Any, *given: Any) -> Any:
@@ -84,7 +87,7 @@ class EagerGradients:
             return forward(ctx, *given)
 
         def as_eager(ctx: Any, *given: Any) -> Any:
-            tangents = given[0] if _is_boxed(kind) else given
+            tangents = given[0] if is_boxed else given
             inputs = ctx.hostjit_inputs
             if torch.is_grad_enabled():
                 if inputs is None:
@@ -102,14 +105,14 @@ class EagerGradients:
             arrived = {n for n, index in enumerate(wanted) if tangents[index] is not None}
             all_given = len(arrived) == len(wanted)
             given = tangents if all_given else _with_zeros(tangents, wanted, ctx._input_metadata)
-            gradients: _Gradients = (
-                backward(ctx, given) if _is_boxed(kind) else backward(ctx, *given)
-            )
+            gradients: _Gradients = backward(ctx, given) if is_boxed else backward(ctx, *given)
             if all_given or len(gradients) != len(reached):
                 return gradients
             pairs = zip(gradients, reached, strict=True)
             return tuple(None if made and not made & arrived else found for found, made in pairs)
 
+        for function in (keep_inputs, as_eager, compute):
+            _skip(function.__code__)
         kind.forward = staticmethod(keep_inputs)
         kind.backward = staticmethod(as_eager)
 
@@ -161,9 +164,17 @@ def _with_zeros(tangents: _Gradients, wanted: Sequence[int], results: Any) -> li
     return given
 
 
-def _is_boxed(kind: Any) -> bool:
-    return getattr(kind, "boxed_grads_call", False)
-
-
 def _versions(inputs: Sequence[Any]) -> list[int]:
     return [x._version for x in inputs if isinstance(x, torch.Tensor) and not x.is_inference()]
+
+
+def _skip(code: types.CodeType) -> None:
+    """Have Dynamo not look at this code, which may run between two graphs."""
+    skip_code(code)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            _skip(inner)
+
+
+for _function in (_Underivable.forward, _with_zeros, _versions):
+    _skip(_function.__code__)

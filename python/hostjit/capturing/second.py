@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from hostjit.capturing.contexts import eager_graph
 
@@ -56,4 +57,5 @@ def second_derivatives(
         by_input = dict(zip(wanted, found, strict=True))
         return [by_input.get(index) for index in range(len(inputs))]
 
-    return gradients
+    unseen: Callable[[Sequence[torch.Tensor], Tensors], Tensors] = torch._dynamo.disable(gradients)
+    return unseen
