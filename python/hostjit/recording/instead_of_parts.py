@@ -43,6 +43,8 @@ class RecordingsInsteadOfParts(Recordings):
     Nothing is said of that: calls in parts are as eager's, and the function says that they are.
     """
 
+    _most_floats = 1  # calls in parts do not depend on what it is
+
     def __init__(
         self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]
     ) -> None:

@@ -57,8 +57,6 @@ __all__ = ["Recordings"]
 _MOST_CHANGES = 2
 # With so many objects among the arguments and no recording, there may never be one.
 _MOST_OBJECTS = 64
-# A float that the code reads of a tensor is seldom the same again.
-_MOST_FLOATS = 3
 # Nor is a float that calls are given, once it had two values.
 _MOST_VALUES = 2
 
@@ -67,6 +65,9 @@ class Recordings(Specializer):
     """Records calls of one callable; `_C.CompiledFunction` asks it at every miss."""
 
     records = True
+
+    # Recordings that read a float of a tensor: it is seldom the same again.
+    _most_floats = 3
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class Recordings(Specializer):
         self._tries[key] = self._tries.get(key, 0) + 1
         if limit is not None:
             is_full = len(known) >= limit or self._tries[key] > 2 * limit
-            if is_full or sum(replay.reads_floats for replay in known) >= _MOST_FLOATS:
+            if is_full or sum(replay.reads_floats for replay in known) >= self._most_floats:
                 return self._compile_from_now_on(
                     f"has {len(known)} recordings and keeps meeting new calls"
                 )
