@@ -68,8 +68,8 @@ struct BackwardPlan {
   // Per edge, tangents: without all of them there is no gradient. Empty: there always is.
   std::vector<std::vector<int64_t>> reached;
   // again(inputs, tangents) -> gradients, one per forward input: computes the same by PyTorch's
-  // operators, with a graph of its own. Null where the forward may not be run twice: then second
-  // derivatives are an error. Inputs that are not saved anyway are kept for it.
+  // operators, in grad mode with a graph of its own. Null where the forward may not be run twice:
+  // then second derivatives are an error. Inputs that are not saved anyway are kept for it.
   std::shared_ptr<PyObject> again;
   std::vector<Source> inputs_for_again;  // per forward input: saved, or a number
 };

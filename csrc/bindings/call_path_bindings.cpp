@@ -86,7 +86,8 @@ void bind_call_path(py::module_& module) {
       "constant, or None for a tensor without elements that tells a size. gradients, one per "
       "forward input: an output of the backward program or\n"
       "None. reached, one per forward input: the results without whose gradients it has none; no\n"
-      "entries: each gradient is computed. again(inputs, tangents): the gradients, with a graph.")
+      "entries: each gradient is computed. again(inputs, tangents): the gradients, in grad mode "
+      "with a graph.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                        std::vector<bool> differentiable, const py::sequence& saved,
