@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["fields_of", "is_value", "slot_names", "slots_of"]
+__all__ = ["fields_of", "instance_dict", "is_value", "slot_names", "slots_of"]
 
 _HEAP_TYPE = 1 << 9
 _DEPTH = 8
@@ -41,6 +41,15 @@ def _has_only_fields(kind: type) -> bool:
         and kind.__getattribute__ is object.__getattribute__
         and not hasattr(kind, "__getattr__")
     )
+
+
+def instance_dict(value: object) -> dict[Any, Any] | None:
+    """Return the `__dict__` of an object, or None; its `__getattr__` is not asked."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def is_value(value: Any) -> bool:
@@ -98,7 +107,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     kind = type(value)
     if not _has_only_fields(kind):
         return None
-    found = dict(getattr(value, "__dict__", {}))
+    found = dict(instance_dict(value) or {})
     if not all(type(name) is str for name in found):
         return None
     for name in slot_names(kind):

@@ -15,9 +15,10 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.instances import instance_dict
 from hostjit.capturing.watches import MISSING, WatchList
 
-__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher", "instance_dict"]
+__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
 
 # The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
 # how these are called, or matter to backward.
@@ -242,12 +243,3 @@ def _class_attribute(kind: type, name: str) -> Any:
         if name in vars(base):
             return vars(base)[name]
     return MISSING
-
-
-def instance_dict(value: object) -> dict[Any, Any] | None:
-    """Return the `__dict__` of an object, or None."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None

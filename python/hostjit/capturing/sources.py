@@ -22,8 +22,9 @@ import torch
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.entry import TARGET_NAME
+from hostjit.capturing.instances import instance_dict
 from hostjit.capturing.open_numbers import NumberPlace
-from hostjit.capturing.reads import MODULE_STATE, ReadWatcher, instance_dict
+from hostjit.capturing.reads import MODULE_STATE, ReadWatcher
 from hostjit.capturing.watches import WatchList
 
 __all__ = ["SourceWalker", "UnresolvedError"]

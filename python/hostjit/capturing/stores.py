@@ -23,7 +23,7 @@ from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, GlobalSource
 
 from hostjit.capturing.entry import TARGET_NAME
-from hostjit.capturing.reads import instance_dict
+from hostjit.capturing.instances import instance_dict
 
 __all__ = ["Changes", "Store", "recording_changes"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 import contextvars
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
@@ -24,6 +24,7 @@ __all__ = [
     "Slots",
     "Variable",
     "all_same",
+    "stored_in",
 ]
 
 # Of types that Python code made, or may change.
@@ -43,6 +44,24 @@ def _same(a: Any, b: Any) -> bool:
 def all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
     """Tell whether values are those expected: the very objects, or equal immutable values."""
     return len(found) == len(expected) and all(map(_same, found, expected))
+
+
+def stored_in(container: Any) -> tuple[Any, ...]:
+    """Return the items of a container, pairs of a dict, as its built-in base class stores them.
+
+    No code of a subclass runs, which may load what it says that it has.
+    """
+    for kind, read in _STORED:
+        if isinstance(container, kind):
+            return tuple(read(container))
+    raise TypeError(f"{type(container).__qualname__} is no container")
+
+
+_STORED: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
+    (collections.OrderedDict, collections.OrderedDict.items),
+    (dict, dict.items),
+    *((kind, kind.__iter__) for kind in (list, tuple, set, frozenset, collections.deque)),
+)
 
 
 class Entry:
@@ -98,12 +117,12 @@ class Items(Entry):
         self._owner = owner
         self._owner_type = type(owner)
         self._by_name = by_name
-        self._expected: dict[Any, Any] = {} if by_name else dict(mapping)
+        self._expected: dict[Any, Any] = {} if by_name else dict(stored_in(mapping))
         self._keys: list[Any] | None = None
 
     def keys(self) -> list[Any]:
         """The keys that there are."""
-        return list(self._mapping)
+        return [key for key, _ in stored_in(self._mapping)]
 
     def constants(self) -> set[Any]:
         """The keys of numbers, texts and None that others may assign."""
@@ -114,7 +133,7 @@ class Items(Entry):
     def add_keys(self) -> None:
         """Remember which keys there are, of an object's attributes."""
         if self._owner is not None and self._keys is None:
-            self._keys = list(self._mapping)
+            self._keys = self.keys()
 
     def add(self, key: Any) -> bool:
         """Remember what is at a key from now on; False if it was known."""
@@ -134,12 +153,10 @@ class Items(Entry):
         if self._owner is not None and vars(self._owner) is not self._mapping:
             return True
         if not self._by_name:
-            found = self._mapping
-            return not (
-                all_same(list(found), list(self._expected))
-                and all_same(list(found.values()), list(self._expected.values()))
-            )
-        if self._keys is not None and self._keys != list(self._mapping):
+            found = stored_in(self._mapping)
+            expected = tuple(self._expected.items())
+            return len(found) != len(expected) or not all(map(all_same, found, expected))
+        if self._keys is not None and self._keys != self.keys():
             return True
         return not all(
             _same(dict.get(self._mapping, key, MISSING), value)
@@ -147,7 +164,7 @@ class Items(Entry):
         )
 
     def where(self) -> str:
-        keys = dict.fromkeys((*self._expected, *(() if self._by_name else self._mapping)))
+        keys = dict.fromkeys((*self._expected, *(() if self._by_name else self.keys())))
         for key in keys:
             now = dict.get(self._mapping, key, MISSING)
             if not _same(now, self._expected.get(key, MISSING)):
@@ -158,14 +175,15 @@ class Items(Entry):
     def watches(self) -> list[tuple[Any, ...]]:
         watches = _type_watches(self._owner)
         if not self._by_name:
-            if isinstance(self._mapping, collections.OrderedDict) and len(self._mapping) > 1:
-                watches.append(("dict_keys", self._mapping, tuple(self._mapping)))
+            keys = self.keys()
+            if isinstance(self._mapping, collections.OrderedDict) and len(keys) > 1:
+                watches.append(("dict_keys", self._mapping, tuple(keys)))
             return [*watches, ("dict", self._mapping, self._owner)]
         if self._keys is not None:
             return [*watches, ("dict", self._mapping, self._owner)]
-        keys = tuple(self._expected)
-        values = tuple(dict.get(self._mapping, key, MISSING) for key in keys)
-        return [*watches, ("dict_items", self._mapping, self._owner, keys, values, MISSING)]
+        names = tuple(self._expected)
+        values = tuple(dict.get(self._mapping, name, MISSING) for name in names)
+        return [*watches, ("dict_items", self._mapping, self._owner, names, values, MISSING)]
 
 
 def _type_watches(owner: Any) -> list[tuple[Any, ...]]:
@@ -180,13 +198,13 @@ class ListEntry(Entry):
     def __init__(self, items: list[Any], path: str, watched: bool = True) -> None:
         super().__init__(path, watched)
         self._list = items
-        self._expected = tuple(items)
+        self._expected = stored_in(items)
 
     def differs(self) -> bool:
-        return not all_same(self._list, self._expected)
+        return not all_same(stored_in(self._list), self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
-        return [("list", self._list, tuple(self._list))]
+        return [("list", self._list, stored_in(self._list))]
 
 
 class SetEntry(Entry):
@@ -198,10 +216,10 @@ class SetEntry(Entry):
         self._expected = frozenset(items)
 
     def differs(self) -> bool:
-        return self._set != self._expected
+        return frozenset(self._set) != self._expected
 
     def watches(self) -> list[tuple[Any, ...]]:
-        return [("set", self._set, tuple(self._set))]
+        return [("set", self._set, stored_in(self._set))]
 
 
 class Cell(Entry):
@@ -304,7 +322,9 @@ class Contents(Entry):
         if hasattr(self._value, "tobytes"):
             kind = getattr(self._value, "dtype", None) or self._value.format
             return self._value.shape, str(kind), self._value.tobytes()
-        return tuple(self._value)
+        if isinstance(self._value, collections.deque):
+            return stored_in(self._value)
+        return (bytes(memoryview(self._value)),)
 
     def values(self) -> Iterable[Any]:
         """The elements that may have state of their own."""

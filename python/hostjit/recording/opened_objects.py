@@ -8,6 +8,7 @@ what is in their slots and attributes is looked at, as what is in containers is.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import enum
 import types
@@ -19,7 +20,7 @@ import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import slot_names, slots_of
+from hostjit.capturing.instances import instance_dict, slot_names, slots_of
 from hostjit.recording.entries import HEAP_TYPE
 from hostjit.recording.objects import hidden_base
 
@@ -41,7 +42,7 @@ def fields_of(value: Any) -> dict[str, Any]:
     """Return what an object has in attributes and slots, in this order; raises AttributeError."""
     kind = type(value)
     slots = {member.__name__: member.__get__(value, kind) for member in slots_of(kind)}
-    return {**getattr(value, "__dict__", {}), **slots}
+    return {**(instance_dict(value) or {}), **slots}
 
 
 def expanded(
@@ -124,8 +125,8 @@ class OpenedClasses:
                 pending.extend(value.values())
             elif kind in self.classes or self._is_another(value, kind):
                 self.classes.setdefault(kind, slot_names(kind))
-                pending.extend(getattr(value, "__dict__", {}).values())
-                pending.extend(getattr(value, name, None) for name in slot_names(kind))
+                with contextlib.suppress(AttributeError):  # a slot is empty, which is refused later
+                    pending.extend(fields_of(value).values())
         return len(self.classes) > before
 
     def _is_another(self, value: Any, kind: type) -> bool:

@@ -111,7 +111,9 @@ class Reached:
         for name in names:
             if entry.add(name):
                 for value in entry.values(name):
-                    if isinstance(getattr(value, "__self__", None), RANDOM_SOURCES):
+                    if isinstance(value, _BOUND) and isinstance(
+                        getattr(value, "__self__", None), RANDOM_SOURCES
+                    ):
                         self._hinder(f"{entry.path}.{name}")
                     if not entry.of_library or is_data(value) or isinstance(value, _CALLABLE):
                         self._push(value, f"{entry.path}.{name}", f".{name}")
@@ -190,3 +192,4 @@ class Reached:
 
 
 _CALLABLE: tuple[type, ...] = (type, *C_CALLABLES)
+_BOUND: tuple[type, ...] = (types.MethodType, *C_CALLABLES)

@@ -301,9 +301,14 @@ def patterns_of(code: types.CodeType) -> frozenset[str]:
 
 @functools.cache
 def globals_of(code: types.CodeType) -> frozenset[str]:
-    """Return the names of globals that code reads or writes."""
+    """Return the names of globals that code reads or writes.
+
+    Without those that pytest adds to assertions, `@pytest_ar` and others that no source can have:
+    they are read where an assertion fails, and lead to the whole run of the tests.
+    """
     wanted = ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL")
-    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in wanted)
+    found = (i.argval for i in dis.get_instructions(code) if i.opname in wanted)
+    return frozenset(name for name in found if name[0] != "@")
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.instances import instance_dict
 from hostjit.recording.c_callables import names_held
 from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
@@ -158,7 +159,7 @@ class State(Walk):
 
     def add_all_attributes(self, value: Any) -> None:
         """Look at all attributes of an object, if it was there before the call."""
-        entry = self._entries.get(("items", id(getattr(value, "__dict__", None))))
+        entry = self._entries.get(("items", id(instance_dict(value))))
         if isinstance(entry, Items):
             entry.add_keys()
             self._extend_by(entry, entry.keys())

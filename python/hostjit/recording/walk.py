@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.instances import instance_dict
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.classes import Class
@@ -29,6 +30,7 @@ from hostjit.recording.entries import (
     SetEntry,
     Slots,
     Variable,
+    stored_in,
 )
 from hostjit.recording.fields import Fields, ModuleClass
 from hostjit.recording.gradient_hooks import hooks_of
@@ -85,23 +87,23 @@ class Walk(Reached):
             if vars(value):
                 self._visit_attributes(value, path)
         elif isinstance(value, (tuple, frozenset)):
-            for item in value:
+            for item in stored_in(value):
                 self._push(item, f"{path}[...]")
             self._visit_subclass(value, path)
         elif isinstance(value, list):
             self._add("list", value, ListEntry(value, path))
-            for index, item in enumerate(value):
+            for index, item in enumerate(stored_in(value)):
                 self._push(item, f"{path}[{index}]")
             self._visit_subclass(value, path)
         elif isinstance(value, dict):
             self._add("items", value, Items(value, None, path, by_name=False))
-            for key, item in value.items():
+            for key, item in stored_in(value):
                 self._push(item, f"{path}[{key!r}]")
                 self._push(key, f"a key of {path}")
             self._visit_subclass(value, path)
         elif isinstance(value, set):
             self._add("set", value, SetEntry(value, path))
-            for item in value:
+            for item in stored_in(value):
                 self._push(item, f"an item of {path}")
             self._visit_subclass(value, path)
         elif isinstance(value, types.ModuleType):
@@ -186,7 +188,7 @@ class Walk(Reached):
         if not is_heap_type:
             return
         self._push(type(value), type(value).__qualname__)
-        if isinstance(getattr(value, "__dict__", None), dict):
+        if instance_dict(value) is not None:
             self._visit_attributes(value, path)
 
     def _visit_slots(self, value: Any, path: str) -> Slots:
@@ -259,7 +261,7 @@ class Walk(Reached):
             return
         self._push(kind, kind.__qualname__)
         slots = self._visit_slots(value, path)
-        if isinstance(getattr(value, "__dict__", None), dict):
+        if instance_dict(value) is not None:
             self._visit_attributes(value, path)
         elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
