@@ -9,6 +9,7 @@ import contextvars
 import functools
 import operator
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -261,7 +262,8 @@ class Walk(Reached):
             return
         self._push(kind, kind.__qualname__)
         slots = self._visit_slots(value, path)
-        if instance_dict(value) is not None:
+        # A `threading.local` has another dict in each thread, which itself alone finds.
+        if instance_dict(value) is not None or isinstance(value, threading.local):
             self._visit_attributes(value, path)
         elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
