@@ -62,7 +62,7 @@ void Dispatcher::emit_device_launch(const LaunchKernel& op) {
   if (known && known->isOne()) return;
   const auto launch = [&] {
     const Kernel& kernel = program_.kernels().at(op.kernel);
-    const int64_t index = storage_.device_kernel_of(op.kernel);
+    const int64_t index = storage_.launches().kernel_of(op);
     llvm::Value* table = frame_field(offsetof(Frame, device_functions), pointer_, "functions");
     const auto entry = [&](int64_t position, const char* name) {
       return builder_.CreateLoad(
@@ -90,7 +90,7 @@ void Dispatcher::emit_device_launch(const LaunchKernel& op) {
 }
 
 void Dispatcher::emit_graph_node(const LaunchKernel& op) {
-  const StoragePlan::GraphPlace& place = storage_.graph_place_of(op);
+  const LaunchPlan::GraphPlace& place = storage_.launches().place_of(op);
   const GraphSpec& graph = storage_.layout().graphs[place.graph];
   if (!graph_words_) {
     auto* type = llvm::ArrayType::get(builder_.getInt64Ty(), graph.num_words);

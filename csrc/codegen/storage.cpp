@@ -2,13 +2,9 @@
 #include "codegen/storage.h"
 
 #include <algorithm>
-#include <array>
 
-#include "codegen/copy_plan.h"
+#include "codegen/header_operands.h"
 #include "codegen/literal_bytes.h"
-#include "codegen/open_product.h"
-#include "codegen/product_means.h"
-#include "ir/effects.h"
 #include "ir/visitor.h"
 #include "support/knobs.h"
 
@@ -34,75 +30,6 @@ NodeInfo make_node_info(const Op& op) {
   return {std::move(name), op.location};
 }
 
-template <class ProductOp>
-bool may_be_aten(const ProductOp& op, const StoragePlan& plan) {
-  if (describe_open(op, plan)) return false;
-  const std::optional<Product> product = describe(op);
-  if (!product) return true;
-  const ProductMeans means = means_of(*product, plan);
-  return means == ProductMeans::kAten || means == ProductMeans::kFastest;
-}
-
-// The tensors that `op` hands to an extern as at::Tensor.
-std::vector<const Value*> header_operands(const Op& op, const StoragePlan& plan) {
-  struct Cases {
-    const StoragePlan& plan;
-    std::vector<const Value*> values = {};
-
-    void operator()(const Copy& op) {
-      const CopyKind kind = plan_copy(op.source->tensor_type(), plan.of(op.source),
-                                      op.out->tensor_type(), plan.of(op.out));
-      if (kind == CopyKind::kLibrary || kind == CopyKind::kBySize) values = {op.source, op.out};
-    }
-    void operator()(const Matmul& op) {
-      if (may_be_aten(op, plan)) values = {op.lhs, op.rhs, op.out};
-    }
-    void operator()(const Bmm& op) {
-      if (may_be_aten(op, plan)) values = {op.lhs, op.rhs, op.out};
-    }
-    void operator()(const Addmm& op) {
-      if (may_be_aten(op, plan)) values = {op.bias, op.lhs, op.rhs, op.out};
-    }
-    void operator()(const Baddbmm& op) {
-      if (may_be_aten(op, plan)) values = {op.bias, op.lhs, op.rhs, op.out};
-    }
-    void operator()(const Linear& op) {
-      if (!may_be_aten(op, plan)) return;
-      values = {op.input, op.weight, op.out};
-      if (op.bias) values.push_back(op.bias);
-    }
-    void operator()(const AtenCall& op) {
-      values.assign(op.inputs.begin(), op.inputs.end());
-      values.insert(values.end(), op.mutated.begin(), op.mutated.end());
-      std::erase_if(values, [](const Value* value) { return !value->is_tensor(); });
-    }
-    void operator()(const Allocate&) {}
-    void operator()(const Deallocate&) {}
-    void operator()(const Fill&) {}
-    void operator()(const Constant&) {}
-    void operator()(const View&) {}
-    void operator()(const Size&) {}
-    void operator()(const IndexConstant&) {}
-    void operator()(const IndexBinary&) {}
-    void operator()(const FloatConstant&) {}
-    void operator()(const LaunchKernel&) {}
-    void operator()(const For&) {}
-    void operator()(const While&) {}
-    void operator()(const If&) {}
-    void operator()(const CurrentStream&) {}
-    void operator()(const PoolStream&) {}
-    void operator()(const SetStream&) {}
-    void operator()(const RecordEvent&) {}
-    void operator()(const WaitEvent&) {}
-    void operator()(const Synchronize&) {}
-    void operator()(const RangePush&) {}
-    void operator()(const RangePop&) {}
-  };
-  Cases cases{plan};
-  visit_op(op, cases);
-  return cases.values;
-}
-
 }  // namespace
 
 bool may_overlap(const Storage& a, const Storage& b) {
@@ -124,8 +51,7 @@ StoragePlan::StoragePlan(const Program& program)
   layout_.num_events = stream_numbers_.num_events();
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
-  if (const auto device = program.cuda_device())
-    layout_.device = static_cast<int32_t>(device->index);
+  if (const auto device = program.cuda_device()) layout_.device = int32_t{device->index};
   layout_.device_arena_bytes = program.device_arena().bytes;
   device_alignment_ = program.device_arena().alignment;
   layout_.graphs_always = is_enabled(Knob::kCudaGraphsAlways);
@@ -248,67 +174,9 @@ void StoragePlan::add_headers(const Program& program, const Region& region) {
     for (const Value* value : header_operands(op, *this)) require_header(value);
     if (const auto* call = op.get_if<AtenCall>()) add_aten_call(*call);
     if (const auto* launch = op.get_if<LaunchKernel>()) {
-      const Kernel& kernel = program.kernels().at(launch->kernel);
-      if (is_cuda(kernel.language)) add_device_kernel(kernel, launch->shared_memory);
-      if (launch->graph >= 0) add_graph_node(op, *launch);
+      launches_.add(op, *launch, program.kernels().at(launch->kernel), *this, layout_);
     }
   });
-}
-
-void StoragePlan::add_device_kernel(const Kernel& kernel, int64_t shared_memory) {
-  const auto [position, is_new] =
-      device_kernels_.try_emplace(kernel.name, static_cast<int64_t>(layout_.device_kernels.size()));
-  if (is_new) {
-    DeviceKernelSpec spec{kernel.name, kernel.text, kernel.entry, {}};
-    if (kernel.language == KernelLanguage::kCudaFunction) spec.function = function_address(kernel);
-    for (const ParameterType type : kernel.parameters) {
-      spec.parameter_bytes.push_back(size_in_bytes(type));
-    }
-    layout_.device_kernels.push_back(std::move(spec));
-  }
-  int64_t& most = layout_.device_kernels[position->second].shared_memory;
-  most = std::max(most, shared_memory);
-}
-
-void StoragePlan::add_graph_node(const Op& op, const LaunchKernel& launch) {
-  const auto [position, is_new] =
-      graphs_.try_emplace(launch.graph, static_cast<int64_t>(graph_ops_.size()));
-  if (is_new) {
-    graph_ops_.emplace_back();
-    layout_.graphs.emplace_back();
-  }
-  std::vector<const Op*>& ops = graph_ops_[position->second];
-  GraphSpec& graph = layout_.graphs[position->second];
-  GraphNodeSpec node{device_kernels_.at(launch.kernel), nodes_.at(&op), graph.num_words,
-                     static_cast<int64_t>(launch.parameter_operands().size()),
-                     launch.shared_memory};
-  graph.num_words += 6 + node.num_parameters;
-  // The nearest first: what those wait for has been waited for.
-  std::vector<bool> waited_for(ops.size(), false);
-  for (size_t before = ops.size(); before-- > 0;) {
-    if (waited_for[before]) {
-      for (const int64_t i : graph.nodes[before].dependencies) waited_for[i] = true;
-    } else if (depends_on(op, *ops[before])) {
-      node.dependencies.push_back(static_cast<int64_t>(before));
-      waited_for[before] = true;
-      for (const int64_t i : graph.nodes[before].dependencies) waited_for[i] = true;
-    }
-  }
-  graph_places_[&launch] = {position->second, static_cast<int64_t>(ops.size())};
-  ops.push_back(&op);
-  graph.nodes.push_back(std::move(node));
-}
-
-bool StoragePlan::depends_on(const Op& second, const Op& first) const {
-  bool found = false;
-  for_each_operand(second, [&](const Value* later, Access later_access) {
-    for_each_operand(first, [&](const Value* earlier, Access earlier_access) {
-      if (found || !later->is_tensor() || !earlier->is_tensor()) return;
-      if (!writes(later_access) && !writes(earlier_access)) return;
-      found = may_overlap(of(later), of(earlier));
-    });
-  });
-  return found;
 }
 
 void StoragePlan::add_aten_call(const AtenCall& op) {

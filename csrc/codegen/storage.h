@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "codegen/launch_plan.h"
 #include "ir/row_symbols.h"
 #include "ir/stream_numbers.h"
 #include "runtime/abi.h"
@@ -83,16 +84,7 @@ class StoragePlan {
   int64_t node_of(const Op& op) const { return nodes_.at(&op); }
   // Position in FrameLayout::aten_calls.
   int64_t aten_call_of(const AtenCall& call) const { return aten_calls_.at(&call); }
-  // Position in FrameLayout::device_kernels.
-  int64_t device_kernel_of(const std::string& kernel) const { return device_kernels_.at(kernel); }
-  // Of a launch in a graph: its place in FrameLayout::graphs.
-  struct GraphPlace {
-    int64_t graph = 0;
-    int64_t node = 0;
-  };
-  const GraphPlace& graph_place_of(const LaunchKernel& launch) const {
-    return graph_places_.at(&launch);
-  }
+  const LaunchPlan& launches() const { return launches_; }
   const StreamNumbers& stream_numbers() const { return stream_numbers_; }
   const std::vector<OutputPlan>& outputs() const { return outputs_; }
   const FrameLayout& layout() const { return layout_; }
@@ -113,10 +105,6 @@ class StoragePlan {
   void place(const AtenCall& op, bool is_init);
   void add_headers(const Program& program, const Region& region);
   void add_aten_call(const AtenCall& op);
-  void add_device_kernel(const Kernel& kernel, int64_t shared_memory);
-  void add_graph_node(const Op& op, const LaunchKernel& launch);
-  // Whether the second of two ops has to wait for the first.
-  bool depends_on(const Op& second, const Op& first) const;
   void plan_outputs(const Program& program);
   // True for memory that a later call uses again.
   bool belongs_to_frame(const Storage& storage) const;
@@ -137,10 +125,7 @@ class StoragePlan {
   std::unordered_set<const Value*> init_values_;
   std::unordered_map<const Op*, int64_t> nodes_;
   std::unordered_map<const AtenCall*, int64_t> aten_calls_;
-  std::unordered_map<std::string, int64_t> device_kernels_;
-  std::unordered_map<int64_t, int64_t> graphs_;  // by LaunchKernel::graph
-  std::vector<std::vector<const Op*>> graph_ops_;
-  std::unordered_map<const LaunchKernel*, GraphPlace> graph_places_;
+  LaunchPlan launches_;
   std::vector<OutputPlan> outputs_;
 };
 
