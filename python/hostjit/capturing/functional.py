@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit.capturing.control_flow import Region, trace_higher_order
 from hostjit.capturing.decompositions import Decompositions
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
+from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.fake_inputs import fake_inputs
@@ -40,6 +41,7 @@ from hostjit.capturing.open_indices import get_item, set_item
 from hostjit.capturing.open_sizes import all_equal, known
 from hostjit.capturing.operand_devices import on_cuda
 from hostjit.capturing.overlap import refuse_overlap, refuse_reaching_beyond
+from hostjit.capturing.python_kernels import Kernels, python_kernels_changed
 from hostjit.capturing.recorder import record
 from hostjit.capturing.recurrent_dropout import dropout_between_layers
 from hostjit.capturing.recurrent_networks import KEPT_ON_CUDA, recurrent_networks_known
@@ -110,6 +112,7 @@ def trace_functional(
         _kept_whole(),
         recurrent_networks_known(),
         interpolation_in_one(),
+        eager_derivatives(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
@@ -309,24 +312,14 @@ class _Interpreter(torch.fx.Interpreter):
         return trace_higher_order(target, args, trace, self._fake_mode)
 
 
-@contextlib.contextmanager
-def _kept_whole() -> Iterator[None]:
+def _kept_whole() -> contextlib.AbstractContextManager[None]:
     """Make `decompose()` of composite operators that stay one node decline."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
-    missing = object()
-    operators = (*KEPT_OPERATORS, *KEPT_ON_CUDA)
-    saved = [(op, op.py_kernels.get(key, missing)) for op in operators]
-    for op, kernel in saved:
-        decompose = functools.partial(op._op_dk, key) if kernel is missing else kernel
-        op.py_kernels[key] = functools.partial(_decline, op, decompose)
-    try:
-        yield
-    finally:
-        for op, kernel in saved:
-            if kernel is missing:
-                del op.py_kernels[key]
-            else:
-                op.py_kernels[key] = kernel  # type: ignore[assignment]
+    kernels: dict[torch._ops.OpOverload, Kernels] = {}
+    for op in (*KEPT_OPERATORS, *KEPT_ON_CUDA):
+        decompose = op.py_kernels.get(key, functools.partial(op._op_dk, key))
+        kernels[op] = {key: functools.partial(_decline, op, decompose)}
+    return python_kernels_changed(kernels)
 
 
 def _decline(op: torch._ops.OpOverload, decompose: Any, *args: Any, **kwargs: Any) -> Any:

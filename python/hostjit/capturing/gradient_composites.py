@@ -12,11 +12,15 @@ from torch._decomp import decompositions
 from torch._inductor import config as inductor_config
 
 from hostjit.capturing.dropout import dropout
+from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.kept_checks import checks_kept
+from hostjit.capturing.python_kernels import python_kernels_changed
 from hostjit.capturing.recurrent_dropout import dropout_between_layers
 
 __all__ = ["composites_with_gradients"]
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 @contextlib.contextmanager
@@ -25,14 +29,12 @@ def composites_with_gradients() -> Iterator[None]:
 
     Checks of results stay, and so do random numbers that nothing uses: they move the generator.
     """
-    operator, key = torch.ops.aten.dropout.default, torch._C.DispatchKey.CompositeImplicitAutograd
-    their_dropout = operator.py_kernels[key]
     their_choice = decompositions.select_one_layer_lstm_function
-    operator.py_kernels[key] = dropout
-    operator._dispatch_cache.clear()
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
         with (
+            python_kernels_changed({torch.ops.aten.dropout.default: {_COMPOSITE: dropout}}),
+            eager_derivatives(),
             interpolation_in_one(),
             dropout_between_layers(),
             checks_kept(),
@@ -41,8 +43,6 @@ def composites_with_gradients() -> Iterator[None]:
             yield
     finally:
         decompositions.select_one_layer_lstm_function = their_choice
-        operator.py_kernels[key] = their_dropout
-        operator._dispatch_cache.clear()
 
 
 def _unrolled(*_: Any) -> Callable[..., Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._prims_common import suggest_memory_format
+
+from hostjit.capturing.python_kernels import Kernels, python_kernels_changed
 
 __all__ = ["interpolation_in_one"]
 
@@ -37,32 +39,19 @@ _KEEP_FORMAT = (
 )
 
 
-@contextlib.contextmanager
-def interpolation_in_one() -> Iterator[None]:
+def interpolation_in_one() -> contextlib.AbstractContextManager[None]:
     """Trace interpolation as one operator, which takes the sizes of its result."""
-    saved = {}
+    kernels: dict[torch._ops.OpOverload, Kernels] = {}
     for packet in _PACKETS:
         backward = getattr(aten, f"{packet.__name__}_backward")
-        for operator in (packet.vec, packet.default, backward.default):
-            saved[operator] = dict(operator.py_kernels)
-            for key in _COMPOSITES:
-                operator.py_kernels.pop(key, None)
-        for key in _COMPOSITES:
-            packet.vec.py_kernels[key] = functools.partial(_with_sizes, packet.default)
-        backward.default.py_kernels[_META] = functools.partial(_gradient, backward)
-    _forget_dispatch(saved)
-    try:
-        yield
-    finally:
-        for operator, kernels in saved.items():
-            operator.py_kernels.clear()
-            operator.py_kernels.update(kernels)
-        _forget_dispatch(saved)
-
-
-def _forget_dispatch(operators: Iterable[torch._ops.OpOverload]) -> None:
-    for operator in operators:
-        operator._dispatch_cache.clear()
+        kernels[packet.default] = dict.fromkeys(_COMPOSITES)
+        with_sizes = functools.partial(_with_sizes, packet.default)
+        kernels[packet.vec] = dict.fromkeys(_COMPOSITES, with_sizes)
+        kernels[backward.default] = {
+            **dict.fromkeys(_COMPOSITES),
+            _META: functools.partial(_gradient, backward),
+        }
+    return python_kernels_changed(kernels)
 
 
 def _gradient(

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._decomp import decomposition_table
-from torch._subclasses import fake_impls
 
+from hostjit.capturing.fake_results import fake_results_by
 from hostjit.capturing.operand_devices import on_cuda
 
 __all__ = ["KEPT_ON_CUDA", "recurrent_networks_known"]
@@ -26,17 +23,9 @@ KEPT_ON_CUDA: tuple[torch._ops.OpOverload, ...] = tuple(
 )
 
 
-@contextlib.contextmanager
-def recurrent_networks_known() -> Iterator[None]:
+def recurrent_networks_known() -> contextlib.AbstractContextManager[None]:
     """Have fake tensors know the results of these operators without taking them apart."""
-    known = dict.fromkeys(KEPT_ON_CUDA, _results)
-    with (
-        mock.patch.dict(decomposition_table),
-        mock.patch.dict(fake_impls.op_implementations_dict, known),
-    ):
-        for operator in KEPT_ON_CUDA:
-            decomposition_table.pop(operator, None)
-        yield
+    return fake_results_by(dict.fromkeys(KEPT_ON_CUDA, _results))
 
 
 def _results(mode: Any, func: torch._ops.OpOverload, x: torch.Tensor, *args: Any) -> Any:
