@@ -32,8 +32,12 @@ _CHANGES = frozenset(
         *("copy", "__copy__", "__add__", "__mul__", "__rmul__", "__imul__"),
     }
 )
-# The same, as operators. Dynamo of torch 2.11 has no methods for them.
-_OPERATORS = ("sq_concat_impl", "sq_repeat_impl", "sq_inplace_repeat_impl")
+# The same, as operators. Dynamo of torch 2.11 has no methods for them, and those before torch 2.14
+# have others for changes of elements.
+_OPERATORS = (
+    *("sq_concat_impl", "sq_repeat_impl", "sq_inplace_concat_impl", "sq_inplace_repeat_impl"),
+    "sq_ass_item_impl",
+)
 # Those that heed the limit in Dynamo too, for a deque that the call makes itself.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
