@@ -78,6 +78,36 @@ def test_results_have_the_limit_of_a_deque(
             assert getattr(found, "maxlen", 0) == getattr(expected, "maxlen", 0)
 
 
+def _taken_away(seen: set[int], x: Tensor) -> Tensor:
+    seen -= {1, 7}
+    return x * len(seen)
+
+
+def _kept(seen: set[int], x: Tensor) -> Tensor:
+    seen &= {1, 2}
+    return x * len(seen)
+
+
+def _put_in(seen: set[int], x: Tensor) -> Tensor:
+    seen |= {1, 7}
+    return x * len(seen)
+
+
+def _exchanged(seen: set[int], x: Tensor) -> Tensor:
+    seen ^= {1, 7}
+    return x * len(seen)
+
+
+@pytest.mark.parametrize("function", [_taken_away, _kept, _put_in, _exchanged])
+def test_operators_change_sets(function: Callable[[set[int], Tensor], Tensor]) -> None:
+    fast = hostjit.compile(function)
+    found, expected = {1, 2, 3}, {1, 2, 3}
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(fast(found, torch.ones(1)), function(expected, torch.ones(1)))
+            assert found == expected
+
+
 steps = deque([1, 2, 3], maxlen=3)
 
 
