@@ -78,6 +78,73 @@ def test_results_have_the_limit_of_a_deque(
             assert getattr(found, "maxlen", 0) == getattr(expected, "maxlen", 0)
 
 
+def _taken_away(seen: set[int], x: Tensor) -> Tensor:
+    seen -= {1, 7}
+    return x * len(seen)
+
+
+def _kept(seen: set[int], x: Tensor) -> Tensor:
+    seen &= {1, 2}
+    return x * len(seen)
+
+
+def _put_in(seen: set[int], x: Tensor) -> Tensor:
+    seen |= {1, 7}
+    return x * len(seen)
+
+
+def _exchanged(seen: set[int], x: Tensor) -> Tensor:
+    seen ^= {1, 7}
+    return x * len(seen)
+
+
+@pytest.mark.parametrize("function", [_taken_away, _kept, _put_in, _exchanged])
+def test_operators_change_sets(function: Callable[[set[int], Tensor], Tensor]) -> None:
+    fast = hostjit.compile(function)
+    found, expected = {1, 2, 3}, {1, 2, 3}
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(fast(found, torch.ones(1)), function(expected, torch.ones(1)))
+            assert found == expected
+
+
+steps = deque([1, 2, 3], maxlen=3)
+
+
+def _set_an_element(x: Tensor) -> tuple[Tensor, deque[int]]:
+    global steps
+    items = steps
+    items[0] += 4
+    steps = items
+    return x + 1, items
+
+
+def _delete_an_element(x: Tensor) -> tuple[Tensor, deque[int]]:
+    global steps
+    items = steps
+    del items[0]
+    steps = items
+    return x + 1, items
+
+
+@pytest.mark.parametrize("function", [_set_an_element, _delete_an_element])
+def test_a_global_deque_whose_elements_change_stays_as_it_is(
+    function: Callable[[Tensor], tuple[Tensor, deque[int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = hostjit.compile(function)
+    found, expected = (deque([1, 2, 3], maxlen=3) for _ in range(2))
+    with torch.no_grad():
+        for _ in range(3):
+            monkeypatch.setitem(globals(), "steps", expected)
+            function(torch.ones(1))
+            monkeypatch.setitem(globals(), "steps", found)
+            x, items = fast(torch.ones(1))
+            assert_close(x, torch.full((1,), 2.0))
+            assert items is steps is found
+            assert items == expected
+            assert items.maxlen == 3
+
+
 def _appended(items: deque[int]) -> deque[int]:
     items.append(8)
     return items

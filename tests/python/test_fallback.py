@@ -228,6 +228,38 @@ def test_a_call_that_handles_what_an_operator_raises_is_told_the_truth() -> None
         assert_close(hostjit.compile(handles)(torch.ones(3, 3)), torch.full((3, 3), 2.0))
 
 
+def tells_the_error(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+    try:
+        return x @ x[:1], ""
+    except RuntimeError as error:
+        return x * 2, str(error)
+
+
+def handles_another_class(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return torch.unravel_index(x.long(), (2.5, 3))[0]  # type: ignore[arg-type]
+    except RuntimeError:
+        return x * 2
+    except TypeError:
+        return x * 3
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.parametrize("function", [tells_the_error, handles_another_class])
+def test_handlers_get_the_error_of_the_operator(function: Any, breaks: bool) -> None:
+    def call(x: torch.Tensor) -> Any:
+        if breaks:
+            print(end="")
+        return function(x + 1)
+
+    fast = hostjit.compile(call)
+    x = torch.arange(9.0).reshape(3, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            assert repr(fast(x)) == repr(call(x))
+
+
 @pytest.mark.parametrize("breaks", [False, True])
 def test_what_eager_raises_is_not_logged_before(
     breaks: bool, caplog: pytest.LogCaptureFixture

@@ -3,7 +3,7 @@
 
 Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's, and what
 changed a set of a class of the user's; it does not know the limit of a deque, or forgets it for
-some changes and copies.
+some changes and copies. What `-=` takes from a set is written back here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ _CHANGES = frozenset(
         *("copy", "__copy__", "__add__", "__mul__", "__rmul__", "__imul__"),
     }
 )
-# The same, as operators. Dynamo of torch 2.11 has no methods for them.
-_OPERATORS = ("sq_concat_impl", "sq_repeat_impl", "sq_inplace_repeat_impl")
+# The same, as operators. Dynamo of torch 2.11 has no methods for them, and those before torch 2.14
+# have others for changes of elements.
+_OPERATORS = (
+    *("sq_concat_impl", "sq_repeat_impl", "sq_inplace_concat_impl", "sq_inplace_repeat_impl"),
+    "sq_ass_item_impl",
+)
 # Those that heed the limit in Dynamo too, for a deque that the call makes itself.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
@@ -82,6 +86,15 @@ def stopping_at_container_changes() -> Iterator[None]:
 
         return mock.patch.object(kind, "var_getattr", read)
 
+    # Torch 2.12 and earlier take it for difference_update, which is written back.
+    subtract: Any = getattr(SetVariable, "nb_inplace_subtract_impl", None)
+
+    def take_away(self: Any, tx: Any, other: Any) -> Any:
+        result = subtract(self, tx, other)
+        if threading.get_ident() == owner and result is self:
+            self.should_reconstruct_all = True
+        return result
+
     note_change = SideEffects.mutation
 
     def change(self: Any, variable: Any) -> None:
@@ -101,6 +114,9 @@ def stopping_at_container_changes() -> Iterator[None]:
         # Torch 2.11 has no class of its own for them.
         ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
         stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
+        if subtract is not None:
+            taking = mock.patch.object(SetVariable, "nb_inplace_subtract_impl", take_away)
+            stack.enter_context(taking)
         stack.enter_context(mock.patch.object(SideEffects, "mutation", change))
         yield
 

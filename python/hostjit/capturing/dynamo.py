@@ -43,6 +43,7 @@ from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.older_dynamo import as_later_dynamo
 from hostjit.capturing.open_numbers import left_open
+from hostjit.capturing.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.startup import lean_dynamo, prepare_distributions
@@ -238,6 +239,7 @@ def run_dynamo(
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(refusing_lazy_modules())

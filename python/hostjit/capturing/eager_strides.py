@@ -23,7 +23,7 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 # correct(func, args, kwargs, result): the result with eager's strides.
-Correction = Callable[[Any, Sequence[Any], Any, Tensor], Any]
+Correction = Callable[[Any, Sequence[Any], Any, Any], Any]
 
 
 def correction_of_strides(func: Any, result: Any) -> Correction | None:
@@ -130,9 +130,16 @@ def _in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, result: T
     return result.contiguous(memory_format=suggest_memory_format(args[0]))
 
 
+def _norm_in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, results: Any) -> Any:
+    """What fake tensors of torch 2.14 forget, and those before it know."""
+    normalised, *statistics = results
+    return (_in_format_of_operand(func, args, kwargs, normalised), *statistics)
+
+
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.
 _STRIDED_OTHERWISE: dict[Any, Correction] = {
     aten.expand.default: _view_as_eager,
     aten.max_unpool2d.default: _in_format_of_operand,
+    aten.native_group_norm.default: _norm_in_format_of_operand,
     aten.view.default: _view_as_eager,
 }

@@ -18,6 +18,8 @@ Tensor = torch.Tensor
 # float32. There this is twice as fast as PyTorch's flash kernel with one thread and with two (1.7
 # times where causal, because the kernel leaves out half), and 2.5 times at a sixteenth of it.
 _MAX_SCORES = 1 << 21
+# Of the operands that the flash kernel takes: torch 2.14 gives those without a batch one.
+_FLASH_DIMS = (3, 4) if torch.__version__ >= (2, 14) else (4,)
 
 
 def scaled_dot_product_attention(
@@ -72,7 +74,7 @@ def scaled_dot_product_attention(
 def _is_for_flash_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether PyTorch takes its flash kernel, as far as results without a number differ."""
     return (
-        query.dim() == 4
+        query.dim() in _FLASH_DIMS
         and query.shape[-1] == value.shape[-1]
         and all(known(x.stride(-1) == 1) for x in (query, key, value))
     )

@@ -100,7 +100,7 @@ class _Recorder(PythonWrapperCodegen):
     def register_alignment_check_inputs(self) -> None:
         """Copy no inputs for the sake of their alignment."""
 
-    def codegen_deferred_alignment_copies(self, input_names: Any) -> None:
+    def codegen_deferred_alignment_copies(self, input_names: Any, stream: int = 0) -> None:
         """Copy no inputs for the sake of their alignment."""
 
 

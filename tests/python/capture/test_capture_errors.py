@@ -271,7 +271,11 @@ def test_results_given_with_another_dtype(
 
     shape = () if options.get("dim") == 0 else (2,) if function is torch.multinomial else (3,)
     error = refused(call, *(torch.empty(shape, dtype=dtype) for dtype in dtypes))
-    assert "is given" in error.what
+    if function is torch.aminmax and torch.__version__ >= (2, 14):
+        # Fake tensors raise there what eager raises.
+        assert "Expected out tensor to have dtype" in error.what
+    else:
+        assert "is given" in error.what
 
 
 APART: dict[str, Callable[[torch.Tensor], Any]] = {
