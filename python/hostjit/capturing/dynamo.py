@@ -162,6 +162,12 @@ class DynamoCapture:
         if hasattr(self.output, "local_scope"):
             self.output.local_scope = {}
 
+    def tensor_nodes(self) -> list[torch.fx.Node]:
+        """Return the placeholders of the graph that are tensors, in the order of `inputs`."""
+        assert self.graph_module is not None
+        nodes = self.graph_module.graph.find_nodes(op="placeholder")
+        return [nodes[position] for position in self.positions]
+
     def input_path(self, position: int) -> str:
         """Return where Dynamo found an input, in its notation, or "" when it did not say."""
         source = self.input_source(position)
