@@ -150,8 +150,9 @@ py::tuple OutputSpec::describe() const {
     case Kind::kDict: return py::make_tuple("dict", object_of(object_), describe_all(children_));
     case Kind::kCall: return py::make_tuple("call", object_of(object_), describe_all(children_));
     case Kind::kView:
-      return py::make_tuple("view", view_->sizes, view_->strides, view_->offset, view_->of_several,
-                            view_->base_strides, describe_all(children_));
+      return py::make_tuple("view", describe_all(view_->sizes), describe_all(view_->strides),
+                            view_->offset.describe(), view_->of_several,
+                            describe_all(view_->base_strides), describe_all(children_));
   }
   return py::make_tuple("object", py::none());
 }
@@ -172,15 +173,22 @@ py::tuple OpenNumbers::describe() const {
   return py::tuple(numbers);
 }
 
+py::object OutputSpec::ViewNumber::describe() const {
+  if (position < 0) return py::int_(known);
+  return py::make_tuple(position);
+}
+
 // What it was made from.
 py::tuple NumberResults::describe() const {
   py::list sources;
   py::list steps;
   for (const Source& source : sources_) {
-    if (source.object) {
-      sources.append(py::make_tuple("object", object_of(source.object)));
-    } else {
-      sources.append(py::make_tuple("open", source.slot));
+    switch (source.kind) {
+      case Kind::kObject: sources.append(py::make_tuple("object", object_of(source.object))); break;
+      case Kind::kOpen: sources.append(py::make_tuple("open", source.index)); break;
+      case Kind::kSize:
+        sources.append(py::make_tuple("size", py::make_tuple(source.index, source.dim)));
+        break;
     }
   }
   for (const Step& step : steps_) {

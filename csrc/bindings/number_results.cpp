@@ -2,8 +2,10 @@
 #include "bindings/number_results.h"
 
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <string>
+#include <utility>
 
 #include "support/check.h"
 
@@ -11,19 +13,28 @@ namespace py = pybind11;
 
 namespace hostjit {
 
-NumberResults::NumberResults(PyObject* description) {
+NumberResults::NumberResults(PyObject* description, size_t num_leaves) {
   const auto parts = py::reinterpret_borrow<py::tuple>(description);
   if (parts.empty()) return;
   for (const py::handle source : py::reinterpret_borrow<py::sequence>(py::object(parts[0]))) {
     const auto pair = py::reinterpret_borrow<py::tuple>(source);
     const auto kind = pair[0].cast<std::string>();
-    HOSTJIT_CHECK(kind == "open" || kind == "object", "number results: unknown source '", kind,
-                  "', expected open or object");
-    const bool is_open = kind == "open";
-    sources_.push_back({is_open ? PyRef() : PyRef::share(py::object(pair[1]).ptr()),
-                        is_open ? pair[1].cast<size_t>() : 0});
-    HOSTJIT_CHECK(sources_.back().slot < Leaves::kMostNumbers, "number results: open number ",
-                  sources_.back().slot, ", expected less than ", Leaves::kMostNumbers);
+    if (kind == "open") {
+      const auto slot = pair[1].cast<size_t>();
+      HOSTJIT_CHECK(slot < Leaves::kMostNumbers, "number results: open number ", slot,
+                    ", expected less than ", Leaves::kMostNumbers);
+      sources_.push_back({.kind = Kind::kOpen, .object = PyRef(), .index = slot});
+    } else if (kind == "size") {
+      const auto [leaf, dim] = pair[1].cast<std::pair<size_t, size_t>>();
+      HOSTJIT_CHECK(leaf < num_leaves, "number results: a size of tensor leaf ", leaf,
+                    ", expected less than ", num_leaves);
+      sources_.push_back({.kind = Kind::kSize, .object = PyRef(), .index = leaf, .dim = dim});
+    } else {
+      HOSTJIT_CHECK(kind == "object", "number results: unknown source '", kind,
+                    "', expected open, size or object");
+      sources_.push_back(
+          {.kind = Kind::kObject, .object = PyRef::share(py::object(pair[1]).ptr()), .index = 0});
+    }
   }
   for (const py::handle step : py::reinterpret_borrow<py::sequence>(py::object(parts[1]))) {
     const auto pair = py::reinterpret_borrow<py::tuple>(step);
@@ -36,12 +47,24 @@ NumberResults::NumberResults(PyObject* description) {
   }
 }
 
+PyObject* NumberResults::value_of(const Source& source, const OpenNumbers& numbers,
+                                  const Leaves& leaves) {
+  switch (source.kind) {
+    case Kind::kObject: return Py_NewRef(source.object.get());
+    case Kind::kOpen: return numbers.to_python(source.index, leaves);
+    case Kind::kSize: break;
+  }
+  const at::IntArrayRef sizes = THPVariable_Unpack(leaves[source.index]).sizes();
+  if (source.dim < sizes.size()) return PyLong_FromLongLong(sizes[source.dim]);
+  PyErr_SetString(PyExc_IndexError, "a tensor has too few dims");  // so no program answers
+  return nullptr;
+}
+
 bool NumberResults::compute(const OpenNumbers& numbers, Leaves& leaves) const {
   NumberValues& values = leaves.values;
   if (!values.empty()) return true;
   for (const Source& source : sources_) {
-    values.push_back(source.object ? source.object
-                                   : PyRef::steal(numbers.to_python(source.slot, leaves)));
+    values.push_back(PyRef::steal(value_of(source, numbers, leaves)));
     if (!values.back()) return false;
   }
   c10::SmallVector<PyObject*, 4> operands;

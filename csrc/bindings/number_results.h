@@ -11,15 +11,17 @@
 
 namespace hostjit {
 
-// Numbers that a call returns or stores. Functions of Python compute them from the open numbers, so
-// that they are of the type and the value that the user's code gives them. Made from a tuple
+// Numbers that a call returns or stores, or that its views have. Functions of Python compute them
+// from the open numbers and from sizes of the arguments, so that they are of the type and the value
+// that the user's code gives them. Made from a tuple
 //   (sources, steps)
-// where a source is ("open", slot) or ("object", value), a step is (callable, operands), and an
-// operand is a position among the sources and then the steps before it.
+// where a source is ("open", slot), ("size", (leaf, dim)) of a tensor leaf of the arguments or
+// ("object", value), a step is (callable, operands), and an operand is a position among the sources
+// and then the steps before it.
 class NumberResults {
  public:
-  // Throws Error for what is no such description.
-  explicit NumberResults(PyObject* description);
+  // Throws Error for what is no such description, of `num_leaves` tensor leaves.
+  NumberResults(PyObject* description, size_t num_leaves);
 
   size_t size() const { return sources_.size() + steps_.size(); }
 
@@ -34,14 +36,20 @@ class NumberResults {
   int traverse(visitproc visit, void* arg) const;
 
  private:
+  enum class Kind { kObject, kOpen, kSize };
   struct Source {
-    PyRef object;  // null: an open number
-    size_t slot;
+    Kind kind;
+    PyRef object;
+    size_t index;    // of an open number, or of a leaf
+    size_t dim = 0;  // of that leaf
   };
   struct Step {
     PyRef function;
     std::vector<size_t> operands;
   };
+
+  // A new reference, or null with a Python error set.
+  static PyObject* value_of(const Source& source, const OpenNumbers& numbers, const Leaves& leaves);
 
   std::vector<Source> sources_;
   std::vector<Step> steps_;

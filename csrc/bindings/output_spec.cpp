@@ -2,6 +2,7 @@
 #include "bindings/output_spec.h"
 
 #include <ATen/ops/as_strided.h>
+#include <c10/util/SmallVector.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
@@ -54,11 +55,11 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
   } else if (kind == "view") {
     kind_ = Kind::kView;
     view_ = std::make_shared<const View>(View{
-        .sizes = parts[1].cast<std::vector<int64_t>>(),
-        .strides = parts[2].cast<std::vector<int64_t>>(),
-        .offset = parts[3].cast<int64_t>(),
+        .sizes = view_numbers(parts[1], num_values),
+        .strides = view_numbers(parts[2], num_values),
+        .offset = ViewNumber(parts[3], num_values),
         .of_several = parts[4].cast<bool>(),
-        .base_strides = parts[5].cast<std::vector<int64_t>>(),
+        .base_strides = view_numbers(parts[5], num_values),
     });
     add_children(parts[6]);
     HOSTJIT_CHECK(children_.size() == 1, "output spec: a view of ", children_.size(), " nodes");
@@ -120,19 +121,47 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves,
     }
     case Kind::kView: {
       const PyRef base = PyRef::steal(children_.front().build_node(outputs, leaves, values));
-      return base ? make_view(THPVariable_Unpack(base.get())) : nullptr;
+      return base ? make_view(THPVariable_Unpack(base.get()), values) : nullptr;
     }
   }
   return nullptr;
 }
 
+OutputSpec::ViewNumber::ViewNumber(const py::handle& description, Py_ssize_t num_values)
+    : known(0), position(-1) {
+  if (PyLong_Check(description.ptr())) {
+    known = description.cast<int64_t>();
+    return;
+  }
+  position = py::reinterpret_borrow<py::sequence>(description)[0].cast<Py_ssize_t>();
+  HOSTJIT_CHECK(position >= 0 && position < num_values, "output spec: value ", position,
+                " is out of range, there are ", num_values);
+}
+
+int64_t OutputSpec::ViewNumber::value(const PyRef* values) const {
+  return position < 0 ? known : py::handle(values[position].get()).cast<int64_t>();
+}
+
+OutputSpec::ViewNumbers OutputSpec::view_numbers(const py::handle& description,
+                                                 Py_ssize_t num_values) {
+  ViewNumbers numbers;
+  for (const py::handle number : description) numbers.emplace_back(number, num_values);
+  return numbers;
+}
+
 // As the operator did that made the view in eager mode.
-PyObject* OutputSpec::make_view(const at::Tensor& base) const {
+PyObject* OutputSpec::make_view(const at::Tensor& base, const PyRef* values) const {
   HANDLE_TH_ERRORS
-  HOSTJIT_ICHECK(base.strides() == view_->base_strides, "a result with strides ", base.strides(),
-                 " where its views were made for ", at::IntArrayRef(view_->base_strides));
-  const at::Tensor view =
-      at::as_strided(base, view_->sizes, view_->strides, base.storage_offset() + view_->offset);
+  const auto read = [values](const ViewNumbers& numbers) {
+    c10::SmallVector<int64_t, 5> found;
+    for (const ViewNumber& number : numbers) found.push_back(number.value(values));
+    return found;
+  };
+  const auto expected = read(view_->base_strides);
+  HOSTJIT_ICHECK(base.strides() == at::IntArrayRef(expected), "a result with strides ",
+                 base.strides(), " where its views were made for ", at::IntArrayRef(expected));
+  const at::Tensor view = at::as_strided(base, read(view_->sizes), read(view_->strides),
+                                         base.storage_offset() + view_->offset.value(values));
   namespace autograd = torch::autograd;
   if (auto* meta = autograd::impl::get_view_autograd_meta(view); view_->of_several && meta)
     meta->set_creation_meta(autograd::CreationMeta::MULTI_OUTPUT_NODE);

@@ -24,7 +24,8 @@ namespace hostjit {
 //   ("view", sizes, strides, offset, of_several, base_strides, (node,))
 //                                a view that autograd knows of the node's tensor, whose strides
 //                                are those and from whose first element the offset counts; one of
-//                                several that one operator made, or not
+//                                several that one operator made, or not. Each number is an int, or
+//                                (i,) for the i-th of the values of NumberResults
 class OutputSpec {
  public:
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.
@@ -48,16 +49,27 @@ class OutputSpec {
  private:
   PyObject* build_node(void* const* outputs, PyObject* const* leaves, const PyRef* values) const;
 
+  struct ViewNumber {
+    int64_t known;
+    Py_ssize_t position;  // of a value; -1: it is known
+
+    ViewNumber(const pybind11::handle& description, Py_ssize_t num_values);
+    int64_t value(const PyRef* values) const;
+    pybind11::object describe() const;
+  };
+  using ViewNumbers = std::vector<ViewNumber>;
+  static ViewNumbers view_numbers(const pybind11::handle& description, Py_ssize_t num_values);
+
   // A view of the only child.
   struct View {
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-    int64_t offset;
+    ViewNumbers sizes;
+    ViewNumbers strides;
+    ViewNumber offset;
     bool of_several;
-    std::vector<int64_t> base_strides;
+    ViewNumbers base_strides;
   };
 
-  PyObject* make_view(const at::Tensor& base) const;
+  PyObject* make_view(const at::Tensor& base, const PyRef* values) const;
 
   enum class Kind { kOutput, kNumber, kArgument, kObject, kTuple, kList, kDict, kCall, kView };
 

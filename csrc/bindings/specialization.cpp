@@ -71,7 +71,7 @@ Specialization::Specialization(const Options& options)
                                    : GlobalState::current()),
       arguments_(options.args, options.kwargs, options.by_fields),
       numbers_(options.numbers, arguments_),
-      results_(options.results),
+      results_(options.results, arguments_.example_leaves().size()),
       stores_(options.stores, results_.size()),
       makes_numbers_(results_.size() > 0),
       num_leaves_(arguments_.example_leaves().size()),

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hostjit.capturing.number_results import Computed, Given, Operand
-from hostjit.capturing.open_numbers import Made
-from hostjit.capturing.program import CapturedProgram, NumberInput
+from hostjit.capturing.number_results import NumberResults
+from hostjit.capturing.number_steps import Computed, Given, Operand, SizeOf
+from hostjit.capturing.open_numbers import Made, NumberPlace
+from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, NumberInput
+from hostjit.capturing.stores import Store
 
 __all__ = ["FlatNumbers", "NumberValues"]
 
@@ -20,38 +22,51 @@ class NumberValues:
         described: the description of them.
     """
 
-    def __init__(self, captured: CapturedProgram, slots: Mapping[int, int] | None = None) -> None:
-        """Collect them. `slots`: of the open numbers, where these are others than of the call."""
-        self._captured = captured
+    def __init__(
+        self,
+        results: NumberResults,
+        stores: Sequence[tuple[NumberPlace, Store]] = (),
+        slots: Mapping[int, int] | None = None,
+        leaves: Mapping[int, int] | None = None,
+    ) -> None:
+        """Collect them.
+
+        Args:
+            results: what they are.
+            stores: which of them are stored where, and what else is.
+            slots: of the open numbers, where these are others than of the call.
+            leaves: the same for the tensor leaves.
+        """
+        self._results = results
         self._slots = slots
+        self._leaves = leaves
         self._sources: dict[Any, int] = {}
         self._described: list[tuple[str, Any]] = []
-        results = captured.number_results
         operands = [operand for _, used in results.steps for operand in used]
         operands += [result for result in results.results if result is not None]
+        operands += results.more
         for operand in operands:
             self._add(operand)
-        stores = captured.guards.stores if slots is None else []
         constants = [store.value for _, store in stores if store.result is None]
         self._constants = [self._add_object(value) for value in constants]
         steps = [
-            (function, [self._position(operand) for operand in used])
+            (function, [self.position(operand) for operand in used])
             for function, used in results.steps
         ]
         self.described: tuple[Any, ...] = (self._described, steps) if self._described else ()
 
     def number(self, result: int) -> int:
         """Return the position of the value that is a result of Dynamo's graph."""
-        operand = self._captured.number_results.results[result]
+        operand = self._results.results[result]
         assert operand is not None
-        return self._position(operand)
+        return self.position(operand)
 
     def step(self, step: int) -> int:
         """Return the position of the value that a step computes."""
         return len(self._described) + step
 
-    def stores(self) -> list[tuple[Any, Any, int]]:
-        """Return the description of what is stored where by now."""
+    def stores(self, stores: Sequence[tuple[NumberPlace, Store]]) -> list[tuple[Any, Any, int]]:
+        """Return the description of what is stored, by where that is now."""
         constants = iter(self._constants)
         return [
             (
@@ -59,7 +74,7 @@ class NumberValues:
                 place.key,
                 next(constants) if store.result is None else self.number(store.result),
             )
-            for place, store in self._captured.guards.stores
+            for place, store in stores
         ]
 
     def _add(self, operand: Operand) -> None:
@@ -69,6 +84,10 @@ class NumberValues:
             slot = operand.slot if self._slots is None else self._slots[operand.slot]
             self._sources[operand] = len(self._described)
             self._described.append(("open", slot))
+        elif isinstance(operand, SizeOf):
+            leaf = operand.leaf if self._leaves is None else self._leaves[operand.leaf]
+            self._sources[operand] = len(self._described)
+            self._described.append(("size", (leaf, operand.dim)))
         else:
             self._sources[operand] = self._add_object(operand.value)
 
@@ -76,7 +95,8 @@ class NumberValues:
         self._described.append(("object", value))
         return len(self._described) - 1
 
-    def _position(self, operand: Operand) -> int:
+    def position(self, operand: Operand) -> int:
+        """Return the position of the value of an operand."""
         if isinstance(operand, Computed):
             return self.step(operand.step)
         return self._sources[operand]
@@ -93,6 +113,7 @@ class FlatNumbers:
     def __init__(self, captured: CapturedProgram) -> None:
         inputs = captured.inputs[: captured.dynamo_input_count]
         slots: dict[int, int] = {}
+        leaves: dict[int, int] = {}
         self.bindings: list[int | tuple[str, int]] = []
         self._is_given: list[bool] = []
         for position, binding in enumerate(inputs):
@@ -102,9 +123,11 @@ class FlatNumbers:
                 made = isinstance(captured.numbers[binding.index].position, Made)
             else:
                 self.bindings.append(position - len(slots))
+                if isinstance(binding, ArgumentLeaf):
+                    leaves.setdefault(binding.index, position - len(slots))
             self._is_given.append(not made)
         self._results = captured.number_results.results
-        self._values = NumberValues(captured, slots)
+        self._values = NumberValues(captured.number_results, slots=slots, leaves=leaves)
         self.described: dict[str, Any] = {
             "numbers": [
                 (captured.numbers[slot].type, None, None, *self._place(captured, slot, position))

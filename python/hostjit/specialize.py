@@ -77,7 +77,7 @@ def make_specialization(
     route: Callable[..., Any] | None = None
     checked: CheckedCall | None = None
     output: tuple[Any, ...] = ("object", None)
-    made = NumberValues(captured)
+    made = NumberValues(captured.number_results, captured.guards.stores)
     if captured.needs_bytecode:
         graph = composed
         if graph is None:
@@ -98,7 +98,7 @@ def make_specialization(
             route = checked = CheckedCall(captured, route, target)
     else:
         assert captured.output_spec is not None
-        output = describe_output(captured.output_spec, made.number)
+        output = describe_output(captured.output_spec, made)
 
     def watch() -> list[tuple[Any, ...]]:
         entries = captured.guards.watches
@@ -127,11 +127,14 @@ def make_specialization(
     def replaceable() -> list[torch.Tensor]:
         return [] if checked is not None else captured.replaceable()
 
+    def stores() -> list[tuple[Any, Any, int]]:
+        return made.stores(captured.guards.stores)
+
     def revalidate(*call: Any) -> tuple[Any, ...] | None:
         if not captured.revalidate(*call):
             return None
         inputs = describe_inputs(captured.inputs, captured.guards.gradients)
-        return watch(), inputs, numbers(), outside(), replaceable(), made.stores()
+        return watch(), inputs, numbers(), outside(), replaceable(), stores()
 
     return _C.Specialization(
         args=args,
@@ -144,8 +147,8 @@ def make_specialization(
         always_revalidate=captured.guards.check_every_call and checked is None,
         mutated=list(captured.mutated_inputs),
         results=made.described,
-        stores=made.stores(),
-        retries=bool(made.stores()) and not (captured.mutated_inputs or captured.random),
+        stores=stores(),
+        retries=bool(stores()) and not (captured.mutated_inputs or captured.random),
         route=route,
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None and composed is None,
@@ -350,22 +353,30 @@ def new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
 
 
 def describe_output(
-    output: capture_outputs.Output, number: Callable[[int], int] | None = None
+    output: capture_outputs.Output, made: NumberValues | None = None
 ) -> tuple[Any, ...]:
     """Return the nested tuples that `_C.Specialization` takes.
 
-    `number`: from a result of Dynamo's graph that is a number to the position of its value.
+    `made`: the values that calls make besides tensors.
     """
 
     def describe(items: Sequence[capture_outputs.Output]) -> list[tuple[Any, ...]]:
-        return [describe_output(item, number) for item in items]
+        return [describe_output(item, made) for item in items]
+
+    def number(value: Any) -> Any:
+        if isinstance(value, (int, bool)):
+            return value
+        if isinstance(value, tuple):
+            return tuple(map(number, value))
+        assert made is not None
+        return (made.position(value),)
 
     match output:
         case capture_outputs.GraphOutput(index):
             return ("output", index)
         case capture_outputs.NumberOutput(index):
-            assert number is not None
-            return ("number", number(index))
+            assert made is not None
+            return ("number", made.number(index))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():
@@ -387,6 +398,7 @@ def describe_output(
         case capture_outputs.ObjectOutput(kind, names, items):
             make = functools.partial(capture_outputs.new_object, kind, tuple(names))
             return ("call", make, describe(items))
-        case capture_outputs.ViewOutput(items, sizes, strides, offset, of_several, base_strides):
-            return ("view", sizes, strides, offset, of_several, base_strides, describe(items))
+        case capture_outputs.ViewOutput(items):
+            geometry = (output.sizes, output.strides, output.offset, output.of_several)
+            return ("view", *number((*geometry, output.base_strides)), describe(items))
     raise AssertionError(f"unknown output {output!r}")

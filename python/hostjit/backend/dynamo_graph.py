@@ -12,7 +12,7 @@ import torch
 from torch._dynamo.exc import SkipFrame
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from hostjit.backend.graph_compilation import compile_graph, flat_output
+from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat_output
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
@@ -27,10 +27,13 @@ from hostjit.capturing.contexts import (
     say_setter,
     take_out_inference_mode,
 )
+from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capturing.number_results import NumberResults
+from hostjit.capturing.number_steps import Steps, sizes_of
 from hostjit.capturing.shared_results import ReturnedBases, share_memory, shared_results
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
-from hostjit.capturing.traced_graph import storage_of
+from hostjit.capturing.traced_graph import placeholder_values, storage_of
 
 __all__ = ["compile_dynamo_graph"]
 
@@ -77,11 +80,20 @@ def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) ->
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     whole = torch.fx.GraphModule(module, graph)
-    bases = ReturnedBases(module, flat_output(module.graph), training=False)
+    tensors = [v for v in placeholder_values(module) if isinstance(v, torch.Tensor)]
+    steps = Steps({}, sizes_of(enumerate(tensors)))
+    try:
+        bases = ReturnedBases(module, flat_output(module.graph), steps)
+    except CaptureError as error:  # of a view that depends on another number
+        _warn(name, error.what)
+        return eager_graph(whole)
     if not bases.changed or _has_views(module.graph):
         _warn(name, share_memory(None).what)
         return eager_graph(whole)
-    return compile_graph(module, name, options, bases.output, whole)
+    numbers = NumberResults().with_more(steps, bases.operands)
+    made = MadeOfOutputs(bases.output, numbers, whole)
+    compiled = compile_open_graph(module, name, options, made)
+    return compiled or compile_graph(module, name, options, made)
 
 
 def _compile_in_inference_mode(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Any
@@ -19,23 +20,39 @@ from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.number_inputs import with_numbers, without_objects
+from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.capturing.unused import drop_unused
+from hostjit.number_values import NumberValues
 from hostjit.specialize import describe_inputs, describe_output, row_guard
 from hostjit.specializer import Specializer
 
-__all__ = ["GraphCompilation", "compile_graph", "flat_output"]
+__all__ = ["GraphCompilation", "MadeOfOutputs", "compile_graph", "flat_output"]
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeOfOutputs:
+    """What is made of the outputs of a graph.
+
+    Attributes:
+        output: that.
+        numbers: of views in it.
+        eager: a graph that returns it; runs eagerly.
+    """
+
+    output: Output
+    numbers: NumberResults
+    eager: torch.fx.GraphModule
 
 
 def compile_graph(
     module: torch.fx.GraphModule,
     name: str,
     options: Options,
-    output: Output | None = None,
-    eager: torch.fx.GraphModule | None = None,
+    made: MadeOfOutputs | None = None,
 ) -> _C.CompiledFunction:
     """Return a callable that takes the graph's inputs and returns the tuple of its outputs.
 
@@ -43,10 +60,9 @@ def compile_graph(
         module: the graph.
         name: what warnings and dumps call it.
         options: those of the backend.
-        output: what is made of its outputs, if that is not the tuple of them.
-        eager: the graph that returns that; runs eagerly.
+        made: what is made of its outputs, if that is not the tuple of them.
     """
-    compilation = GraphCompilation(module, name, options, output, eager)
+    compilation = GraphCompilation(module, name, options, made)
     return _C.CompiledFunction(compilation.target, compilation)
 
 
@@ -63,19 +79,18 @@ class GraphCompilation(Specializer):
         module: torch.fx.GraphModule,
         name: str,
         options: Options,
-        output: Output | None = None,
-        eager: torch.fx.GraphModule | None = None,
+        made: MadeOfOutputs | None = None,
     ) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
         super().__init__(
-            torch._dynamo.disable(eager_graph(eager or module)),
+            torch._dynamo.disable(eager_graph(made.eager if made else module)),
             options.runtime,
             options.fallback,
             options.reuse_outputs,
             options.choices(),
         )
         self.module = without_effect_tokens(module)
-        self._output = output
+        self._made = made
         # Dynamo asks what a backend returned for its name at every call.
         self.__name__ = name
 
@@ -105,7 +120,9 @@ class GraphCompilation(Specializer):
         try:
             with thread_state_kept():
                 graph = trace_functional(module, tensors, mode)
-            result = self._output or flat_output(graph.graph_module.graph, objects)
+            result = (
+                self._made.output if self._made else flat_output(graph.graph_module.graph, objects)
+            )
             needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, result)
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
@@ -117,12 +134,14 @@ class GraphCompilation(Specializer):
             raise translate_failure(error) from error
         self._count += 1
         self._latest = program
+        values = NumberValues(self._made.numbers if self._made else NumberResults())
         return _C.Specialization(
             args=args,
             kwargs=kwargs,
             program=program,
             bindings=describe_inputs(needed.inputs),
-            output=describe_output(needed.output_spec),
+            output=describe_output(needed.output_spec, values),
+            results=values.described,
             mutated=list(needed.mutated),
             runtime=self.runtime,
             reuse_outputs=self.reuse_outputs,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit import _C
-from hostjit.backend.graph_compilation import GraphCompilation
+from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.errors import CaptureError, in_one_line
@@ -23,11 +24,16 @@ __all__ = ["compile_open_graph"]
 
 
 def compile_open_graph(
-    module: torch.fx.GraphModule, name: str, options: Options
+    module: torch.fx.GraphModule,
+    name: str,
+    options: Options,
+    made: MadeOfOutputs | None = None,
 ) -> Callable[..., Any] | None:
     """Return a callable for a graph among whose inputs are sizes; None for others.
 
     Sizes that none of its tensors has come to the program as tensors of their own.
+
+    `made`: what is made of its outputs, if that is not the tuple of them.
     """
     values = placeholder_values(module)
     tensors = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
@@ -45,7 +51,9 @@ def compile_open_graph(
     told = {number: place for number, place in places.items() if place is not None}
     told |= {number: (len(tensors) + position, 0) for position, number in enumerate(untold)}
     over = over_tensors(module, told, sizes)
-    compilation = OpenGraphCompilation(over, name, options, environment)
+    if made is not None:
+        made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes))
+    compilation = OpenGraphCompilation(over, name, options, environment, made)
     compiled = _C.CompiledFunction(compilation.target, compilation)
     if not untold and len(tensors) == 1:
         return lambda *args: compiled(args[tensors[0]])
@@ -66,8 +74,9 @@ class OpenGraphCompilation(GraphCompilation):
         name: str,
         options: Options,
         environment: ShapeEnv,
+        made: MadeOfOutputs | None = None,
     ) -> None:
-        super().__init__(module, name, options)
+        super().__init__(module, name, options, made)
         self._refused = False
         self._environment = environment
         # Dynamo checks it before it calls the graph, or called the one that this is a backward of.

@@ -35,8 +35,9 @@ from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guard_check import GuardCheck
 from hostjit.capturing.guards import Guards, LeftOpen
-from hostjit.capturing.lent_sizes import lent_arguments
+from hostjit.capturing.lent_sizes import lent_arguments, open_sizes
 from hostjit.capturing.number_results import take_numbers
+from hostjit.capturing.number_steps import Steps
 from hostjit.capturing.open_numbers import (
     MOST_NUMBERS,
     OpenNumber,
@@ -131,6 +132,8 @@ def _capture(
     opened: Opened,
     then: Continuation | None,
     check: Callable[[DynamoCapture], None] | None,
+    *,
+    of_inputs: bool = True,
 ) -> CapturedProgram:
     classes, outside = opened.classes, opened.outside
     spec, leaves = describe_arguments(args, kwargs, classes)
@@ -151,7 +154,11 @@ def _capture(
     lent = lent_arguments(traced, args, kwargs, leaves, opened.dims)
     in_structures = {name for name, place in outside.items() if place.structure}
     found = [] if composed else open_numbers(traced, sources, in_structures)
-    numbers = _take_numbers(traced, found, opened.makes_floats)
+    steps = Steps(
+        {number.symbol: slot for slot, number in enumerate(found) if number.symbol},
+        open_sizes(traced, lent, leaves),
+    )
+    numbers = _take_numbers(traced, found, steps, opened.makes_floats)
     structures = {place.structure: place for place in outside.values() if place.structure}
     route = BytecodeRoute(traced, classes, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
@@ -162,16 +169,25 @@ def _capture(
     if not reason:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)
+            if opened.dims and _has_sizes(output_spec):
+                raise CannotRebuildError("the sizes of a tensor")  # maybe of an argument
         except CannotRebuildError as error:
-            reason = f"returns {error}"
+            output_spec, reason = None, f"returns {error}"
     shared: ReturnedBases | None = None
     training = not in_inference_mode and is_training(traced)
+    rebuilt = output_spec
     if composed:
         graph = untraced(traced, lent, sources)
     else:
-        if output_spec is not None and traced.graph_module is not None and torch.is_grad_enabled():
-            shared = ReturnedBases(traced.graph_module, output_spec, training)
+        if output_spec is not None and traced.graph_module is not None:
+            module = traced.graph_module
+            inputs = dict(zip(traced.tensor_nodes(), traced.inputs, strict=True))
+            shared = ReturnedBases(
+                module, output_spec, steps, training, inputs if of_inputs else None
+            )
+            traced.numbers = traced.numbers.with_more(steps, shared.operands)
             output_spec = shared.output
+            training = training and is_training(traced)
         if training:
             graph, backward = trace_with_backward(traced, lent, values_of(numbers))
             composed = backward is None
@@ -181,7 +197,7 @@ def _capture(
         assume_defined(graph.graph_module.graph)
         ints = [n.symbol for n in numbers if n.type is int and not _is_narrow(n, traced)]
         refuse_wide_numbers(graph.graph_module.graph, ints)
-    inputs = _bind_inputs(traced, graph, leaves, numbers)
+    bindings = _bind_inputs(traced, graph, leaves, numbers)
     elsewhere = {number.position for number in numbers if isinstance(number.position, str)}
     left_open = LeftOpen(frozenset(elsewhere), classes, frozenset(structures))
     guard_check = GuardCheck(traced, left_open, args, kwargs)
@@ -192,6 +208,8 @@ def _capture(
     if shared is not None and shared.changed:
         if composed:
             shared.undo()
+        elif reason and shared.views_of_inputs:
+            return _capture(target, args, kwargs, opened, then, check, of_inputs=False)
         elif reason:
             raise share_memory(None)
     if reason or composed:
@@ -199,7 +217,7 @@ def _capture(
     program = CapturedProgram(
         name=_name_of(target),
         graph_module=graph.graph_module,
-        inputs=inputs,
+        inputs=bindings,
         argument_spec=_with_bound_leaves(spec, leaves, guards),
         output_spec=output_spec,
         guard_check=guard_check,
@@ -220,14 +238,14 @@ def _capture(
         keeps_results=broke is not None or bool(traced.changes.described),
         broke=broke,
         rest_is_left=traced.rest_is_left,
-        _dynamo_positions=tuple(range(len(inputs))),
-        _dynamo_output_spec=output_spec,
+        _dynamo_positions=tuple(range(len(bindings))),
+        _dynamo_output_spec=None if output_spec is None else rebuilt,
     )
     if output_spec is not None:
         if backward is None:
             _drop_unused(program, output_spec)
         else:
-            program.output_spec = _over_results(output_spec, backward, inputs)
+            program.output_spec = _over_results(output_spec, backward, bindings)
     traced.forget_arguments(leaves)
     return program
 
@@ -266,13 +284,12 @@ def _settle_modes(traced: DynamoCapture) -> Modes | None:
 
 
 def _take_numbers(
-    traced: DynamoCapture, numbers: list[OpenNumber], makes_floats: bool
+    traced: DynamoCapture, numbers: list[OpenNumber], steps: Steps, makes_floats: bool
 ) -> list[OpenNumber]:
     """Take what Python computes out of Dynamo's graph; returns the numbers that it then takes."""
     module = traced.graph_module
     if module is None:
         return numbers
-    slots = {number.symbol: slot for slot, number in enumerate(numbers) if number.symbol}
     symbols = [v.node._expr if is_number(v) else None for v in placeholder_values(module)]
     traced.number_inputs = [
         (
@@ -285,7 +302,7 @@ def _take_numbers(
     guards = traced.fake_mode.shape_env.guards
     assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
     traced.numbers, made = take_numbers(
-        module, slots, traced.made_symbols, assumed, makes_floats=makes_floats
+        module, steps, traced.made_symbols, assumed, makes_floats=makes_floats
     )
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")
@@ -310,7 +327,6 @@ def _environment(
     """
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
     symbolic = [value for node in placeholders if is_symbolic(value := node.meta.get("val"))]
-    has_open_sizes = any(isinstance(value, torch.Tensor) for value in symbolic)
     if not symbolic and not numbers:
         return None
     assert traced.graph_module is not None
@@ -319,17 +335,14 @@ def _environment(
         # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
         if graph.dynamo_input_count > len(traced.inputs) + len(values_of(numbers)):
             raise refusal("the bytecode does not hand on the size of a tensor")
-    elif has_open_sizes and _has_number(output_spec):
-        raise refusal("a result is a number, which may depend on sizes")
     environment: ShapeEnv = traced.fake_mode.shape_env
     return environment
 
 
-def _has_number(output: Output) -> bool:
+def _has_sizes(output: Output) -> bool:
     if isinstance(output, ConstantOutput):
-        return isinstance(output.value, (int, float, complex, torch.Size))
-    items = getattr(output, "items", ())
-    return any(_has_number(item) for item in items)
+        return isinstance(output.value, torch.Size)
+    return any(map(_has_sizes, getattr(output, "items", ())))
 
 
 def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBinding]) -> Output:

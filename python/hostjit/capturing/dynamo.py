@@ -49,6 +49,7 @@ from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
+from hostjit.capturing.traced_instead import tracing_instead
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
@@ -163,6 +164,12 @@ class DynamoCapture:
         if hasattr(self.output, "local_scope"):
             self.output.local_scope = {}
 
+    def tensor_nodes(self) -> list[torch.fx.Node]:
+        """Return the placeholders of the graph that are tensors, in the order of `inputs`."""
+        assert self.graph_module is not None
+        nodes = self.graph_module.graph.find_nodes(op="placeholder")
+        return [nodes[position] for position in self.positions]
+
     def input_path(self, position: int) -> str:
         """Return where Dynamo found an input, in its notation, or "" when it did not say."""
         source = self.input_source(position)
@@ -232,6 +239,7 @@ def run_dynamo(
         stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
         stack.enter_context(eager_attention_path())
+        stack.enter_context(tracing_instead())
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())

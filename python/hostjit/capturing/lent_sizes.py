@@ -15,8 +15,9 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicC
 
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.dynamo import DynamoCapture
+from hostjit.capturing.number_steps import SizeOf, sizes_of
 
-__all__ = ["Lent", "lent_arguments"]
+__all__ = ["Lent", "lent_arguments", "open_sizes"]
 
 # Arguments with fake tensors.
 Lent = Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -44,6 +45,20 @@ def lent_arguments(
                 assert bool(fake.shape[dim] == symbol)
             lent[id(tensor)] = tensor, fake
     return list(lent.values())
+
+
+def open_sizes(
+    traced: DynamoCapture, lent: Lent, leaves: Sequence[torch.Tensor]
+) -> dict[Any, SizeOf]:
+    """Return by symbols where the arguments of a call have open sizes."""
+    if traced.graph_module is None:
+        return {}
+    fakes = [node.meta["example_value"] for node in traced.tensor_nodes()]
+    by_identity = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+    pairs = [*zip(traced.inputs, fakes, strict=True), *lent]
+    return sizes_of(
+        (by_identity[id(tensor)], fake) for tensor, fake in pairs if id(tensor) in by_identity
+    )
 
 
 def _symbols_by_tensor(

@@ -160,14 +160,25 @@ def _is_made_by_python(node: Any) -> bool:
     if node.target in FLOAT_FUNCTIONS:
         return True
     values = [_value(argument) for argument in node.args] if node.target in _OF_FLOATS else []
-    is_number = all(isinstance(v, (int, float, torch.SymInt, torch.SymFloat)) for v in values)
-    return is_number and any(isinstance(v, torch.SymFloat) for v in values)
+    return _are_numbers(values) and any(isinstance(v, torch.SymFloat) for v in values)
+
+
+def _is_made_of_numbers(node: torch.fx.Node) -> bool:
+    is_call = node.op in ("call_function", "call_method")
+    return is_call and _are_numbers([_value(argument) for argument in node.args])
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(
+        isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+        for value in values
+    )
 
 
 def _made_of(node: Any, value: Any, made: Mapping[Any, MadeOf]) -> MadeOf:
     def operand(argument: Any) -> Any:
         number = _value(argument)
-        if not isinstance(argument, torch.fx.Node) or argument.op == "placeholder":
+        if not isinstance(argument, torch.fx.Node) or not _is_made_of_numbers(argument):
             return number
         return made.get(number.node.expr) or _made_of(argument, number, made)
 

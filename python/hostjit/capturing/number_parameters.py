@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.nn import functional
 
+from hostjit.capturing import number_operands
 from hostjit.capturing.open_dropout import DROPOUT
 
 __all__ = ["parameters_stay_open"]
@@ -36,14 +36,14 @@ class _Function:
     """How a function is computed.
 
     Attributes:
-        parameter: the name of the one that may be open.
+        parameters: the names of those that may be open.
         compute: has the parameters of the function.
         applies: tells of what it is called with, as far as that is known, whether it may be
             computed so. Tensors are fake ones.
         types: of the parameter.
     """
 
-    parameter: str
+    parameters: tuple[str, ...]
     compute: Callable[..., Any]
     applies: Callable[[Mapping[str, Any]], bool]
     types: tuple[type, ...] = (float,)
@@ -72,8 +72,9 @@ def _is_for(found: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     except TypeError:
         return False
     given = {name: variable.realize() for name, variable in bound.arguments.items()}
-    parameter = given.get(found.parameter)
-    if not isinstance(parameter, SymNodeVariable) or parameter.python_type() not in found.types:
+    parameters = [given[name] for name in found.parameters if name in given]
+    numbers = [number for number in parameters if isinstance(number, SymNodeVariable)]
+    if not any(number.python_type() in found.types for number in numbers):
         return False
     defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     return found.applies({**defaults, **{name: _known(v) for name, v in given.items()}})
@@ -100,28 +101,6 @@ def _drops(given: Mapping[str, Any]) -> bool:
     if not given["training"]:
         return bool(0.0 <= given["p"] <= 1.0)
     return not given["inplace"] and 0.0 < given["p"] < 1.0
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    assert scale is not None
-    query = query * (scale * math.sqrt(query.shape[-1]))
-    return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, enable_gqa=enable_gqa
-    )
-
-
-def _is_positive(given: Mapping[str, Any]) -> bool:
-    """Whether a scale is positive: else PyTorch's kernels give NaN where scores are masked."""
-    return _is_exact("query")(given) and given["scale"] > 0.0
 
 
 def _is_exact(name: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -271,15 +250,43 @@ def _is_constant(given: Mapping[str, Any]) -> bool:
     return given["requires_grad"] is False
 
 
+def _is_away_from_zero(given: Mapping[str, Any]) -> bool:
+    return not given["inplace"] and _is_exact("input")(given) and bool(given["alpha"] > 0.0)
+
+
+def _always(_: Mapping[str, Any]) -> bool:
+    return True
+
+
 _NUMBERS = (int, float)
 _FUNCTIONS: dict[Callable[..., Any], _Function] = {
-    functional.cross_entropy: _Function("label_smoothing", _cross_entropy, _smooths),
-    functional.dropout: _Function("p", _dropout, _drops),
-    functional.huber_loss: _Function("delta", _huber_loss, _is_distance("delta")),
-    functional.layer_norm: _Function("eps", _layer_norm, _is_exact("input")),
-    functional.scaled_dot_product_attention: _Function("scale", _attention, _is_positive),
-    functional.smooth_l1_loss: _Function("beta", _smooth_l1_loss, _is_distance("beta")),
-    torch.as_tensor: _Function("data", _tensor, _is_constant, _NUMBERS),
-    torch.rms_norm: _Function("eps", _rms_norm, _is_exact("input")),
-    torch.tensor: _Function("data", _tensor, _is_constant, _NUMBERS),
+    functional.batch_norm: _Function(
+        ("momentum",), number_operands.batch_norm, number_operands.batch_norm_applies
+    ),
+    functional.celu: _Function(("alpha",), number_operands.celu, _is_away_from_zero),
+    functional.cross_entropy: _Function(("label_smoothing",), _cross_entropy, _smooths),
+    functional.dropout: _Function(("p",), _dropout, _drops),
+    functional.huber_loss: _Function(("delta",), _huber_loss, _is_distance("delta")),
+    functional.layer_norm: _Function(("eps",), _layer_norm, _is_exact("input")),
+    # As it is: Dynamo would take it for one operator.
+    functional.multi_head_attention_forward: _Function(
+        ("dropout_p",), functional.multi_head_attention_forward, _always
+    ),
+    functional.normalize: _Function(("p",), functional.normalize, _always),
+    torch._C._nn.pad: _Function(
+        ("value",), number_operands.pad, number_operands.pads_with_number, _NUMBERS
+    ),
+    functional.scaled_dot_product_attention: _Function(
+        ("scale", "dropout_p"), number_operands.attention, number_operands.scales_or_drops
+    ),
+    functional.smooth_l1_loss: _Function(("beta",), _smooth_l1_loss, _is_distance("beta")),
+    torch.arange: _Function(
+        ("start", "end", "step"), number_operands.arange, number_operands.is_range
+    ),
+    torch.as_tensor: _Function(("data",), _tensor, _is_constant, _NUMBERS),
+    torch.nan_to_num: _Function(
+        ("nan", "posinf", "neginf"), number_operands.nan_to_num, number_operands.replaces_floats
+    ),
+    torch.rms_norm: _Function(("eps",), _rms_norm, _is_exact("input")),
+    torch.tensor: _Function(("data",), _tensor, _is_constant, _NUMBERS),
 }

@@ -6,6 +6,7 @@ They are those of eager, with a number that is only known at the call.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -77,6 +78,31 @@ class _Interpolation(torch.autograd.Function):
         )
 
 
+class _Norm(torch.autograd.Function):
+    """A vector norm of an order that has no formula of its own."""
+
+    @staticmethod
+    def forward(x: Tensor, order: float, dim: Any, keepdim: bool) -> Tensor:
+        result: Tensor = torch.linalg.vector_norm(x, order, dim, keepdim)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, ctx.order, dim, keepdim = inputs
+        dims = [] if dim is None or keepdim else [dim] if isinstance(dim, int) else dim
+        ctx.dims = sorted(number % x.dim() for number in dims)
+        ctx.save_for_backward(x, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        x, norm = ctx.saved_tensors
+        for dim in ctx.dims:
+            gradient, norm = gradient.unsqueeze(dim), norm.unsqueeze(dim)
+        scale = (gradient / torch.pow(norm, ctx.order - 1.0)).masked_fill(norm == 0, 0.0)
+        slope = (x.sgn() * torch.pow(x.abs(), ctx.order - 1.0)).masked_fill(x == 0, 0.0)
+        return slope * scale, None, None, None
+
+
 def power(x: Tensor, exponent: float) -> Any:
     """`x ** exponent`."""
     return _Power.apply(x, exponent)  # type: ignore[no-untyped-call]
@@ -92,10 +118,18 @@ def interpolation(start: Tensor, end: Tensor, weight: float) -> Any:
     return _Interpolation.apply(start, end, weight)  # type: ignore[no-untyped-call]
 
 
+def norm(x: Tensor, order: float, dim: Any, keepdim: bool) -> Any:
+    """`torch.linalg.vector_norm` of a positive order that is not 1 or 2."""
+    return _Norm.apply(x, order, dim, keepdim)  # type: ignore[no-untyped-call]
+
+
 def keep_numbers_open(module: GraphModule) -> None:
     """Put these in the place of calls of Dynamo's graph that take an open float."""
     changed = False
     for node in module.graph.nodes:
+        if _is_norm(node):
+            node.op, node.target, changed = "call_function", norm, True
+            continue
         function = None if node.kwargs else _choose(node)
         if function is not None:
             node.op, node.target = "call_function", function
@@ -119,6 +153,27 @@ def _choose(node: Node) -> Callable[..., Any] | None:
     return power if kinds == (Tensor, float) else None
 
 
+def _is_norm(node: Node) -> bool:
+    """Whether a node is a norm of such an order; then its arguments are put in their places."""
+    if node.op not in ("call_function", "call_method") or node.target not in _NORMS:
+        return False
+    named = {"p" if name == "ord" else name: value for name, value in node.kwargs.items()}
+    try:
+        arguments = _NORM.bind(*node.args, **named)
+    except TypeError:  # a dtype, for one
+        return False
+    arguments.apply_defaults()
+    x, order = (_value(arguments.arguments[name]) for name in ("x", "p"))
+    if not isinstance(order, torch.SymFloat) or not isinstance(x, Tensor):
+        return False
+    if x.dtype not in (torch.float32, torch.float64):
+        return False
+    if not order > 0.0 or order == 1.0 or order == 2.0:
+        return False
+    node.args, node.kwargs = arguments.args, {}
+    return True
+
+
 def _kind(argument: Any) -> type | None:
     value = _value(argument)
     if isinstance(value, torch.SymFloat):
@@ -135,3 +190,6 @@ def _value(argument: Any) -> Any:
 
 _INTERPOLATIONS = (torch.lerp, "lerp")
 _OPERATORS = (*_INTERPOLATIONS, operator.pow, torch.pow, "pow", "__pow__")
+
+_NORMS = (torch.norm, torch.linalg.vector_norm, "norm")
+_NORM = inspect.signature(lambda x, p, dim=None, keepdim=False: None)

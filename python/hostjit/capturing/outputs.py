@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.instances import slots_of
+from hostjit.capturing.number_steps import Operand
 
 __all__ = [
     "ArgumentOutput",
@@ -122,7 +123,7 @@ class ObjectOutput:
 
 @dataclasses.dataclass(frozen=True)
 class ViewOutput:
-    """A new view of a tensor, which autograd knows as one.
+    """A new view of a tensor, which autograd knows as one. Numbers that calls tell are operands.
 
     Attributes:
         items: the tensor.
@@ -134,11 +135,17 @@ class ViewOutput:
     """
 
     items: tuple[Output, ...]
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    sizes: tuple[int | Operand, ...]
+    strides: tuple[int | Operand, ...]
+    offset: int | Operand
     of_several: bool
-    base_strides: tuple[int, ...]
+    base_strides: tuple[int | Operand, ...]
+
+    def operands(self) -> Iterator[Operand]:
+        """The numbers that calls tell."""
+        for number in (*self.sizes, *self.strides, self.offset, *self.base_strides):
+            if not isinstance(number, int):
+                yield number
 
 
 Output = (
@@ -169,11 +176,21 @@ def rebuild_output(
     outputs: Sequence[torch.Tensor],
     leaves: Sequence[torch.Tensor],
     numbers: Sequence[Any] = (),
+    value_of: Callable[[Operand], Any] | None = None,
 ) -> Any:
-    """Rebuild a result: the plain form of what the call path does."""
+    """Rebuild a result: the plain form of what the call path does.
+
+    `value_of`: gives operands of views their values.
+    """
 
     def rebuild(items: Sequence[Output]) -> list[Any]:
-        return [rebuild_output(item, outputs, leaves, numbers) for item in items]
+        return [rebuild_output(item, outputs, leaves, numbers, value_of) for item in items]
+
+    def known(number: int | Operand) -> int:
+        if isinstance(number, int):
+            return number
+        assert value_of is not None
+        return int(value_of(number))
 
     if isinstance(spec, GraphOutput):
         return outputs[spec.index]
@@ -198,7 +215,8 @@ def rebuild_output(
         return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
     if isinstance(spec, ViewOutput):
         (base,) = rebuild(spec.items)
-        return base.as_strided(spec.sizes, spec.strides, base.storage_offset() + spec.offset)
+        sizes, strides = ([*map(known, numbers)] for numbers in (spec.sizes, spec.strides))
+        return base.as_strided(sizes, strides, base.storage_offset() + known(spec.offset))
     return new_object(spec.type, spec.names, *rebuild(spec.items))
 
 

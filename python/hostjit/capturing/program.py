@@ -258,15 +258,16 @@ class CapturedProgram:
         The arguments must match `argument_spec`; nothing is checked.
         """
         given = self.number_values(args, kwargs)
-        numbers = self.number_results.values(given)
+        leaves = self._leaves(args, kwargs)
+        numbers = self.number_results.values(given, leaves)
         with torch.no_grad():
             if self.needs_bytecode:
                 result = self.bytecode.bind(self.graph_callable())(*args, **kwargs)
             else:
                 assert self.output_spec is not None
                 tensors = self.graph_module(*self.input_values(args, kwargs))
-                leaves = self._leaves(args, kwargs)
-                result = rebuild_output(self.output_spec, tensors, leaves, numbers)
+                value_of = self.number_results.compute(given, leaves)
+                result = rebuild_output(self.output_spec, tensors, leaves, numbers, value_of)
         for place, value in self.guards.stores_of(numbers):
             place.write(value)
         return result
@@ -296,7 +297,8 @@ class CapturedProgram:
                     found.append(leaves[position][1])
                 case str(name):
                     found.append(self.guards.numbers[name].read())
-        return [*found, *self.number_results.made(found, self._made_steps())]
+        tensors = self._leaves(args, kwargs)
+        return [*found, *self.number_results.made(found, tensors, self._made_steps())]
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         return tensor_leaves(args, kwargs, self.argument_spec.by_fields)
@@ -340,10 +342,14 @@ class CapturedProgram:
             if isinstance(binding, NumberInput) and not isinstance(positions[binding.index], Made)
         ]
 
+        leaves = {b.index: i for i, b in enumerate(inputs) if isinstance(b, ArgumentLeaf)}
+
         def run_with_numbers(*given: Any) -> Sequence[Any]:
             numbers = [None] * len(positions)
             for position, slot in slots:
                 numbers[slot] = given[position]
-            return results.among(run(*given, *results.made(numbers, made)), numbers)
+            tensors = {leaf: given[position] for leaf, position in leaves.items()}
+            found = run(*given, *results.made(numbers, tensors, made))
+            return results.among(found, numbers, tensors)
 
         return run_with_numbers

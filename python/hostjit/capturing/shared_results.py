@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results that share memory: the graph returns what they are views of, and a call makes the views.
 
+The same goes for views of inputs that autograd has to know of.
+
 One of the results may later be changed in place and get a gradient by it. Autograd then follows it
 to the others, but knows only of views that it made itself.
 """
@@ -8,14 +10,16 @@ to the others, but knows only of views that it made itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.number_steps import Known, Operand, Steps
 from hostjit.capturing.outputs import GraphOutput, Output, ViewOutput, map_outputs
+from hostjit.capturing.overlap import overlaps_itself
 from hostjit.capturing.traced_graph import source_location, storage_of
 
 __all__ = ["ReturnedBases", "share_memory", "shared_results"]
@@ -51,41 +55,64 @@ class ReturnedBases:
     Attributes:
         output: how the result is rebuilt from what it returns now.
         changed: whether it returns something else.
+        operands: numbers of the views that each call tells.
+        views_of_inputs: whether some of what it returned were that.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, output: Output, training: bool) -> None:
+    def __init__(
+        self,
+        module: GraphModule,
+        output: Output,
+        steps: Steps,
+        training: bool = False,
+        inputs: Mapping[Node, torch.Tensor] | None = None,
+    ) -> None:
         """Change the graph of `module`, Dynamo's, where that can be.
 
         Of results that are one object it returns one.
 
         Args:
-            module: gradients are recorded where it is called.
-            output: how the result is rebuilt from what it returns.
-            training: its results will be asked for gradients.
+            module: changed.
+            output: how the result is rebuilt from what the graph returns.
+            steps: how numbers of views are computed; others are added.
+            training: results will be asked for gradients.
+            inputs: the tensors that it takes, where a call is to make views of them.
         """
         self.output = output
-        self.changed = False
+        self.changed = self.views_of_inputs = False
+        self.operands: tuple[Operand, ...] = ()
         self._module = module
         node = module.graph.output_node()
         self._before: Any = node.args
         results: list[Any] = list(node.args[0])  # type: ignore[arg-type]
-        same = _same_objects(module.graph)
+        is_recorded = torch.is_grad_enabled()
+        same = _same_objects(module.graph) if is_recorded else {}
         bases: dict[Node, Node] = {}
-        for group in shared_results(module.graph).values():
+        for group in shared_results(module.graph).values() if is_recorded else ():
             found = _bases(module.graph, group)
             if found and not (training and all(map(_is_of_several, found))):
                 bases |= found
+        if inputs is not None and (training or not is_recorded):
+            views = _views_of_inputs(module.graph, inputs)
+            if not is_recorded and not any(_example(view).requires_grad for view in views):
+                views = {}
+            self.views_of_inputs = bool(views)
+            bases |= views
         results = [same.get(result, result) for result in results]
         bases = {view: base for view, base in bases.items() if view not in same}
         if not (bases or same) or _twice(output, results, bases):
+            self.views_of_inputs = False
             return
         kept = [*dict.fromkeys(result for result in results if result not in bases)]
         kept += dict.fromkeys(base for base in bases.values() if base not in kept)
-        views = {view: _view_output(view, base, kept.index(base)) for view, base in bases.items()}
+        made = {
+            view: _view_output(view, base, kept.index(base), steps) for view, base in bases.items()
+        }
+        self.operands = tuple(operand for view in made.values() for operand in view.operands())
 
         def replace(leaf: GraphOutput) -> Output:
             result = results[leaf.index]
-            return views[result] if result in views else GraphOutput(kept.index(result))
+            return made[result] if result in made else GraphOutput(kept.index(result))
 
         self.output = map_outputs(output, replace)
         self.changed = True
@@ -131,17 +158,42 @@ def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:
     return found
 
 
+def _views_of_inputs(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[Node, Node]:
+    """Return the results that are views of inputs, and of which; {} if some are other ones."""
+    by_storage: dict[int | None, list[Node]] = {}
+    for node in tensors:
+        by_storage.setdefault(storage_of(_example(node)), []).append(node)
+    found: dict[Node, Node] = {}
+    for node in graph.output_node().all_input_nodes:
+        value = _example(node)
+        bases = by_storage.get(storage_of(value), []) if node not in tensors else []
+        if not bases:
+            continue
+        base, *others = bases
+        is_view = value is not _example(base) and value._base is not None
+        if others or not is_view or overlaps_itself(tensors[base]):
+            return {}
+        if not _can_be_made(value, _example(base)):
+            return {}
+        found[node] = base
+    return found
+
+
 def _can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
-    """Tell whether the view is one by strides, of a size that is known."""
-    numbers = [n for t in (view, base) for n in (*t.shape, *t.stride(), t.storage_offset())]
+    """Tell whether the view is one by strides."""
     return (
-        all(isinstance(number, int) for number in numbers)
-        and (view.dtype, view.requires_grad) == (base.dtype, base.requires_grad)
+        (view.dtype, view.requires_grad) == (base.dtype, base.requires_grad)
         and view.layout == base.layout == torch.strided
         and not (view.is_conj() or view.is_neg())
-        and _autograd._get_creation_meta(view)
-        in (_CreationMeta.DEFAULT, _CreationMeta.MULTI_OUTPUT_NODE)
+        and _autograd._get_creation_meta(view) in _made_by_calls()
     )
+
+
+def _made_by_calls() -> tuple[Any, ...]:
+    """How views may have come to be that a call makes, in the mode of the call."""
+    if torch.is_grad_enabled():
+        return _CreationMeta.DEFAULT, _CreationMeta.MULTI_OUTPUT_NODE
+    return _CreationMeta.DEFAULT, _CreationMeta.NO_GRAD_MODE, _CreationMeta.INFERENCE_MODE
 
 
 def _is_of_several(node: Node) -> bool:
@@ -149,15 +201,20 @@ def _is_of_several(node: Node) -> bool:
     return bool(meta == _CreationMeta.MULTI_OUTPUT_NODE)
 
 
-def _view_output(view: Node, base: Node, index: int) -> ViewOutput:
+def _view_output(view: Node, base: Node, index: int, steps: Steps) -> ViewOutput:
     value, whole = _example(view), _example(base)
+
+    def number(found: int | torch.SymInt) -> int | Operand:
+        operand = steps.operand(found)
+        return int(operand.value) if isinstance(operand, Known) else operand
+
     return ViewOutput(
         items=(GraphOutput(index),),
-        sizes=tuple(value.shape),
-        strides=tuple(value.stride()),
-        offset=int(value.storage_offset()) - int(whole.storage_offset()),
+        sizes=tuple(map(number, value.shape)),
+        strides=tuple(map(number, value.stride())),
+        offset=number(value.storage_offset() - whole.storage_offset()),
         of_several=_is_of_several(view),
-        base_strides=tuple(whole.stride()),
+        base_strides=tuple(map(number, whole.stride())),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that calls return, as JSON: how they are made of the open numbers of a call."""
+"""Numbers that calls return, as JSON: how they are made of open numbers and sizes of a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def made_to_json(described: tuple[Any, ...], values: Values) -> list[Any]:
     sources, steps = described
     names = {id(function): function.__name__ for function in _functions()} if steps else {}
     return [
-        [[kind, value if kind == "open" else values.to_json(value)] for kind, value in sources],
+        [[kind, values.to_json(value) if kind == "object" else value] for kind, value in sources],
         [[_name_of(function, names), list(operands)] for function, operands in steps],
     ]
 
@@ -25,7 +25,9 @@ def made_to_json(described: tuple[Any, ...], values: Values) -> list[Any]:
 def made_from_json(described: list[Any], values: Values) -> tuple[Any, ...]:
     """Return the tuple that `_C.Specialization` takes as `results`."""
     sources, steps = described
-    read = [(kind, value if kind == "open" else values.from_json(value)) for kind, value in sources]
+    read = [
+        (kind, values.from_json(value) if kind == "object" else value) for kind, value in sources
+    ]
     if not read:
         return ()
     functions = {function.__name__: function for function in _functions()} if steps else {}
@@ -39,6 +41,6 @@ def _name_of(function: Callable[..., Any], names: dict[int, str]) -> str:
 
 
 def _functions() -> tuple[Callable[..., Any], ...]:
-    from hostjit.capturing.number_results import FUNCTIONS
+    from hostjit.capturing.number_steps import FUNCTIONS
 
     return FUNCTIONS

@@ -182,13 +182,6 @@ def test_a_decision_by_a_size_makes_two_programs() -> None:
     check(function, [(torch.randn(n, 4),) for n in (5, 20, 6, 10, 11, 2)], programs=2)
 
 
-def test_results_that_are_sizes_are_compiled_for_each() -> None:
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, int]:
-        return x.relu(), x.shape[0]
-
-    check(function, [(torch.randn(n, 4),) for n in (5, 6)], programs=2)
-
-
 def test_strides_are_part_of_the_signature() -> None:
     calls = [(torch.randn(m, n).t(),) for n, m in SIZES]
     check(lambda x: x.relu() + 1, calls)

@@ -45,7 +45,30 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor, float], Any]] = {
     "layer norm": lambda x, t: functional.layer_norm(x, (8,), WEIGHTS, WEIGHTS, eps=t),
     "layer norm over two dims": lambda x, t: functional.layer_norm(x, (8, 8), eps=t),
     "root mean square norm": lambda x, t: functional.rms_norm(x, (8,), WEIGHTS, eps=t),
+    "attention with dropout": lambda x, t: functional.scaled_dot_product_attention(
+        x.view(2, 1, 4, 8), x.view(2, 1, 4, 8), x.view(2, 1, 4, 8), dropout_p=t, is_causal=True
+    ),
+    "averages of a batch norm": lambda x, t: averages(x, t),
+    "padding": lambda x, t: (
+        functional.pad(x, (1, -2, 0, 3), value=t)
+        + functional.pad(x, (0, -1, 1, 2), "constant", t * 2)
+    ),
+    "no numbers": lambda x, t: torch.nan_to_num(x + SPECIAL, nan=t, posinf=t * 2),
+    "celu": lambda x, t: functional.celu(x, t) + functional.celu(x, alpha=t * 2),
+    "norm of an order": lambda x, t: x.norm(p=t + 2.05) + x.relu().norm(2.05 + t, 1, keepdim=True),
+    "norm over dims": lambda x, t: torch.linalg.vector_norm(x, t / 4 + 1.1, dim=-1),
+    "normalized": lambda x, t: functional.normalize(x, p=t + 2.05),
+    "range": lambda x, t: torch.arange(t, 5.0, 0.25)[:8] * x + torch.arange(8 * t + 2)[1],
 }
+
+
+def averages(x: torch.Tensor, momentum: float) -> torch.Tensor:
+    mean, variance = torch.zeros(8, dtype=x.dtype), torch.ones(8, dtype=x.dtype)
+    result = functional.batch_norm(x, mean, variance, training=True, momentum=momentum)
+    return result + mean + variance
+
+
+SPECIAL = torch.tensor([0.0, math.nan, 0.0, math.inf, 0.0, -math.inf, 0.0, 0.0])
 LABELS = torch.arange(8)
 WEIGHTS = torch.linspace(0.5, 2.0, 8)
 
@@ -97,7 +120,7 @@ def test_values_at_the_ends_and_beyond(name: str, gradients: bool) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_dtypes(name: str, dtype: torch.dtype) -> None:
     function, x = FUNCTIONS[name], torch.randn(8, 8).to(dtype)
-    if "labels" in name or name == "a sum of losses" or "norm" in name:
+    if "labels" in name or name in ("a sum of losses", "no numbers") or "norm" in name:
         pytest.skip("its weights are float32")
     compiled = hostjit.compile(function)
     for t in VALUES[:4]:

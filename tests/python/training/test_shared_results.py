@@ -127,13 +127,6 @@ def test_is_compiled(share: Callable[..., Any], make: Callable[..., Any]) -> Non
     assert not program.needs_bytecode and not program.composed
 
 
-def test_open_sizes_run_eagerly() -> None:
-    fast = hostjit.compile(lambda x: whole_and_part(x * 2))
-    for size in (3, 4, 5):
-        x = torch.randn(size, 6)
-        assert_close(fast(x), whole_and_part(x * 2))
-
-
 @pytest.mark.parametrize("needs_gradient", [False, True])
 def test_results_that_are_one_object(needs_gradient: bool, runtime: str) -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:
