@@ -13,10 +13,17 @@
 namespace hostjit {
 namespace {
 
+// Whether a class of tuples has names for its items. Objects of it are not asked.
+bool has_fields(PyTypeObject* type) {
+  const PyRef name = PyRef::steal(PyUnicode_InternFromString("_fields"));
+  PyObject* fields = name ? _PyType_Lookup(type, name.get()) : nullptr;
+  return fields != nullptr && PyTuple_Check(fields);
+}
+
 // Tuples whose items are all there is to them: plain ones, torch.Size, namedtuples.
 bool is_plain_tuple(PyObject* value) {
   return PyTuple_CheckExact(value) || THPSize_Check(value) ||
-         (PyTuple_Check(value) && PyObject_HasAttrString(value, "_fields"));
+         (PyTuple_Check(value) && has_fields(Py_TYPE(value)));
 }
 
 // Values of which callers make a new object for every call.
@@ -40,9 +47,41 @@ bool iterates_as_stored(PyObject* dict) {
   return static_cast<bool>(keys);
 }
 
-// Equality of exact ints, bools' kin and strings; never raises for those.
+bool equal(PyObject* a, PyObject* b);
+
+// Whether attributes of two objects are the same.
+bool equal_attribute(PyObject* a, PyObject* b, const char* name) {
+  const PyRef of_a = PyRef::steal(PyObject_GetAttrString(a, name));
+  const PyRef of_b = PyRef::steal(PyObject_GetAttrString(b, name));
+  if (!of_a || !of_b) PyErr_Clear();
+  return of_a && of_b && equal(of_a.get(), of_b.get());
+}
+
+// Whether two objects are one, or of one type and the same to all code that is given them. Only
+// types of C code are compared by their values: code of users does not run.
 bool equal(PyObject* a, PyObject* b) {
   if (a == b) return true;
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a)) {
+    return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(a)) ==
+           std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(b));
+  }
+  if (PyTuple_CheckExact(a)) {
+    const Py_ssize_t size = PyTuple_GET_SIZE(a);
+    if (PyTuple_GET_SIZE(b) != size) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (!equal(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    }
+    return true;
+  }
+  if (PyRange_Check(a) || PySlice_Check(a)) {  // equal ones may have other ends
+    return equal_attribute(a, b, "start") && equal_attribute(a, b, "stop") &&
+           equal_attribute(a, b, "step");
+  }
+  if (!PyLong_CheckExact(a) && !PyUnicode_CheckExact(a) && !PyBytes_CheckExact(a) &&
+      !THPDevice_Check(a)) {
+    return false;
+  }
   const int result = PyObject_RichCompareBool(a, b, Py_EQ);
   if (result < 0) PyErr_Clear();
   return result == 1;
@@ -51,6 +90,17 @@ bool equal(PyObject* a, PyObject* b) {
 // Where the i-th object is first.
 size_t first_index(const c10::SmallVectorImpl<PyObject*>& objects, size_t i) {
   return std::find(objects.begin(), objects.begin() + i, objects[i]) - objects.begin();
+}
+
+// What a dict has for a class, null for nothing; its metaclass is not asked for a hash.
+PyObject* slots_among(PyObject* by_fields, PyObject* type) {
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(by_fields, &position, &key, &value) != 0) {
+    if (key == type) return value;
+  }
+  return nullptr;
 }
 
 // The dict of an object's attributes; null if its type has none.
@@ -109,9 +159,9 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
   } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
     add_items(example, leaves, by_fields);
-  } else if (by_fields != nullptr && PyDict_Contains(by_fields, type_.get()) == 1) {
+  } else if (by_fields != nullptr && slots_among(by_fields, type_.get()) != nullptr) {
     kind_ = Kind::kObject;
-    slots_ = PyRef::share(PyDict_GetItemWithError(by_fields, type_.get()));
+    slots_ = PyRef::share(slots_among(by_fields, type_.get()));
     expected_ = PyRef();
     if (const PyRef attributes = attributes_of(example)) {
       add_items(attributes.get(), leaves, by_fields);

@@ -100,13 +100,14 @@ bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* mis
 
 bool set_is(PyObject* set, PyObject* items) {
   if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(items)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
-    if (PySet_Contains(set, PyTuple_GET_ITEM(items, i)) != 1) {
-      PyErr_Clear();
-      return false;
-    }
+  const PyRef iterator = PyRef::steal(PySet_Type.tp_iter(set));  // of subclasses, too
+  if (!iterator) PyErr_Clear();
+  bool same = static_cast<bool>(iterator);
+  for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(items); ++i) {
+    const PyRef item = PyRef::steal(PyIter_Next(iterator.get()));
+    same = item.get() == PyTuple_GET_ITEM(items, i);
   }
-  return true;
+  return same;
 }
 
 bool dict_has_keys(PyObject* dict, PyObject* keys) {

@@ -25,7 +25,7 @@ bool is_dict_of(PyObject* owner, PyObject* dict);
 bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing);
 // Whether a dict has exactly these keys, the very objects, in this order.
 bool dict_has_keys(PyObject* dict, PyObject* keys);
-// Whether a set or frozenset holds exactly these objects.
+// Whether a set or frozenset holds exactly these objects, and gives them in this order.
 bool set_is(PyObject* set, PyObject* items);
 // Whether abc.get_cache_token() gives this: another number after each registration.
 bool abc_token_is(PyObject* expected);

@@ -34,7 +34,7 @@ class WatchList {
   void add_dict_keys(PyObject* dict, PyObject* keys);
   // A list holds exactly these objects; `any` among them stands for whatever is there.
   void add_list(PyObject* list, PyObject* items, PyObject* any);
-  // A set or frozenset holds exactly these objects.
+  // A set or frozenset holds exactly these objects, in this order.
   void add_set(PyObject* set, PyObject* items);
   // Nothing changes in a class or its bases.
   void add_type(PyObject* type);

@@ -132,17 +132,17 @@ class _Plain:
 
     def of(self, value: Any) -> Any:
         kind = type(value)
-        if kind in (int, float, BoundDim):
+        if kind is int or kind is float or kind is BoundDim:
             if kind is BoundDim:
                 self.found[self._numbers] = value.dim
                 value = f"Dim {value.dim.name}" if self._by_name else int(value)
             self._numbers += 1
             return value
         before = len(self.found)
-        if kind in (dict, collections.OrderedDict):
+        if kind is dict or kind is collections.OrderedDict:
             items = {key: self.of(item) for key, item in value.items()}
             return value if len(self.found) == before else kind(items)
-        if kind in (tuple, list, torch.Size) or is_namedtuple_type(kind):
+        if kind is tuple or kind is list or kind is torch.Size or is_namedtuple_type(kind):
             parts = [self.of(item) for item in value]
             if len(self.found) == before:
                 return value

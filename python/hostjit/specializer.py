@@ -22,6 +22,7 @@ from hostjit.calls import (
     memory_pattern,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.capturing.instances import name_of
 from hostjit.code_choices import CodeChoices
 from hostjit.differences import Differences
 from hostjit.eager_attempt import EagerAttempt
@@ -241,7 +242,7 @@ class Specializer(Inspection):
         return f". There is no program for all sizes because {reasons}" if reasons else ""
 
     def _target_name(self) -> str:
-        return str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
+        return name_of(self.target)
 
 
 def route_any_call(route: Callable[..., Any]) -> _C.Specialization:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import struct
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -20,7 +21,8 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import fields_of
+from hostjit.capturing.instances import fields_of, is_a, is_one_of, shown
+from hostjit.capturing.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "describe_arguments",
     "holds_array",
     "items_of",
+    "same_keys",
     "tensor_leaves",
 ]
 
@@ -216,7 +219,7 @@ def tensor_leaves(
     leaves: list[torch.Tensor] = []
 
     def note(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             leaves.append(value)
 
     walk_arguments(tuple(args), note, by_fields)
@@ -229,20 +232,20 @@ def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any
     kind = type(value)
     if _is_sequence(value):
         return dict(enumerate(value))
-    if kind in (dict, collections.OrderedDict):
+    if kind is dict or kind is collections.OrderedDict:
         found: Mapping[Any, Any] = value
         return found
-    return fields_of(value) if kind in by_fields else None
+    return fields_of(value) if is_one_of(kind, by_fields) else None
 
 
 def is_namedtuple_type(kind: type) -> bool:
     """Tell whether instances of `kind` are rebuilt by `tuple.__new__(kind, items)`."""
-    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+    return issubclass(kind, tuple) and is_a(inspect.getattr_static(kind, "_fields", None), tuple)
 
 
 def _is_sequence(value: object) -> bool:
     kind = type(value)
-    return kind in (tuple, list, torch.Size) or is_namedtuple_type(kind)
+    return kind is tuple or kind is list or kind is torch.Size or is_namedtuple_type(kind)
 
 
 def _is_array(value: object) -> bool:
@@ -251,11 +254,11 @@ def _is_array(value: object) -> bool:
 
 def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[type]) -> Argument:
     kind = type(value)
-    if isinstance(value, torch.Tensor):
+    if is_a(value, torch.Tensor):
         check_tensor(value, name)
         leaves.append(value)
         return TensorArgument(len(leaves) - 1, TensorFacts.of(value))
-    if kind in _CONSTANT_TYPES:
+    if is_one_of(kind, _CONSTANT_TYPES):
         return ConstantArgument(value)
     if _is_sequence(value):
         items = tuple(
@@ -264,7 +267,7 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[
         if kind is tuple:
             return TupleArgument(items)
         return ListArgument(items) if kind is list else NamedTupleArgument(kind, items)
-    if kind in (dict, collections.OrderedDict):
+    if kind is dict or kind is collections.OrderedDict:
         if list(dict.__iter__(value)) != list(value):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_INPUT,
@@ -272,17 +275,18 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[
                 hint="pass OrderedDict(it), which has the new order from the start",
             )
         items = tuple(
-            _describe(item, f"{name}[{key!r}]", leaves, by_fields) for key, item in value.items()
+            _describe(item, f"{name}[{shown(key)}]", leaves, by_fields)
+            for key, item in value.items()
         )
         return DictArgument(kind, tuple(value), items)
-    if kind in by_fields and (fields := fields_of(value)) is not None:
+    if is_one_of(kind, by_fields) and (fields := fields_of(value)) is not None:
         items = tuple(
             _describe(item, f"{name}.{field}", leaves, by_fields) for field, item in fields.items()
         )
         return InstanceArgument(kind, tuple(fields), items)
-    if kind in EQUALITY_TYPES:
+    if is_one_of(kind, EQUALITY_TYPES):
         return EqualArgument(value)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if is_a(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         what = f"{name} is a symbolic number ({kind.__qualname__})"
         raise CaptureError(
             CaptureFailure.UNSUPPORTED_INPUT, what, hint="pass a plain Python number"
@@ -308,7 +312,7 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
     if isinstance(spec, ConstantArgument):
         return spec.matches(value)
     if isinstance(spec, EqualArgument):
-        return type(value) is type(spec.value) and bool(value == spec.value)
+        return same_constant(value, spec.value)
     if isinstance(spec, ObjectArgument):
         return value is spec.object
     if isinstance(spec, InstanceArgument):
@@ -317,8 +321,7 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
         return same and items_match(spec.items, tuple((fields or {}).values()))
     if isinstance(spec, DictArgument):
         found: Any = value if type(value) is spec.type else {}
-        keys = [*map(_key_identity, found)]
-        if type(value) is not spec.type or keys != [*map(_key_identity, spec.keys)]:
+        if type(value) is not spec.type or not same_keys(tuple(found), spec.keys):
             return False
         return items_match(spec.items, tuple(found.values()))
     kinds = {TupleArgument: tuple, ListArgument: list}
@@ -327,9 +330,13 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
     return type(value) is kind and items_match(spec.items, values)
 
 
-def _key_identity(key: object) -> object:
-    """Keys of constant types compare by type and value, all others by identity."""
-    return (type(key), key) if type(key) in _CONSTANT_TYPES else id(key)
+def same_keys(a: Sequence[object], b: Sequence[object]) -> bool:
+    """Tell whether keys are the same: those of constant types by value, others by identity."""
+
+    def same(x: object, y: object) -> bool:
+        return x is y or (is_one_of(type(x), _CONSTANT_TYPES) and same_constant(x, y))
+
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:

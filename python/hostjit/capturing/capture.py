@@ -35,6 +35,7 @@ from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guard_check import GuardCheck
 from hostjit.capturing.guards import Guards, LeftOpen
+from hostjit.capturing.instances import name_of
 from hostjit.capturing.lent_sizes import lent_arguments, open_sizes
 from hostjit.capturing.number_results import take_numbers
 from hostjit.capturing.number_steps import Steps
@@ -411,5 +412,5 @@ def _depends_on_storage_offset(traced: DynamoCapture) -> bool:
 def _name_of(target: Any) -> str:
     if isinstance(target, torch.nn.Module):
         return type(target).__name__
-    name = getattr(target, "__qualname__", None) or type(target).__name__
+    name = name_of(target)
     return str(name).replace("<locals>.", "")

@@ -49,7 +49,7 @@ class GuardCheck:
             self.guards.open_attributes,
         )
         self._identities = self.guards.identities(args, kwargs)
-        self._floats = self.guards.floats
+        self._exact = self.guards.exact
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
@@ -74,7 +74,7 @@ class GuardCheck:
         self.guards, walker = Guards.find(self._traced, self._open, input_ids, args, kwargs)
         if self.guards.identities(args, kwargs) != self._identities:
             return None
-        if self.guards.floats != self._floats:
+        if self.guards.exact != self._exact:
             return None
         found: list[Any] = []
         for position, tensor in enumerate(self._traced.inputs):

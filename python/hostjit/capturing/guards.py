@@ -20,6 +20,7 @@ from hostjit.capturing.arguments import (
     ObjectArgument,
     containers_in,
     describe_arguments,
+    same_keys,
     tensor_leaves,
     walk_arguments,
 )
@@ -58,6 +59,18 @@ class LeftOpen:
     structures: frozenset[str]
 
 
+class _Elements:
+    """The elements of a set, as code meets them; those that are equal may be others."""
+
+    def __init__(self, found: Set[Any]) -> None:
+        self._found = tuple(found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Elements) and same_keys(self._found, other._found)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Guards:
     """What a program assumes beyond its arguments and the global state, as found at one call.
 
@@ -72,7 +85,9 @@ class Guards:
         stores: numbers and constants that a call leaves behind, and where.
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
-        floats: the bits of those that are not open. Dynamo takes -0.0 for 0.0.
+        exact: by name what Dynamo compares less exactly than code does: the bits of those floats
+            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, and the elements of
+            sets, with their types and their order.
         gradients: by the id of a gradient that was read whose it is. Each call may find another.
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
@@ -91,7 +106,7 @@ class Guards:
         self._read_from: set[int] = set()
         self.numbers: dict[str, NumberPlace] = {}
         self.structure_places: dict[str, list[tuple[NumberPlace, Any]]] = {}
-        self.floats: dict[str, bytes] = {}
+        self.exact: dict[str, bytes | _Elements] = {}
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         self.absent: set[tuple[int, str]] = set()
@@ -280,7 +295,9 @@ class Guards:
     def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
         is_open = source.name in self._open.numbers
         if type(value) is float and not is_open:
-            self.floats[source.name] = struct.pack("d", value)
+            self.exact[source.name] = struct.pack("d", value)
+        if type(value) is complex:
+            self.exact[source.name] = struct.pack("dd", value.real, value.imag)
         if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
             direct = walker.number_place(source)
             found = list(walker.structure_places(source))
@@ -353,6 +370,7 @@ class Guards:
             walker.note_list(value, path)
         elif isinstance(value, (set, frozenset)):
             self._watches.set_items(value, path)
+            self.exact[path] = _Elements(value)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
         elif isinstance(value, collections.deque):

@@ -10,13 +10,27 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import threading
 import types
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-__all__ = ["fields_of", "instance_dict", "is_value", "slot_names", "slots_of"]
+__all__ = [
+    "fields_of",
+    "has_member",
+    "instance_dict",
+    "is_a",
+    "is_hashed_by_identity",
+    "is_one_of",
+    "is_value",
+    "name_of",
+    "shown",
+    "slot_names",
+    "slots_of",
+]
 
 _HEAP_TYPE = 1 << 9
 _DEPTH = 8
@@ -39,17 +53,68 @@ def _has_only_fields(kind: type) -> bool:
         and kind.__module__.partition(".")[0] not in ("torch", "hostjit", "builtins")
         and all(base.__flags__ & _HEAP_TYPE for base in classes)
         and kind.__getattribute__ is object.__getattribute__
-        and not hasattr(kind, "__getattr__")
+        and not has_member(kind, "__getattr__")
     )
 
 
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """Tell whether an object is of a class, or of one of several, by its type.
+
+    What it says itself in `__class__` is not asked: a proxy loads what it stands for, and is not
+    that in memory.
+    """
+    return issubclass(type(value), kinds)
+
+
+def is_one_of(kind: type, kinds: Iterable[type]) -> bool:
+    """Tell whether a class is one of some; what its metaclass says in `__eq__` is not asked."""
+    return any(kind is known for known in kinds)
+
+
+def is_hashed_by_identity(kind: type) -> bool:
+    """Tell whether looking a class up in a dict asks nothing of its metaclass."""
+    meta: Any = type(kind)
+    return meta.__hash__ is type.__hash__ and meta.__eq__ is type.__eq__
+
+
+def has_member(kind: type, name: str) -> bool:
+    """Tell whether a class or a base of it defines a name; its metaclass is not asked."""
+    return any(name in vars(base) for base in kind.__mro__)
+
+
+def shown(value: object) -> str:
+    """Return `repr` of a plain value, or of another its class: its own `__repr__` is not asked."""
+    if type(value) in (bool, int, float, complex, str, bytes, type(None)):
+        return repr(value)
+    return f"<{type(value).__qualname__}>"
+
+
+def name_of(value: Any) -> str:
+    """Return the qualified name of a function or a class, or else of the class of an object."""
+    name = getattr(value, "__qualname__", "") if is_a(value, _NAMED) else None
+    if name is None:
+        name = (instance_dict(value) or {}).get("__qualname__")
+    return name if type(name) is str and name else type(value).__qualname__
+
+
+_NAMED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type)
+_DICTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
 def instance_dict(value: object) -> dict[Any, Any] | None:
-    """Return the `__dict__` of an object, or None; its `__getattr__` is not asked."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None
+    """Return the dict of an object's attributes, or None; no code of its class is asked.
+
+    That of a `threading.local` is the one that this thread has.
+    """
+    if is_a(value, threading.local):
+        of_thread: dict[Any, Any] = threading.local.__getattribute__(value, "__dict__")  # type: ignore[arg-type]
+        return of_thread
+    for base in type(value).__mro__:
+        found: Any = vars(base).get("__dict__")
+        if is_a(found, _DICTS):
+            attributes: Any = found.__get__(value)
+            return attributes if is_a(attributes, dict) else None
+    return None
 
 
 def is_value(value: Any) -> bool:
@@ -68,11 +133,11 @@ def _is_value(value: Any, depth: int) -> bool:
     containers = (tuple, list, dict) if dataclasses.is_dataclass(value) else (tuple,)
 
     def is_plain(item: Any) -> bool:
-        if isinstance(item, _PLAIN):
+        if is_a(item, _PLAIN):
             return True
         if type(item) is dict and dict in containers:
             return all(map(is_plain, item.values()))
-        if isinstance(item, containers) and not isinstance(item, dict):
+        if is_a(item, containers) and not is_a(item, dict):
             return all(map(is_plain, item))
         return _is_value(item, depth - 1)
 
@@ -85,7 +150,8 @@ _SLOTS = weakref.WeakKeyDictionary()
 
 def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
     """Return the slots of objects of a class, those of bases first, without that of `__dict__`."""
-    found = _SLOTS.get(kind)
+    is_hashed = is_hashed_by_identity(kind)
+    found = _SLOTS.get(kind) if is_hashed else None
     if found is None:
         by_name = {
             member.__name__: member
@@ -93,7 +159,9 @@ def slots_of(kind: type) -> tuple[types.MemberDescriptorType, ...]:
             for member in vars(base).values()
             if isinstance(member, types.MemberDescriptorType) and member.__name__ != "__dict__"
         }
-        found = _SLOTS[kind] = tuple(by_name.values())
+        found = tuple(by_name.values())
+        if is_hashed:
+            _SLOTS[kind] = found
     return found
 
 

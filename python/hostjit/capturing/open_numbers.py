@@ -26,7 +26,7 @@ from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.float_bounds import float_bounds
 from hostjit.capturing.guard_kinds import BY_VALUE
-from hostjit.capturing.instances import fields_of
+from hostjit.capturing.instances import fields_of, is_one_of, shown
 from hostjit.capturing.lazy_numbers import keeps_lazy_numbers_open
 from hostjit.capturing.number_functions import MadeOf, number_functions_of_python
 from hostjit.capturing.number_parameters import parameters_stay_open
@@ -264,17 +264,17 @@ def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
 def _leaves(value: Any, name: str, by_fields: Set[type] | None) -> Iterator[tuple[str, Any]]:
     """Yield numbers; for None objects of any class that has only fields are containers."""
     kind = type(value)
-    if kind in (int, float):
+    if kind is int or kind is float:
         yield name, value
-    elif kind in (tuple, list, torch.Size):
+    elif kind is tuple or kind is list or kind is torch.Size:
         for index, item in enumerate(value):
             yield from _leaves(item, f"{name}[{index}]", by_fields)
-    elif kind in (dict, collections.OrderedDict):
+    elif kind is dict or kind is collections.OrderedDict:
         for key, item in value.items():
-            yield from _leaves(item, f"{name}[{key!r}]", by_fields)
+            yield from _leaves(item, f"{name}[{shown(key)}]", by_fields)
     elif is_namedtuple_type(kind):
         for field, item in zip(kind._fields, value, strict=True):
             yield from _leaves(item, f"{name}.{field}", by_fields)
-    elif by_fields is None or kind in by_fields:
+    elif by_fields is None or is_one_of(kind, by_fields):
         for field, item in (fields_of(value) or {}).items():
             yield from _leaves(item, f"{name}.{field}", by_fields)

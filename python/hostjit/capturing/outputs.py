@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -272,5 +273,20 @@ def same_output_spec(a: Output, b: Output) -> bool:
 
 
 def same_constant(a: object, b: object) -> bool:
-    """Tell whether two immutable values are the same; NaN is, and 0.0 is not -0.0."""
-    return type(a) is type(b) and repr(a) == repr(b) if isinstance(a, float) else a == b
+    """Tell whether two immutable values are the same; NaN is, and 0.0 is not -0.0.
+
+    Nor are ranges and slices with other bounds, though they may be equal.
+    """
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float or kind is complex:
+        return repr(a) == repr(b)
+    if kind is range or kind is slice:
+        ends: Any = operator.attrgetter("start", "stop", "step")
+        return all(map(_same_bound, ends(a), ends(b)))
+    return bool(a == b)
+
+
+def _same_bound(a: object, b: object) -> bool:
+    return a is b or (type(a) in (int, float) and same_constant(a, b))

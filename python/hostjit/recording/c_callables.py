@@ -15,6 +15,8 @@ import sys
 import types
 from typing import Any
 
+from hostjit.capturing.instances import is_a
+
 __all__ = ["C_CALLABLES", "names_held", "reads_attributes"]
 
 C_CALLABLES: tuple[type, ...] = (
@@ -34,9 +36,9 @@ _READERS = frozenset(
 
 def reads_attributes(value: Any) -> bool:
     """Tell whether a callable of C code may read attributes that no name in the code tells."""
-    if isinstance(value, type):
-        return value in (operator.attrgetter, operator.methodcaller)
-    return isinstance(value, C_CALLABLES) and getattr(value, "__name__", "") in _READERS
+    if is_a(value, type):
+        return value is operator.attrgetter or value is operator.methodcaller
+    return is_a(value, C_CALLABLES) and getattr(value, "__name__", "") in _READERS
 
 
 @functools.cache

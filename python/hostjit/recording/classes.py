@@ -37,14 +37,14 @@ class Class(Entry):
     def _find(self, name: str) -> tuple[Any, ...]:
         return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])
 
-    def _find_specials(self) -> dict[tuple[type, str], Any]:
+    def _find_specials(self) -> dict[tuple[int, str], Any]:
         """What operators and built-in functions look up, without a name in the code.
 
         All of a class of a library, whose code's names are not looked at one by one.
         """
         return {
-            (base, name): value
-            for base in self._type.__mro__[:-1]
+            (place, name): value
+            for place, base in enumerate(self._type.__mro__[:-1])
             for name, value in vars(base).items()
             if not (self.by_attribute and name[:2] != "__") and name not in _KEPT_BY_LIBRARIES
         }

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import enum
+import itertools
+import threading
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.watches import MISSING
+from hostjit.recording import numpy_types
 
 __all__ = [
     "HEAP_TYPE",
@@ -30,15 +35,15 @@ __all__ = [
 # Of types that Python code made, or may change.
 HEAP_TYPE = 1 << 9
 # Packages whose objects have slots that nobody sets once they are made.
+# Of these, equal values are the same; those of their subclasses may have code and attributes.
+_COMPARED = tuple(kind for kind in IMMUTABLE_TYPES if kind not in (enum.Enum, type))
 _OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
 
 def _same(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if type(a) is not type(b) or not isinstance(a, IMMUTABLE_TYPES) or hasattr(a, "__dict__"):
-        return False
-    return same_constant(a, b)
+    return is_one_of(type(a), _COMPARED) and same_constant(a, b)
 
 
 def all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
@@ -52,7 +57,7 @@ def stored_in(container: Any) -> tuple[Any, ...]:
     No code of a subclass runs, which may load what it says that it has.
     """
     for kind, read in _STORED:
-        if isinstance(container, kind):
+        if is_a(container, kind):
             return tuple(read(container))
     raise TypeError(f"{type(container).__qualname__} is no container")
 
@@ -117,7 +122,9 @@ class Items(Entry):
         self._owner = owner
         self._owner_type = type(owner)
         self._by_name = by_name
-        self._expected: dict[Any, Any] = {} if by_name else dict(stored_in(mapping))
+        self._expected: dict[Any, Any] = {}
+        self._pairs: tuple[Any, ...] = () if by_name else stored_in(mapping)
+        self.unwatchable = is_a(owner, threading.local)  # which has another dict in each thread
         self._keys: list[Any] | None = None
 
     def keys(self) -> list[Any]:
@@ -150,13 +157,12 @@ class Items(Entry):
     def differs(self) -> bool:
         if type(self._owner) is not self._owner_type:
             return True
-        if self._owner is not None and vars(self._owner) is not self._mapping:
+        if self._owner is not None and instance_dict(self._owner) is not self._mapping:
             return True
         if not self._by_name:
             found = stored_in(self._mapping)
-            expected = tuple(self._expected.items())
-            return len(found) != len(expected) or not all(map(all_same, found, expected))
-        if self._keys is not None and self._keys != self.keys():
+            return len(found) != len(self._pairs) or not all(map(all_same, found, self._pairs))
+        if self._keys is not None and not all_same(self._keys, self.keys()):
             return True
         return not all(
             _same(dict.get(self._mapping, key, MISSING), value)
@@ -164,19 +170,27 @@ class Items(Entry):
         )
 
     def where(self) -> str:
-        keys = dict.fromkeys((*self._expected, *(() if self._by_name else self.keys())))
-        for key in keys:
-            now = dict.get(self._mapping, key, MISSING)
-            if not _same(now, self._expected.get(key, MISSING)):
-                is_attribute = self._by_name or self._owner is not None
-                return f"{self.path}.{key}" if is_attribute else f"{self.path}[{key!r}]"
+        if self._by_name:
+            for key, value in self._expected.items():
+                if not _same(dict.get(self._mapping, key, MISSING), value):
+                    return f"{self.path}.{key}"
+            return self.path
+        nothing = (MISSING, MISSING)
+        for now, was in itertools.zip_longest(
+            stored_in(self._mapping), self._pairs, fillvalue=nothing
+        ):
+            if not all_same(now, was):
+                key = was[0] if now is nothing else now[0]
+                return f"{self.path}[{shown(key)}]" if self._owner is None else f"{self.path}.{key}"
         return self.path
 
     def watches(self) -> list[tuple[Any, ...]]:
         watches = _type_watches(self._owner)
+        if self.unwatchable:
+            return watches
         if not self._by_name:
             keys = self.keys()
-            if isinstance(self._mapping, collections.OrderedDict) and len(keys) > 1:
+            if is_a(self._mapping, collections.OrderedDict) and len(keys) > 1:
                 watches.append(("dict_keys", self._mapping, tuple(keys)))
             return [*watches, ("dict", self._mapping, self._owner)]
         if self._keys is not None:
@@ -208,15 +222,15 @@ class ListEntry(Entry):
 
 
 class SetEntry(Entry):
-    """A set and its items."""
+    """A set and its items, in the order in which code meets them."""
 
     def __init__(self, items: set[Any] | frozenset[Any], path: str) -> None:
         super().__init__(path)
         self._set = items
-        self._expected = frozenset(items)
+        self._expected = stored_in(items)
 
     def differs(self) -> bool:
-        return frozenset(self._set) != self._expected
+        return not all_same(stored_in(self._set), self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("set", self._set, stored_in(self._set))]
@@ -275,7 +289,7 @@ class Slots(Entry):
         self._object = value
         kind = type(value)
         self._members = []
-        is_fixed = isinstance(value, types.GenericAlias)  # `collections.abc.Callable[..., int]`
+        is_fixed = is_a(value, types.GenericAlias)  # `collections.abc.Callable[..., int]`
         if not is_fixed and kind.__module__.partition(".")[0] not in _OF_FIXED_SLOTS:
             self._members = [
                 member
@@ -319,23 +333,24 @@ class Contents(Entry):
         self._expected = self._find()
 
     def _find(self) -> tuple[Any, ...]:
-        if hasattr(self._value, "tobytes"):
-            kind = getattr(self._value, "dtype", None) or self._value.format
-            return self._value.shape, str(kind), self._value.tobytes()
-        if isinstance(self._value, collections.deque):
+        if is_a(self._value, collections.deque):
             return stored_in(self._value)
-        return (bytes(memoryview(self._value)),)
+        if is_a(self._value, bytearray):
+            return (bytes(memoryview(self._value)),)
+        is_array = is_a(self._value, numpy_types.ARRAYS)
+        kind = self._value.dtype if is_array else self._value.format
+        return self._value.shape, str(kind), self._value.tobytes()
 
     def values(self) -> Iterable[Any]:
         """The elements that may have state of their own."""
-        if isinstance(self._value, collections.deque):
+        if is_a(self._value, collections.deque):
             return self._expected
-        has_objects = getattr(getattr(self._value, "dtype", None), "hasobject", False)
+        has_objects = is_a(self._value, numpy_types.ARRAYS) and self._value.dtype.hasobject
         return self._value.ravel().tolist() if has_objects else ()
 
     def differs(self) -> bool:
         found = self._find()
-        if isinstance(self._value, collections.deque):
+        if is_a(self._value, collections.deque):
             return not all_same(found, self._expected)
         return bool(found != self._expected)
 

@@ -22,7 +22,10 @@ from hostjit.capturing.arguments import (
     TensorArgument,
     TupleArgument,
     describe_arguments,
+    same_keys,
 )
+from hostjit.capturing.instances import is_a, shown
+from hostjit.capturing.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 
@@ -118,13 +121,13 @@ def tensor_name(index: int, leaves: Sequence[torch.Tensor], arguments: Mapping[s
     def find(value: Any, path: str) -> str:
         if value is leaves[index]:
             return path
-        if isinstance(value, dict):
+        if is_a(value, dict):
             pairs: Iterable[tuple[Any, Any]] = value.items()
-        elif isinstance(value, (tuple, list)):
+        elif is_a(value, (tuple, list)):
             pairs = enumerate(value)
         else:
             return ""
-        return next(filter(None, (find(item, f"{path}[{key!r}]") for key, item in pairs)), "")
+        return next(filter(None, (find(item, f"{path}[{shown(key)}]") for key, item in pairs)), "")
 
     found = (find(value, f"argument '{name}'") for name, value in arguments.items())
     return next(filter(None, found), f"tensor {index} of the arguments")
@@ -144,21 +147,22 @@ def _difference(path: str, expected: Argument, found: Argument) -> str:
         same = expected.object is found.object
         return "" if same else f"{path}: expected the very object of the recorded call"
     if isinstance(expected, EqualArgument) and isinstance(found, EqualArgument):
-        same = expected == found
+        same = same_constant(expected.value, found.value)
         return "" if same else f"{path}: expected {expected.value!r}, found {found.value!r}"
     return ""
 
 
 def _difference_of_items(path: str, expected: Any, found: Any) -> str:
-    if isinstance(expected, DictArgument) and expected.keys != found.keys:
-        return f"{path}: keys expected {list(expected.keys)}, found {list(found.keys)}"
+    if isinstance(expected, DictArgument) and not same_keys(expected.keys, found.keys):
+        was, now = ([shown(key) for key in keys] for keys in (expected.keys, found.keys))
+        return f"{path}: keys expected [{', '.join(was)}], found [{', '.join(now)}]"
     if isinstance(expected, NamedTupleArgument) and expected.type is not found.type:
         return f"{path}: expected {_kind(expected)}, found {_kind(found)}"
     if len(expected.items) != len(found.items):
         return f"{path}: expected {len(expected.items)} items, found {len(found.items)}"
     keys = expected.keys if isinstance(expected, DictArgument) else range(len(expected.items))
     for key, was, now in zip(keys, expected.items, found.items, strict=True):
-        text = _difference(f"{path}[{key!r}]", was, now)
+        text = _difference(f"{path}[{shown(key)}]", was, now)
         if text:
             return text
     return ""

@@ -18,6 +18,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.instances import instance_dict, is_a, is_one_of
 from hostjit.capturing.outputs import IMMUTABLE_TYPES
 from hostjit.recording import numpy_types
 from hostjit.recording.seen_code import is_library
@@ -82,28 +83,28 @@ def is_library_module(module: types.ModuleType) -> bool:
 
 def is_data(value: Any) -> bool:
     """Tell whether code that finds this in a module of a library may find something else later."""
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         return is_library_module(value)
-    return isinstance(value, (list, dict, set, collections.abc.MutableMapping))
+    return is_a(value, (list, dict, set, collections.abc.MutableMapping))
 
 
 def parts_of(value: Any) -> Sequence[Any] | None:
     """Return what an object without state of its own is made of; None for other objects."""
-    if isinstance(value, types.MethodType):
+    if is_a(value, types.MethodType):
         return (value.__self__, value.__func__)
-    if isinstance(value, functools.partial):
+    if is_a(value, functools.partial):
         return (value.func, value.args, value.keywords)
-    if isinstance(value, (staticmethod, classmethod)):
+    if is_a(value, (staticmethod, classmethod)):
         return (value.__func__,)
-    if isinstance(value, property):
+    if is_a(value, property):
         return (value.fget, value.fset)
-    if isinstance(value, functools.cached_property):
+    if is_a(value, functools.cached_property):
         return (value.func,)
     if type(value) is _C.CompiledFunction:
         return (value.__wrapped__,)
-    if type(value) in _ANNOTATIONS:
+    if is_one_of(type(value), _ANNOTATIONS):
         return (getattr(value, "__origin__", None), value.__args__)
-    if isinstance(value, _VIEWS):
+    if is_a(value, _VIEWS):
         return gc.get_referents(value)
     return None
 
@@ -111,7 +112,7 @@ def parts_of(value: Any) -> Sequence[Any] | None:
 def has_attributes(value: Any) -> bool:
     """Tell whether an immutable value has attributes all the same: of an enum or a subclass."""
     kinds = (int, float, complex, str, bytes, enum.Enum)
-    return isinstance(value, kinds) and hasattr(value, "__dict__")
+    return is_a(value, kinds) and instance_dict(value) is not None
 
 
 def hidden_base(kind: type) -> type | None:

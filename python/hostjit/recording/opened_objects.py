@@ -20,7 +20,14 @@ import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import instance_dict, slot_names, slots_of
+from hostjit.capturing.instances import (
+    instance_dict,
+    is_a,
+    is_hashed_by_identity,
+    is_one_of,
+    slot_names,
+    slots_of,
+)
 from hostjit.recording.entries import HEAP_TYPE
 from hostjit.recording.objects import hidden_base
 
@@ -67,12 +74,12 @@ def expanded(
         if kind is list:
             note(value)
             return list(map(expand, value))
-        if kind in (dict, collections.OrderedDict):
+        if kind is dict or kind is collections.OrderedDict:
             note(value)
             if list(dict.__iter__(value)) != list(value):
                 return value  # items were moved, which is refused
             return kind((key, expand(item)) for key, item in value.items())
-        if kind not in opened:
+        if not is_one_of(kind, opened):
             return value
         note(value)
         if id(value) in open_now:
@@ -119,11 +126,11 @@ class OpenedClasses:
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            if kind in (tuple, list) or is_namedtuple_type(kind):
+            if kind is tuple or kind is list or is_namedtuple_type(kind):
                 pending.extend(value)
-            elif kind in (dict, collections.OrderedDict):
+            elif kind is dict or kind is collections.OrderedDict:
                 pending.extend(value.values())
-            elif kind in self.classes or self._is_another(value, kind):
+            elif is_one_of(kind, self.classes) or self._is_another(value, kind):
                 self.classes.setdefault(kind, slot_names(kind))
                 with contextlib.suppress(AttributeError):  # a slot is empty, which is refused later
                     pending.extend(fields_of(value).values())
@@ -155,9 +162,11 @@ def _is_record(kind: type) -> bool:
 def can_open(value: Any) -> bool:
     """Tell whether an object, of a class that Python code made, is what is in its fields."""
     kind = type(value)
-    if isinstance(value, _WHOLE) or hidden_base(kind) is not None:
+    if is_a(value, _WHOLE) or hidden_base(kind) is not None:
         return False
     if not kind.__flags__ & HEAP_TYPE and kind is not _NAMESPACE:
+        return False
+    if not is_hashed_by_identity(kind):
         return False
     has_fields = bool(kind.__dictoffset__ or slots_of(kind))
     special = {name for base in kind.__mro__[:-1] for name in vars(base)}

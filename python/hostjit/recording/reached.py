@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.instances import is_a
 from hostjit.recording.c_callables import C_CALLABLES, reads_attributes
 from hostjit.recording.classes import AbstractClasses, Class
 from hostjit.recording.entries import Entry, Items
@@ -111,11 +112,11 @@ class Reached:
         for name in names:
             if entry.add(name):
                 for value in entry.values(name):
-                    if isinstance(value, _BOUND) and isinstance(
+                    if is_a(value, _BOUND) and is_a(
                         getattr(value, "__self__", None), RANDOM_SOURCES
                     ):
                         self._hinder(f"{entry.path}.{name}")
-                    if not entry.of_library or is_data(value) or isinstance(value, _CALLABLE):
+                    if not entry.of_library or is_data(value) or is_a(value, _CALLABLE):
                         self._push(value, f"{entry.path}.{name}", f".{name}")
 
     def _push(self, value: Any, path: str, name: str | None = None) -> None:
@@ -123,26 +124,26 @@ class Reached:
 
         `name`: that of the global variable which it is, or after a dot of the attribute.
         """
-        if isinstance(value, C_CALLABLES):
+        if is_a(value, C_CALLABLES):
             self._push_function(value, path, name)
             return
-        if isinstance(value, torch.Generator):
+        if is_a(value, torch.Generator):
             self.generators[address_of(value)] = value
-        if isinstance(value, slice):
+        if is_a(value, slice):
             for part in (value.start, value.stop, value.step):
                 self._push(part, path)
             return
         for setting in settings_behind(value):
             self.add_setting(setting)
-        if isinstance(value, type) and reads_attributes(value):
+        if is_a(value, type) and reads_attributes(value):
             self.add_everything()
-        if not isinstance(value, SKIPPED) or isinstance(value, type) or has_attributes(value):
+        if not is_a(value, SKIPPED) or is_a(value, type) or has_attributes(value):
             self._pending.append((value, path))
 
     def _push_function(self, function: Any, path: str, name: str | None) -> None:
         """Look at a function of C code, which C code may call without our notice."""
         owner = getattr(function, "__self__", None)
-        if owner is not None and not isinstance(owner, types.ModuleType):
+        if owner is not None and not is_a(owner, types.ModuleType):
             self._push(owner, f"{path}.__self__")
         if reads_attributes(function):
             self.add_everything()

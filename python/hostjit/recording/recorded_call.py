@@ -16,6 +16,7 @@ from hostjit.capturing.arguments import (
     walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import is_a
 from hostjit.capturing.overlap import may_overlap
 from hostjit.capturing.tensors import TensorFacts
 
@@ -55,7 +56,7 @@ def objects_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...
     found: list[int] = []
 
     def visit(value: Any) -> None:
-        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
+        if not is_a(value, (tuple, list, dict, torch.Tensor)):
             try:
                 described, _ = describe_arguments((value,), {})
             except CaptureError:

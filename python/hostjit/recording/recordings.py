@@ -22,6 +22,7 @@ from hostjit.capturing.arguments import (
     walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
@@ -326,7 +327,7 @@ class Recordings(Specializer):
         containers: dict[int, Any] = {}
 
         def note(value: Any) -> None:
-            if isinstance(value, (list, dict)) or type(value) in self._opened.classes:
+            if is_a(value, (list, dict)) or is_one_of(type(value), self._opened.classes):
                 containers[id(value)] = value
 
         expanded(args, kwargs, self._opened.classes, note)

@@ -13,6 +13,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import containers_in, tensor_leaves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import is_a
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
@@ -351,7 +352,7 @@ class Replay:
 
 def _equal_containers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[int]:
     """Return of each list and dict among the arguments where it is first."""
-    found = [id(x) for x in containers_in(args, kwargs) if isinstance(x, (list, dict))]
+    found = [id(x) for x in containers_in(args, kwargs) if is_a(x, (list, dict))]
     return [found.index(container) for container in found]
 
 

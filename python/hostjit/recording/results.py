@@ -12,6 +12,7 @@ import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import has_member, is_a
 from hostjit.capturing.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,
@@ -79,9 +80,9 @@ class Results:
 
     def _describe(self, value: Any) -> Output:
         kind = type(value)
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             return self._tensor(value)
-        if isinstance(value, IMMUTABLE_TYPES):
+        if is_a(value, IMMUTABLE_TYPES):
             return ConstantOutput(value)
         if id(value) in self._containers:
             raise _cannot_make("a container that it was given")
@@ -100,13 +101,13 @@ class Results:
             return TupleOutput(tuple(map(self._describe, value)))
         if kind is list:
             return ListOutput(tuple(map(self._describe, value)))
-        if kind in (dict, collections.OrderedDict):
-            if not all(isinstance(key, IMMUTABLE_TYPES) for key in value):
+        if kind is dict or kind is collections.OrderedDict:
+            if not all(is_a(key, IMMUTABLE_TYPES) for key in value):
                 raise _cannot_make("a dict with keys that are objects")
             return DictOutput(kind, tuple(value), tuple(map(self._describe, value.values())))
         if is_namedtuple_type(kind):
             return NamedTupleOutput(kind, tuple(map(self._describe, value)))
-        if isinstance(value, tuple) and hasattr(kind, "n_sequence_fields"):
+        if is_a(value, tuple) and has_member(kind, "n_sequence_fields"):
             return NamedTupleOutput(kind, tuple(map(self._describe, value)), struct_sequence=True)
         if can_open(value):
             fields = fields_of(value)

@@ -34,6 +34,7 @@ __all__ = [
     "names_of",
     "patterns_of",
     "runs_custom_function",
+    "sets_by_variable",
     "user_line",
 ]
 
@@ -81,6 +82,7 @@ _SETTINGS = frozenset(
 )
 # Names in texts: of `operator.attrgetter("a.b")`, and in the fields of formats.
 _DOTTED, _FIELD, _NAME = map(re.compile, (r"[^\W\d][\w.]*", r"\{([^{}]*)\}", r"[^\W\d]\w*"))
+_OF_MODULES = os.path.join(_TORCH, "nn") + os.sep
 _OF_SETTINGS = (
     *(os.path.join(_TORCH, name) + os.sep for name in ("backends", "sparse")),
     *(os.path.join(_TORCH, name) for name in ("__init__.py", "utils/deterministic.py")),
@@ -276,6 +278,12 @@ def asks_by_variable(code: types.CodeType) -> bool:
         for name, call in itertools.pairwise(found)
     )
     return bool(asked > constant)
+
+
+def sets_by_variable(code: types.CodeType) -> bool:
+    """Tell whether code is of torch.nn and assigns attributes whose names it is given."""
+    names = ("setattr", "delattr")
+    return code.co_filename.startswith(_OF_MODULES) and not set(names).isdisjoint(code.co_names)
 
 
 @functools.cache

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.instances import is_a
 from hostjit.capturing.outputs import IMMUTABLE_TYPES
 from hostjit.recording.entries import Entry
 
@@ -102,9 +103,9 @@ def settings_now() -> dict[str, Setting]:
 
 def settings_behind(value: Any) -> tuple[str, ...]:
     """Return the names of the settings that code may depend on which can reach a value."""
-    if isinstance(value, types.ModuleType):
+    if is_a(value, types.ModuleType):
         module = vars(value).get("__name__")
-    elif isinstance(value, (type, types.FunctionType)):
+    elif is_a(value, (type, types.FunctionType)):
         module = value.__module__
     else:
         module = type(value).__module__
@@ -116,7 +117,7 @@ def reader_of(function: Any) -> Callable[[], Any] | None:
 
     None for another function, or one that takes arguments.
     """
-    if not isinstance(function, types.BuiltinFunctionType):
+    if type(function) is not types.BuiltinFunctionType:
         return None
     if function in _OF_THE_INTERPRETER:
         return function

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import is_namedtuple_type
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import instance_dict, is_a, is_one_of, name_of, shown
 from hostjit.recording.c_callables import names_held
 from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
@@ -38,6 +38,7 @@ from hostjit.recording.seen_code import (
     is_of_standard_library,
     names_of,
     patterns_of,
+    sets_by_variable,
 )
 from hostjit.recording.settings import LOCALE
 from hostjit.recording.walk import Walk
@@ -87,7 +88,9 @@ class State(Walk):
                 self._hold(names_held(code))
                 if not _DYNAMIC.isdisjoint(code.co_names) or asks_by_variable(code):
                     self.add_everything()
-            elif "__getattribute__" in code.co_names and is_of_standard_library(file):
+            elif (
+                "__getattribute__" in code.co_names and is_of_standard_library(file)
+            ) or sets_by_variable(code):
                 self.add_everything()
             if fresh:
                 self._extend_all(fresh)
@@ -109,7 +112,7 @@ class State(Walk):
     def add_target(self, target: Any) -> None:
         """Look at what is called."""
         with torch._C.DisableTorchFunction():
-            self._push(target, getattr(target, "__qualname__", type(target).__qualname__))
+            self._push(target, name_of(target))
             self._walk()
 
     def add_arguments(
@@ -176,7 +179,7 @@ class State(Walk):
 
     def known_argument(self) -> str:
         """Say that the call may ask which of its opened arguments it knows; "" if it knows none."""
-        known = (x for x in self.objects.values() if type(x) in self._opened)
+        known = (x for x in self.objects.values() if is_one_of(type(x), self._opened))
         kinds = (type(value).__qualname__ for value in known)
         found = next(kinds, "")
         return f"it can reach a {found}, so which {found} an argument is may matter" * bool(found)
@@ -260,11 +263,11 @@ class State(Walk):
 
     def _add_argument(self, value: Any, path: str) -> None:
         kind = type(value)
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             self.leaves.add(id(value))
             self._note_tensor(value)
-            if vars(value):
-                self._attributes_of_arguments.append((frozenset(vars(value)), path))
+            if attributes := instance_dict(value):
+                self._attributes_of_arguments.append((frozenset(attributes), path))
         elif kind is tuple or is_namedtuple_type(kind):
             self._push(kind, kind.__qualname__)
             for index, item in enumerate(value):
@@ -273,16 +276,17 @@ class State(Walk):
             self._add("list", value, ListEntry(value, path, watched=False))
             for index, item in enumerate(value):
                 self._add_argument(item, f"{path}[{index}]")
-        elif kind in (dict, collections.OrderedDict):
+        elif kind is dict or kind is collections.OrderedDict:
             self._add("items", value, Items(value, None, path, by_name=False, watched=False))
             for key, item in value.items():
-                self._add_argument(item, f"{path}[{key!r}]")
-        elif kind in self._opened:
+                self._add_argument(item, f"{path}[{shown(key)}]")
+        elif is_one_of(kind, self._opened):
             self._push(kind, kind.__qualname__)
             self._add("slots", value, Slots(value, path, watched=False))
             if kind.__dictoffset__:
-                entry = Items(vars(value), value, path, by_name=False, watched=False)
-                self._add("items", vars(value), entry)
+                attributes = instance_dict(value) or {}
+                entry = Items(attributes, value, path, by_name=False, watched=False)
+                self._add("items", attributes, entry)
             for name, item in fields_of(value).items():
                 self._add_argument(item, f"{path}.{name}")
         else:

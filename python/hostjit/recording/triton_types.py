@@ -9,6 +9,8 @@ import sys
 import types
 from typing import Any
 
+from hostjit.capturing.instances import is_a
+
 __all__ = ["ATTRIBUTES", "FOLDERS", "is_kernel", "is_tritons", "problem_of"]
 
 
@@ -57,4 +59,4 @@ def is_kernel(value: Any) -> bool:
     jit, tuner = (sys.modules.get(f"triton.runtime.{name}") for name in ("jit", "autotuner"))
     if jit is None or tuner is None:
         return False
-    return isinstance(value, (jit.KernelInterface, jit.JITCallable, tuner.Config))
+    return is_a(value, (jit.KernelInterface, jit.JITCallable, tuner.Config))

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import has_member, instance_dict, is_a, shown
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.classes import Class
@@ -75,47 +75,48 @@ class Walk(Reached):
         for hooks in hooks_of(tensor):
             if hooks is not None:
                 self._push(hooks, "hooks of a tensor")
-        if tensor.is_leaf and tensor.requires_grad:
+        # Code may drop a gradient that was there before its owner needed none.
+        if tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex()):
             self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
 
     def _visit(self, value: Any, path: str) -> None:
-        if isinstance(value, torch.Tensor):
+        if is_a(value, torch.Tensor):
             if id(value) in self.leaves:
                 self.shared.append(value)
             else:
                 self.tensors[id(value)] = value, path
                 self._note_tensor(value)
-            if vars(value):
+            if instance_dict(value):
                 self._visit_attributes(value, path)
-        elif isinstance(value, (tuple, frozenset)):
+        elif is_a(value, (tuple, frozenset)):
             for item in stored_in(value):
                 self._push(item, f"{path}[...]")
             self._visit_subclass(value, path)
-        elif isinstance(value, list):
+        elif is_a(value, list):
             self._add("list", value, ListEntry(value, path))
             for index, item in enumerate(stored_in(value)):
                 self._push(item, f"{path}[{index}]")
             self._visit_subclass(value, path)
-        elif isinstance(value, dict):
+        elif is_a(value, dict):
             self._add("items", value, Items(value, None, path, by_name=False))
             for key, item in stored_in(value):
-                self._push(item, f"{path}[{key!r}]")
+                self._push(item, f"{path}[{shown(key)}]")
                 self._push(key, f"a key of {path}")
             self._visit_subclass(value, path)
-        elif isinstance(value, set):
+        elif is_a(value, set):
             self._add("set", value, SetEntry(value, path))
             for item in stored_in(value):
                 self._push(item, f"an item of {path}")
             self._visit_subclass(value, path)
-        elif isinstance(value, types.ModuleType):
+        elif is_a(value, types.ModuleType):
             self._visit_module(value)
-        elif isinstance(value, types.FunctionType):
+        elif is_a(value, types.FunctionType):
             self._visit_function(value, path)
-        elif isinstance(value, type):
+        elif is_a(value, type):
             self._visit_class(value, path)
-        elif isinstance(value, types.CellType):
+        elif is_a(value, types.CellType):
             self._visit_cell(value, path)
-        elif isinstance(value, weakref.ref):
+        elif is_a(value, weakref.ref):
             self._visit_weak(value, path)
         else:
             self._visit_object(value, path)
@@ -147,7 +148,7 @@ class Walk(Reached):
         names = function.__code__.co_freevars
         for name, cell in zip(names, function.__closure__ or (), strict=True):
             self._visit_cell(cell, f"'{name}' of {path}")
-        if vars(function) or not is_library(function.__code__.co_filename):
+        if instance_dict(function) or not is_library(function.__code__.co_filename):
             self._visit_attributes(function, path)
             self._visit_fields(function, path)
 
@@ -159,7 +160,7 @@ class Walk(Reached):
 
     def _visit_weak(self, reference: weakref.ref[Any], path: str) -> None:
         value = reference()
-        if isinstance(value, (type, types.ModuleType)):
+        if is_a(value, (type, types.ModuleType)):
             self._push(value, path)
         else:
             self._weak.append((reference, path))
@@ -201,7 +202,8 @@ class Walk(Reached):
         return slots
 
     def _visit_attributes(self, value: Any, path: str) -> None:
-        attributes = vars(value)
+        attributes = instance_dict(value)
+        assert attributes is not None
         entry = Items(attributes, value, path, by_name=True, by_attribute=True)
         entry.of_user = is_users_alone(type(value))
         self._add("items", attributes, entry)
@@ -218,43 +220,43 @@ class Walk(Reached):
         if inner is not None:
             for part in inner:
                 self._push(part, path)
-            if isinstance(value, functools.partial):
+            if is_a(value, functools.partial):
                 self._visit_attributes(value, path)
             if kind.__module__.partition(".")[0] not in TRUSTED:
                 self._visit_subclass(value, path)
             return
-        if isinstance(value, types.SimpleNamespace):
+        if is_a(value, types.SimpleNamespace):
             # C code compares and prints them by all of their attributes.
             self._add("items", vars(value), Items(vars(value), value, path, by_name=False))
             for name, item in vars(value).items():
                 self._push(item, f"{path}.{name}")
             self._visit_subclass(value, path)
             return
-        if isinstance(value, (*numpy_types.ARRAYS, bytearray, memoryview, collections.deque)):
+        if is_a(value, (*numpy_types.ARRAYS, bytearray, memoryview, collections.deque)):
             contents = Contents(value, path)
             self._add("contents", value, contents)
             for item in contents.values():
                 self._push(item, f"an item of {path}")
             self._visit_subclass(value, path)
             return
-        if isinstance(value, (operator.attrgetter, operator.methodcaller)):
+        if is_a(value, (operator.attrgetter, operator.methodcaller)):
             self._add_names_of(value)
             return
-        if isinstance(value, functools._lru_cache_wrapper):
+        if is_a(value, functools._lru_cache_wrapper):
             module = sys.modules.get(value.__module__)
             if module is None or not is_library_module(module):
                 self._hinder(f"{path}, whose results are kept in a cache")
             return
-        if isinstance(value, contextvars.ContextVar):
+        if is_a(value, contextvars.ContextVar):
             variable = Variable(value, path)
             self._add("variable", value, variable)
             for found in variable.values():
                 self._push(found, path)
             return
-        if isinstance(value, (*ITERATORS, *RANDOM_SOURCES)) or hasattr(kind, "__next__"):
+        if is_a(value, (*ITERATORS, *RANDOM_SOURCES)) or has_member(kind, "__next__"):
             self._hinder(f"{path}, a {kind.__qualname__}")
             return
-        if type(value) in RULES:
+        if is_a(value, torch.optim.Optimizer) and kind in RULES:
             self._visit_optimizer(value, path)
             return
         if triton_types.is_kernel(value):
@@ -265,9 +267,9 @@ class Walk(Reached):
         # A `threading.local` has another dict in each thread, which itself alone finds.
         if instance_dict(value) is not None or isinstance(value, threading.local):
             self._visit_attributes(value, path)
-        elif not slots and kind.__module__.partition(".")[0] not in TRUSTED:
+        elif kind.__dictoffset__ or not (slots or kind.__module__.partition(".")[0] in TRUSTED):
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
-        if has_hidden_state(kind) or isinstance(value, BaseException):
+        if has_hidden_state(kind) or is_a(value, BaseException):
             self._hinder(f"{path}, a {kind.__module__}.{kind.__qualname__}")
 
     def _add_names_of(self, getter: operator.attrgetter[Any] | operator.methodcaller) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.instances import name_of
 from hostjit.program_compilation import ProgramCompilation
 from hostjit.saving.arguments import ExampleCall, arguments_to_json
 from hostjit.saving.bindings import Writers
@@ -192,7 +193,7 @@ def _name(compiled: _C.CompiledFunction) -> str:
     if isinstance(compiled.owner, LoadedFunction):
         return compiled.owner.__name__
     target = compiled.__wrapped__
-    return str(getattr(target, "__qualname__", type(target).__qualname__))
+    return name_of(target)
 
 
 def _version() -> str:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import collections
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -122,6 +124,69 @@ def test_a_recording_loads_nothing() -> None:
         for _ in range(4):
             assert torch.equal(fast(x), x * gain)
     assert Tables.loaded == 0
+
+
+SPECIAL = [
+    *("eq", "ne", "hash", "bool", "len", "repr", "str", "format", "iter", "getitem", "contains"),
+    *("dir", "copy", "deepcopy", "reduce", "reduce_ex", "getstate", "index", "float", "int"),
+    *("array", "torch_function", "getattr", "call", "get", "lt"),
+]
+MEMBERS = ["tobytes", "dtype", "shape", "fields", "__self__", "__name__", "_fields", "__code__"]
+
+
+def stubborn(*bases: type, claims: Any = None, meta: type = type) -> Any:
+    """A class whose objects raise, whatever they are asked; they say that they are of another."""
+    members: dict[str, Any] = {f"__{name}__": never for name in SPECIAL}
+    members.update({name: property(never) for name in MEMBERS})
+    if claims is not None:
+        members["__class__"] = property(lambda self: claims)
+    return meta("Stubborn", bases, members)
+
+
+class Meta(type):
+    __eq__ = __bool__ = __len__ = __repr__ = __getattr__ = never
+    __instancecheck__ = __subclasscheck__ = never
+    __hash__ = never
+
+
+CLAIMS = [
+    *(torch.Tensor, torch.nn.Parameter, torch.nn.Module, torch.optim.SGD, torch.Generator),
+    *(dict, list, tuple, set, frozenset, collections.deque, int, float, str, type(None)),
+    *(type, property, slice, bytearray, BaseException, types.FunctionType, types.ModuleType),
+    *(types.MethodType, types.BuiltinFunctionType, types.SimpleNamespace, weakref.ref),
+]
+STUBBORN = {
+    "any": stubborn(),
+    "of_meta": Meta("OfMeta", (), {}),
+    "both": stubborn(meta=Meta),
+    **{f"claims_{kind.__name__}": stubborn(claims=kind) for kind in CLAIMS},
+    **{
+        f"sub_{kind.__name__}": stubborn(kind)
+        for kind in (dict, list, tuple, set, frozenset, int, float, str, bytes, bytearray)
+    },
+}
+
+
+@pytest.mark.parametrize("name", STUBBORN)
+def test_nothing_is_asked_of_objects(name: str) -> None:
+    value = STUBBORN[name]()
+    held = types.SimpleNamespace(value=value)
+    inside = [value]
+
+    def step(x: Tensor, *values: Any) -> Any:
+        return x * 2, inside, held.value
+
+    def given(x: Tensor, *values: Any) -> Any:
+        return x * 2
+
+    fast, fast_given = hostjit.capture(step), hostjit.capture(given)
+    for _ in range(4):
+        x = torch.randn(4)
+        found, container, attribute = fast(x)
+        assert torch.equal(found, x * 2)
+        assert container is inside
+        assert attribute is value
+        assert torch.equal(fast_given(x, value, [value], {"key": value}), x * 2)
 
 
 def test_what_pytest_adds_to_an_assertion_is_no_state() -> None:

@@ -13,12 +13,14 @@ import programs_of_data
 import programs_of_definitions
 import programs_of_lookups
 import programs_of_modes
+import programs_of_modules
 import programs_of_objects
 import programs_of_readers
 import programs_of_settings
 import programs_of_sizes
 import programs_of_state
 import programs_of_training
+import programs_of_values
 import pytest
 import torch
 from program_list import Program, Programs
@@ -34,12 +36,14 @@ PROGRAMS: Programs = Programs(
         **programs_of_definitions.PROGRAMS,
         **programs_of_lookups.PROGRAMS,
         **programs_of_modes.PROGRAMS,
+        **programs_of_modules.PROGRAMS,
         **programs_of_objects.PROGRAMS,
         **programs_of_readers.PROGRAMS,
         **programs_of_settings.PROGRAMS,
         **programs_of_sizes.PROGRAMS,
         **programs_of_state.PROGRAMS,
         **programs_of_training.PROGRAMS,
+        **programs_of_values.PROGRAMS,
     }
 )
 # These change Python objects, read what no guard is about, or have effects around what may raise.
@@ -53,7 +57,9 @@ RUN_EAGERLY = frozenset(
         *("lock", "unique_empty"),
         *programs_of_definitions.RUN_EAGERLY,
         *programs_of_modes.RUN_EAGERLY,
+        *programs_of_modules.RUN_EAGERLY,
         *programs_of_readers.RUN_EAGERLY,
+        *programs_of_values.RUN_EAGERLY,
     }
 )
 _ROUNDS = 9
