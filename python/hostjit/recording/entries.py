@@ -34,9 +34,9 @@ __all__ = [
 
 # Of types that Python code made, or may change.
 HEAP_TYPE = 1 << 9
-# Packages whose objects have slots that nobody sets once they are made.
 # Of these, equal values are the same; those of their subclasses may have code and attributes.
 _COMPARED = tuple(kind for kind in IMMUTABLE_TYPES if kind not in (enum.Enum, type))
+# Packages whose objects have slots that nobody sets once they are made.
 _OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
 
