@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.instances import is_namedtuple_type
 
 __all__ = ["BoundDim", "Dim", "register", "with_names", "without_dims"]
 

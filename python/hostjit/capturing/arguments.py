@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import inspect
 import struct
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import fields_of, is_a, is_one_of, shown
+from hostjit.capturing.instances import fields_of, is_a, is_namedtuple_type, is_one_of, shown
 from hostjit.capturing.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
@@ -236,11 +235,6 @@ def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any
         found: Mapping[Any, Any] = value
         return found
     return fields_of(value) if is_one_of(kind, by_fields) else None
-
-
-def is_namedtuple_type(kind: type) -> bool:
-    """Tell whether instances of `kind` are rebuilt by `tuple.__new__(kind, items)`."""
-    return issubclass(kind, tuple) and is_a(inspect.getattr_static(kind, "_fields", None), tuple)
 
 
 def _is_sequence(value: object) -> bool:

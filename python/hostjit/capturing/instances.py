@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import inspect
 import threading
 import types
 import weakref
@@ -24,6 +25,7 @@ __all__ = [
     "instance_dict",
     "is_a",
     "is_hashed_by_identity",
+    "is_namedtuple_type",
     "is_one_of",
     "is_value",
     "name_of",
@@ -75,6 +77,11 @@ def is_hashed_by_identity(kind: type) -> bool:
     """Tell whether looking a class up in a dict asks nothing of its metaclass."""
     meta: Any = type(kind)
     return meta.__hash__ is type.__hash__ and meta.__eq__ is type.__eq__
+
+
+def is_namedtuple_type(kind: type) -> bool:
+    """Tell whether instances of `kind` are rebuilt by `tuple.__new__(kind, items)`."""
+    return issubclass(kind, tuple) and is_a(inspect.getattr_static(kind, "_fields", None), tuple)
 
 
 def has_member(kind: type, name: str) -> bool:

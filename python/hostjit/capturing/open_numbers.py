@@ -22,11 +22,10 @@ import torch
 from torch.fx import Graph
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.float_bounds import float_bounds
 from hostjit.capturing.guard_kinds import BY_VALUE
-from hostjit.capturing.instances import fields_of, is_one_of, shown
+from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
 from hostjit.capturing.lazy_numbers import keeps_lazy_numbers_open
 from hostjit.capturing.number_functions import MadeOf, number_functions_of_python
 from hostjit.capturing.number_parameters import parameters_stay_open

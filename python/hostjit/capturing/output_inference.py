@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.arguments import is_namedtuple_type
+from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.capturing.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import (
     instance_dict,
     is_a,
     is_hashed_by_identity,
+    is_namedtuple_type,
     is_one_of,
     slot_names,
     slots_of,

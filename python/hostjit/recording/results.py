@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.arguments import is_namedtuple_type
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import has_member, is_a
+from hostjit.capturing.instances import has_member, is_a, is_namedtuple_type
 from hostjit.capturing.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,

@@ -17,8 +17,14 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.arguments import is_namedtuple_type
-from hostjit.capturing.instances import instance_dict, is_a, is_one_of, name_of, shown
+from hostjit.capturing.instances import (
+    instance_dict,
+    is_a,
+    is_namedtuple_type,
+    is_one_of,
+    name_of,
+    shown,
+)
 from hostjit.recording.c_callables import names_held
 from hostjit.recording.classes import Class
 from hostjit.recording.entries import (
