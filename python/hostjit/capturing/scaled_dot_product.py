@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 # times where causal, because the kernel leaves out half), and 2.5 times at a sixteenth of it.
 _MAX_SCORES = 1 << 21
 # Of the operands that the flash kernel takes: torch 2.14 gives those without a batch one.
-_FLASH_DIMS = (3, 4) if torch.__version__ >= (2, 14) else (4,)
+_FLASH_DIMS = (3, 4) if torch.__version__ >= "2.14" else (4,)
 
 
 def scaled_dot_product_attention(
