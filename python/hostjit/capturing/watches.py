@@ -264,7 +264,9 @@ class WatchList:
 
     def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
         """Watch the contents of a set."""
-        self._others["set", id(items)] = SetItems(items, tuple(items), path)
+        # Not as its class says, if that is one of the user's.
+        own: Any = frozenset if isinstance(items, frozenset) else set
+        self._others["set", id(items)] = SetItems(items, tuple(own.__iter__(items)), path)
 
     def type_version(self, kind: type, path: str) -> None:
         """Watch a class that Python code can change; immutable builtin classes need no watch."""
