@@ -22,6 +22,7 @@ from hostjit.capturing.contexts import (
     say_setter,
     take_out_inference_mode,
 )
+from hostjit.capturing.dense_attention import flex_attention_is_dense
 from hostjit.capturing.dynamic_dims import (
     check_kept,
     is_number,
@@ -148,6 +149,8 @@ def _capture(
         raise broke
     if traced.graph_module is not None:
         check_sizes(traced.graph_module)
+        if not is_training(traced):
+            flex_attention_is_dense(traced.graph_module)
     modes = _settle_modes(traced)
     in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
     backward: Backward | None = None
