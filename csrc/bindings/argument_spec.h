@@ -122,6 +122,9 @@ class ArgumentSpec {
   // See descriptions.cpp.
   pybind11::tuple describe() const;
 
+  // Of each list, dict and object that is compared by its fields, in order, where it is first.
+  const std::vector<size_t>& first_of() const { return first_of_; }
+
   // Lets the tensor leaves of these positions have any sizes and strides: rows look at them.
   void free_sizes(const std::vector<bool>& positions);
 

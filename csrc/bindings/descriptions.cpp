@@ -270,6 +270,7 @@ py::dict Specialization::describe() const {
   py::dict described;
   described["modes"] = describe_modes(state_);
   described["arguments"] = arguments_.describe();
+  described["objects"] = arguments_.first_of();
   described["numbers"] = numbers_.describe();
   described["results"] = results_.describe();
   described["stores"] = stores_.size();

@@ -31,6 +31,7 @@ class ReplayChecks:
         opened: classes of arguments whose fields are compared.
         settings: what else is compared at each call.
         unhooked: leaves that have no hooks for backward passes.
+        runs_backward: the call runs a backward pass.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class ReplayChecks:
         opened: Opened | None = None,
         settings: Sequence[Entry] = (),
         unhooked: Sequence[int] = (),
+        runs_backward: bool = False,
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
@@ -50,6 +52,7 @@ class ReplayChecks:
         self.opened = opened or {}
         self.settings = list(settings)
         self.unhooked = list(unhooked)
+        self.runs_backward = runs_backward
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""

@@ -40,11 +40,11 @@ class FunctionWatcher(TorchFunctionMode):
             self._recorder.reads_memory(f"{name}()")
         elif name == "requires_grad_" and self._recorder.is_outside(args[0]):
             self._recorder.refuse("it calls requires_grad_() of a tensor that others have")
-        elif name in ("__get__", "__set__"):
+        elif name in ("__get__", "__set__", "__delete__"):
             attribute = getattr(getattr(func, "__self__", None), "__name__", "")
             if name == "__set__" and attribute in ("data", "requires_grad", "names"):
                 self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
-            elif name == "__get__" and attribute in ("grad", "_grad"):
+            elif attribute in ("grad", "_grad"):
                 self._recorder.asked.add(id(args[0]))
             elif attribute == "is_leaf" and args[0].requires_grad:
                 if self._recorder.is_argument(args[0]):

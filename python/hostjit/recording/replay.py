@@ -161,6 +161,7 @@ class Replay:
             self._opened,
             state.settings(),
             self._unhooked(args, kwargs),
+            self._ran_backward,
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
         self._equal_containers = _equal_containers(args, kwargs)

@@ -65,6 +65,8 @@ _UNWATCHED = frozenset(
         "__subclasses__",
     }
 )
+# Code that has one of these asks whether an attribute is there.
+_ABSENT = frozenset({"getattr", "hasattr", "vars", "dir", "__dict__", "AttributeError"})
 # Code that has this name may reach any of its globals.
 _OF_GLOBALS = "globals"
 
@@ -92,6 +94,8 @@ class State(Walk):
                 fresh |= names_of(code) - self._user_names
                 self._user_names |= fresh
                 self._hold(names_held(code))
+                if not _ABSENT.isdisjoint(code.co_names):
+                    self._ask_for_absent()
                 if not _DYNAMIC.isdisjoint(code.co_names) or asks_by_variable(code):
                     self.add_everything()
             elif (

@@ -69,6 +69,8 @@ class Walk(Reached):
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
+        self._without_attributes: list[tuple[torch.Tensor, str]] = []
+        self._asks_for_absent = False
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
@@ -79,6 +81,13 @@ class Walk(Reached):
         if tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex()):
             self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
 
+    def _ask_for_absent(self) -> None:
+        """Look at the attributes of tensors that have none, too: code may ask whether there are."""
+        self._asks_for_absent = True
+        for tensor, path in self._without_attributes:
+            self._visit_attributes(tensor, path)
+        self._without_attributes.clear()
+
     def _visit(self, value: Any, path: str) -> None:
         if is_a(value, torch.Tensor):
             if id(value) in self.leaves:
@@ -86,8 +95,10 @@ class Walk(Reached):
             else:
                 self.tensors[id(value)] = value, path
                 self._note_tensor(value)
-            if instance_dict(value):
+            if instance_dict(value) or self._asks_for_absent:
                 self._visit_attributes(value, path)
+            else:
+                self._without_attributes.append((value, path))
         elif is_a(value, (tuple, frozenset)):
             for item in stored_in(value):
                 self._push(item, f"{path}[...]")

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.instances import slot_names
+from hostjit.capturing.outputs import new_object
 from hostjit.saving.values import Values, float_from_bits
 
 __all__ = [
     "ExampleCall",
     "arguments_to_json",
     "arguments_to_text",
+    "classes_in",
     "example_tensor",
     "number_positions",
     "tensor_to_json",
@@ -63,13 +66,32 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
         case ("dict", cls, keys, nodes):
             written = [values.to_json(key) for key in keys]
             return ["dict", class_of(cls, dict), written, children(nodes)]
-        case ("object", cls, *_):
-            what = f"is an object of {cls.__qualname__}, which is compared by its fields"
-            raise _C.Error(f"{where} {what}")
+        case ("object", cls, keys, slots, nodes):
+            if not all(type(key) is str for key in keys or ()):
+                raise _C.Error(f"{where} has attributes whose names are no texts")
+            name = values.class_to_json(cls)
+            return ["object", name, keys and list(keys), list(slots), children(nodes)]
     try:
         return ["value", values.to_json(node[1])]
     except _C.Error as error:
         raise _C.Error(f"{where} is compared with an object: {error}") from None
+
+
+def classes_in(described: Any, kind: str) -> set[type]:
+    """Return the classes of objects that what `_C.Specialization.describe` says compares.
+
+    `kind`: "object" for those that are compared by their fields, "identity" for single objects.
+    """
+    positional, named = described
+    pending = [*positional, *(node for _, node in named)]
+    found: set[type] = set()
+    while pending:
+        node = pending.pop()
+        if node[0] == kind:
+            found.add(node[1] if kind == "object" else type(node[1]))
+        if node[0] in ("tuple", "list", "dict", "object"):
+            pending.extend(node[-1])
+    return found
 
 
 def tensor_to_json(cls: type, guard: dict[str, Any]) -> dict[str, Any]:
@@ -118,12 +140,14 @@ class ExampleCall:
         described: what `arguments_to_json` returned.
         values: reads values.
         same_as: for each tensor the first one that is the same object.
+        first_of: the same for each list, dict and object that is compared by its fields.
         given: tensors by position that are no new ones.
 
     Attributes:
         args: positional arguments.
         kwargs: the others.
         tensors: those among them, in order.
+        by_fields: classes of those that are compared by their fields, with their slots.
     """
 
     def __init__(
@@ -132,10 +156,14 @@ class ExampleCall:
         values: Values,
         same_as: Sequence[int],
         given: dict[int, torch.Tensor],
+        first_of: Sequence[int],
     ) -> None:
         self._values = values
         self._same_as = same_as
         self._given = given
+        self._first_of = first_of
+        self._objects: list[Any] = []
+        self.by_fields: dict[type, tuple[str, ...]] = {}
         self.tensors: list[torch.Tensor] = []
         self.args = tuple(self._make(node) for node in described["positional"])
         self.kwargs = {name: self._make(node) for name, node in described["named"]}
@@ -155,16 +183,46 @@ class ExampleCall:
                 kind = self._tuple_class(name)
                 return kind(items) if kind is torch.Size else tuple.__new__(kind, items)
             case ["list", nodes]:
-                return [self._make(child) for child in nodes]
+                place = self._begin_object()
+                return self._end_object(place, [self._make(child) for child in nodes])
             case ["dict", name, keys, nodes]:
                 kind = dict if name is None else self._values.classes.find(name)
                 if not issubclass(kind, dict):
                     raise ValueError(f"{name} is no dict")
+                place = self._begin_object()
                 filled = kind()
                 for key, child in zip(keys, nodes, strict=True):
                     filled[self._values.from_json(key)] = self._make(child)
-                return filled
+                return self._end_object(place, filled)
+            case ["object", name, keys, slots, nodes]:
+                kind = self._record_class(name, tuple(slots))
+                place = self._begin_object()
+                fields = [self._make(child) for child in nodes]
+                return self._end_object(place, new_object(kind, [*(keys or ()), *slots], *fields))
         raise ValueError(f"unknown kind of argument {node[0]!r}")
+
+    def _begin_object(self) -> int:
+        """Return the place of a list, a dict or an object ahead of what is in it."""
+        self._objects.append(None)
+        return len(self._objects) - 1
+
+    def _end_object(self, place: int, made: Any) -> Any:
+        """Return what is at a place: the one that was made, or an earlier one."""
+        first = self._first_of[place]
+        if not 0 <= first <= place:
+            raise ValueError(f"object {place} is object {first}")
+        self._objects[place] = made if first == place else self._objects[first]
+        return self._objects[place]
+
+    def _record_class(self, name: str, slots: tuple[str, ...]) -> type:
+        kind = self._values.classes.find(name)
+        if slot_names(kind) != slots:
+            raise _C.Error(
+                f"objects of the class '{name}' had slots {list(slots)} when it was saved, and "
+                f"have {list(slot_names(kind))}"
+            )
+        self.by_fields[kind] = slots
+        return kind
 
     def _tuple_class(self, name: str) -> type:
         kind = self._values.classes.find(name)
@@ -202,7 +260,7 @@ def _numbers(described: dict[str, Any]) -> Iterator[int | None]:
             is_float = isinstance(value, dict) and "float" in value
             if is_float or (isinstance(value, int) and not isinstance(value, bool)):
                 yield None
-        elif node[0] in ("tuple", "list", "dict"):
+        elif node[0] in ("tuple", "list", "dict", "object"):
             for child in node[-1]:
                 yield from visit(child)
 
@@ -251,4 +309,8 @@ def _node_to_text(node: list[Any]) -> str:
                 f"{key!r}: {_node_to_text(child)}" for key, child in zip(keys, nodes, strict=True)
             )
             return f"{{{', '.join(items)}}}"
+        case ["object", name, keys, slots, nodes]:
+            named = zip((*(keys or ()), *slots), nodes, strict=True)
+            inside = ", ".join(f"{key}={_node_to_text(child)}" for key, child in named)
+            return f"{name.partition(':')[2]}({inside})"
     return str(node)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.saving.arguments import classes_in
 from hostjit.saving.bindings import Parts
 from hostjit.saving.container import SavedFile, opened
 from hostjit.saving.loaded import Answer, LoadedFunction, LoadedProgram
@@ -147,14 +148,15 @@ def _load(
     function = _C.CompiledFunction(run, owner)
     specializations = manifest["specializations"]
     made = [specialization_from_json(described, parts) for described in specializations]
-    for (_, replay), described in zip(made, specializations, strict=True):
+    for (specialization, replay), described in zip(made, specializations, strict=True):
         owner.add(
             Answer(
                 signature(described),
                 conditions(described, parts),
                 replay,
                 described["checks"] is not None,
-            )
+            ),
+            classes_in(specialization.describe()["arguments"], "object"),
         )
     for specialization, _ in reversed(made):  # each goes to the front
         function.add(specialization)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit import _C
+from hostjit.capturing.instances import slot_names
 from hostjit.inspection import Inspection
 from hostjit.program_compilation import ProgramCompilation
 
@@ -80,9 +81,11 @@ class LoadedFunction(Inspection):
         self.recompiled = recompiled
         self._target = target
         self._answers: list[Answer] = []
+        self._by_fields: dict[type, tuple[str, ...]] = {}
 
-    def add(self, answer: Answer) -> None:
-        """Remember what is answered."""
+    def add(self, answer: Answer, by_fields: Iterable[type] = ()) -> None:
+        """Remember what is answered; `by_fields` are classes that arguments are opened of."""
+        self._by_fields.update((kind, slot_names(kind)) for kind in by_fields)
         self._answers.append(answer)
         self.signatures.append(answer.signature + answer.conditions)
 
@@ -99,7 +102,7 @@ class LoadedFunction(Inspection):
         """Answer a call that has no program: the target does; raises hostjit.Error without one."""
         if self._target is not None:
             return self._target.__wrapped__(*args, **kwargs)
-        call = _call_to_text(args, kwargs)
+        call = _call_to_text(args, kwargs, self._by_fields)
         known = "".join(f"\n  {answer.to_text(call, args, kwargs)}" for answer in self._answers)
         text = (
             f"'{self.__name__}' was loaded without its Python code, and has no program for this "
@@ -141,12 +144,19 @@ class LoadedProgram(ProgramCompilation):
         self.recompiled = recompiled
 
 
-def _call_to_text(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _call_to_text(
+    args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: dict[type, tuple[str, ...]]
+) -> str:
     from hostjit.saving.signatures import signature_of
 
     try:
         call = _C.Specialization(
-            args=args, kwargs=kwargs, program=None, bindings=(), output=("object", None)
+            args=args,
+            kwargs=kwargs,
+            program=None,
+            bindings=(),
+            output=("object", None),
+            by_fields=by_fields,
         )
         return signature_of(call.describe())
     except (RuntimeError, TypeError) as error:

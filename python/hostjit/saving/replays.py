@@ -12,7 +12,10 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.watches import MISSING
 from hostjit.recording.checks import ReplayChecks, anchors_of
+from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks
+from hostjit.recording.opened_objects import Opened, expanded
 from hostjit.recording.pruned import Pruned
 from hostjit.recording.read_guard import ReadGuard
 from hostjit.saving.bindings import Parts, Writers, binding_from_json, binding_to_json
@@ -26,6 +29,7 @@ def checks_to_json(checks: ReplayChecks, writers: Writers) -> dict[str, Any]:
     return {
         "leaf_gradients": checks.leaf_gradients,
         "unhooked": checks.unhooked,
+        "runs_backward": checks.runs_backward,
         "written": checks.written,
         "pruned": pruned
         and {
@@ -47,8 +51,13 @@ def checks_to_json(checks: ReplayChecks, writers: Writers) -> dict[str, Any]:
     }
 
 
-def checks_from_json(described: dict[str, Any], parts: Parts) -> ReplayChecks:
-    """Return the checks of a recording. What runs once of given tensors is not computed yet."""
+def checks_from_json(
+    described: dict[str, Any], parts: Parts, opened: Opened | None = None
+) -> ReplayChecks:
+    """Return the checks of a recording. What runs once of given tensors is not computed yet.
+
+    `opened`: the classes of arguments whose fields are compared.
+    """
     pruned: Pruned | None = None
     if described["pruned"] is not None:
         once = described["pruned"]
@@ -71,7 +80,15 @@ def checks_from_json(described: dict[str, Any], parts: Parts) -> ReplayChecks:
         )
     gradients = [(int(leaf), bool(has)) for leaf, has in described["leaf_gradients"]]
     written, unhooked = (list(map(int, described[name])) for name in ("written", "unhooked"))
-    return ReplayChecks(gradients, written, pruned, reads, unhooked=unhooked)
+    return ReplayChecks(
+        gradients,
+        written,
+        pruned,
+        reads,
+        opened=opened,
+        unhooked=unhooked,
+        runs_backward=bool(described["runs_backward"]),
+    )
 
 
 class LoadedReplay:
@@ -85,6 +102,7 @@ class LoadedReplay:
         outside: the same.
         leaves: the tensors of the example call.
         optimizers: given ones that the program steps.
+        tensors: those that the program holds, of which none has hooks where it is a backward pass.
     """
 
     def __init__(
@@ -96,6 +114,7 @@ class LoadedReplay:
         outside: Sequence[torch.Tensor] | None,
         leaves: Sequence[torch.Tensor],
         optimizers: Sequence[Any],
+        tensors: Sequence[torch.Tensor] = (),
     ) -> None:
         self.checks = checks
         self._gradients = gradients
@@ -104,10 +123,22 @@ class LoadedReplay:
         self._outside = outside
         self._anchors = anchors_of(leaves, outside or ())
         self._optimizers = optimizers
+        self._unhooked = [x for x in tensors if x.requires_grad and checks.runs_backward]
+
+    def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        return tensor_leaves(*expanded(args, kwargs, self.checks.opened))
 
     def is_current(self) -> bool:
-        """Tell whether it is what was loaded: nothing but an optimizer may have changed."""
-        return all(optimizer.is_current() for optimizer in self._optimizers)
+        """Tell whether it is what was loaded: optimizers may have changed, and hooks."""
+        if not all(optimizer.is_current() for optimizer in self._optimizers):
+            return False
+        return not self._is_hooked()
+
+    def _is_hooked(self) -> bool:
+        """Tell whether a backward pass would run something that the recorded one has not run."""
+        if not self.checks.runs_backward:
+            return False
+        return any(map(has_hooks, self._unhooked)) or not backward_is_plain()
 
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what the call path compares."""
@@ -118,11 +149,16 @@ class LoadedReplay:
             watches += self.checks.pruned.watches()
         for optimizer in self._optimizers:
             watches += optimizer.watches()
+        if self.checks.runs_backward:
+            watches += [("hooks", tensor) for tensor in self._unhooked]
+            watches.append(("plain_backward",))
+        if self._is_hooked():  # looked at again at each call, until it is not
+            watches.append(("dict_items", vars(self), self, ("never",), (True,), MISSING))
         return watches
 
     def revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Look again, as `_C.Specialization` asks for it."""
-        leaves = tensor_leaves(args, kwargs)
+        leaves = self._leaves_of(args, kwargs)
         if not self.is_current() or anchors_of(leaves, self._outside or ()) != self._anchors:
             return None
         if any((tensor.grad is not None) != has for tensor, _, has in self._gradients):
@@ -135,9 +171,11 @@ class LoadedReplay:
         for tensor, name, has in self._gradients:
             if (tensor.grad is not None) != has:
                 return f"'{name}' has {'no gradient' if has else 'a gradient'}"
+        if self._is_hooked():
+            return "a tensor has hooks that a backward pass runs, or a mode of these is on"
         if not self.is_current():
             return "the optimizer, its parameters or what was constant of it changed"
         try:
-            return self.checks.difference(tensor_leaves(args, kwargs))
+            return self.checks.difference(self._leaves_of(args, kwargs))
         except (RuntimeError, ValueError):  # what is read can't be computed
             return ""

@@ -12,7 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.instances import name_of
 from hostjit.program_compilation import ProgramCompilation
-from hostjit.saving.arguments import ExampleCall, arguments_to_json
+from hostjit.saving.arguments import ExampleCall, arguments_to_json, classes_in
 from hostjit.saving.bindings import Writers
 from hostjit.saving.container import write
 from hostjit.saving.loaded import LoadedFunction
@@ -124,10 +124,22 @@ def _current(
     One that may be out of date is asked about by an example of its calls. Where another answers
     that, it is: a call would not run it.
     """
-    found = [each for each in compiled.specializations if _facts(each, receiver) is not None]
-    if not found:
-        raise _C.Error("nothing is compiled yet: call it once with each signature")
+    found: list[_C.Specialization] = []
     current: list[tuple[_C.Specialization, dict[str, Any]]] = []
+    described = [(each, _facts(each, receiver)) for each in compiled.specializations]
+    by_fields: set[type] = set()
+    for _, facts in described:
+        by_fields |= set() if facts is None else classes_in(facts["arguments"], "object")
+    for each, facts in described:
+        # Made for one object, before there were others.
+        if facts is None or classes_in(facts["arguments"], "identity") & by_fields:
+            continue
+        if type(facts["route"]) is _C.CompiledFunction:  # another compiled function answers
+            current += _current(facts["route"], receiver)
+        else:
+            found.append(each)
+    if not found and not current:
+        raise _C.Error("nothing is compiled yet: call it once with each signature")
     outdated: list[dict[str, Any]] = []
     for each in found:
         facts = _facts(each, receiver)
@@ -183,7 +195,8 @@ def _answer(
     held = {id(tensor): tensor for tensor in facts["bindings"] if isinstance(tensor, torch.Tensor)}
     given = {leaf: held[key] for leaf, key in facts["identities"]["anchors"] if key in held}
     reader = Values(Classes(values.met))
-    call = ExampleCall(arguments, reader, facts["identities"]["same_as"], given)
+    same_as = facts["identities"]["same_as"]
+    call = ExampleCall(arguments, reader, same_as, given, facts["objects"])
     args = call.args if receiver is None else (receiver, *call.args)
     with in_modes(modes_to_json(facts["modes"])):
         return compiled.match(*args, **call.kwargs)

@@ -38,6 +38,7 @@ __all__ = ["replay_of", "specialization_from_json", "specialization_to_json"]
 _COMPARED = (
     "modes",
     "arguments",
+    "objects",
     "numbers",
     "mutated",
     "identities",
@@ -97,6 +98,7 @@ def _to_json(
     # can't be reached by callers of what is loaded.
     described = {
         "arguments": arguments,
+        "first_of": facts["objects"],
         "modes": modes,
         "program": programs.add(program),
         "bindings": [
@@ -168,7 +170,9 @@ def specialization_from_json(
     """
     values, tensors = Values(parts.classes), parts.tensors
     given = {leaf: tensors[number] for leaf, number in described["anchors"]}
-    call = ExampleCall(described["arguments"], values, described["same_as"], given)
+    call = ExampleCall(
+        described["arguments"], values, described["same_as"], given, described["first_of"]
+    )
     bindings = [binding_from_json(binding, parts) for binding in described["bindings"]]
     output = result_from_json(described["result"], tensors, values)
     program = parts.programs[described["program"]]
@@ -200,6 +204,7 @@ def specialization_from_json(
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
             aligned=[binding_from_json(place, parts) for place in described["aligned"]],
             process_modes=process_modes(described["modes"]),
+            by_fields=call.by_fields,
         )
     return made, replay
 
@@ -220,12 +225,15 @@ def _replay_from_json(
 
     checks = ReplayChecks()
     if described["checks"] is not None:
-        checks = checks_from_json(described["checks"], parts)
+        checks = checks_from_json(described["checks"], parts, call.by_fields)
     gradients = [
         (parts.tensors[number], parts.name_of(number), bool(has))
         for number, has in described["gradients"]
     ]
-    return LoadedReplay(checks, gradients, bindings, numbers, outside, call.tensors, optimizers)
+    held = _outside(described, parts.tensors)
+    return LoadedReplay(
+        checks, gradients, bindings, numbers, outside, call.tensors, optimizers, held
+    )
 
 
 def _numbers_from_json(described: dict[str, Any], parts: Parts) -> list[tuple[Any, ...]]:

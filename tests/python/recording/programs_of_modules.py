@@ -191,6 +191,43 @@ def frozen_with_a_gradient(wrap: Wrap) -> Step:
 
 
 @program
+def gradient_dropped(wrap: Wrap) -> Step:
+    def drop(x, weight):
+        weight.grad = None
+        return x * weight
+
+    f = wrap(drop)
+
+    def step(i):
+        weight = torch.ones(3, requires_grad=i < 5)
+        if i % 3 == 1:
+            weight.grad = torch.ones(3)
+        return f(randn(3), weight).detach(), weight.grad
+
+    return step
+
+
+@program
+def attributes_of_parameters(wrap: Wrap) -> Step:
+    model = nn.Linear(3, 3)
+
+    def total(x):
+        gains = [getattr(p, "gain", 1.0) for p in model.parameters()]
+        return x * sum(gains)
+
+    f = wrap(total)
+
+    def step(i):
+        if i == 4:
+            model.weight.gain = 5.0
+        if i == 6:
+            model.bias.gain = 3.0
+        return f(randn(3))
+
+    return step
+
+
+@program
 def averaged(wrap: Wrap) -> Step:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

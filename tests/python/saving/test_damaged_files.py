@@ -158,7 +158,9 @@ def test_2000_damages_are_noticed(name: str, contents: dict[str, bytes], path: P
         assert clear.search(str(caught.value)), str(caught.value)
 
 
-@pytest.mark.parametrize(("version", "word"), [(2, "older"), (4, "newer")])
+@pytest.mark.parametrize(
+    ("version", "word"), [(container.FORMAT - 1, "older"), (container.FORMAT + 1, "newer")]
+)
 def test_other_formats(version: int, word: str, content: bytes, path: Path) -> None:
     path.write_bytes(content[:8] + version.to_bytes(4, "little") + content[12:])
     text = f"has format {version}, which is {word} than this hostjit's {container.FORMAT}"

@@ -329,3 +329,39 @@ def test_a_method_with_its_own_optimizer(path: Path) -> None:
     again = Trainer()
     expected = [again.update(x) for _ in range(3)][1:]
     torch.testing.assert_close([loaded(x) for _ in range(2)], expected)
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("early", [True, False])
+def test_hooks_of_given_tensors(path: Path, early: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+
+    def gradients(x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        model.zero_grad()
+        return loss.detach()
+
+    captured = hostjit.capture(gradients)
+    x = torch.randn(4, 3)
+    for _ in range(3):
+        captured(x)
+    hostjit.save(captured, path)
+    seen: list[Tensor] = []
+    hooks = [model.weight.register_hook(seen.append)] if early else []
+    alone = hostjit.load(path, parameters={"model": model})
+    beside = hostjit.load(path, target=gradients)
+    if not early:
+        torch.testing.assert_close(alone(x), gradients(x))
+        hooks.append(model.weight.register_hook(seen.append))
+    with pytest.raises(hostjit.MismatchError, match="has hooks"):
+        alone(x)
+    beside(x)
+    assert len(seen) == 1
+    hooks[0].remove()
+    torch.testing.assert_close(alone(x), gradients(x))
+    with torch.autograd.detect_anomaly(check_nan=False), pytest.raises(hostjit.MismatchError):
+        alone(x)
+    torch.testing.assert_close(alone(x), gradients(x))
+    assert len(seen) == 1
