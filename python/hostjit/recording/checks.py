@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.instances import is_a
 from hostjit.recording.entries import Entry
 from hostjit.recording.gradient_hooks import has_hooks
 from hostjit.recording.mismatch import difference_of_gradient, tensor_name
@@ -17,6 +18,8 @@ from hostjit.recording.pruned import Pruned
 from hostjit.recording.read_guard import ReadGuard
 
 __all__ = ["ReplayChecks", "anchors_of", "assign_gradients"]
+
+_CONTAINERS = (tuple, list, dict, torch.Tensor)
 
 
 class ReplayChecks:
@@ -32,6 +35,7 @@ class ReplayChecks:
         settings: what else is compared at each call.
         unhooked: leaves that have no hooks for backward passes.
         runs_backward: the call runs a backward pass.
+        unmarked: leaves without attributes of their own, for which the code may ask.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class ReplayChecks:
         settings: Sequence[Entry] = (),
         unhooked: Sequence[int] = (),
         runs_backward: bool = False,
+        unmarked: Sequence[int] = (),
     ) -> None:
         self.leaf_gradients = list(leaf_gradients)
         self.written = list(written)
@@ -53,6 +58,7 @@ class ReplayChecks:
         self.settings = list(settings)
         self.unhooked = list(unhooked)
         self.runs_backward = runs_backward
+        self.unmarked = list(unmarked)
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
@@ -60,7 +66,7 @@ class ReplayChecks:
 
     def _asks_of_tensors(self) -> bool:
         over_memory = self.pruned is not None and bool(self.written)
-        of_leaves = bool(self.leaf_gradients or self.unhooked)
+        of_leaves = bool(self.leaf_gradients or self.unhooked or self.unmarked)
         return self.reads is not None or of_leaves or over_memory
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -70,15 +76,29 @@ class ReplayChecks:
                 return False
         if not self._asks_of_tensors():
             return True
-        leaves = tensor_leaves(*expanded(args, kwargs, self.opened))
+        leaves = self._leaves_of(args, kwargs)
+        for index in self.unmarked:
+            if leaves[index].__dict__:
+                return False
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return False
-        if any(has_hooks(leaves[index]) for index in self.unhooked):
-            return False
+        for index in self.unhooked:
+            if has_hooks(leaves[index]):
+                return False
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return False
         return self.reads is None or self.reads.holds(leaves)
+
+    def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Return the tensors among the arguments, soon where no container is among these."""
+        leaves: list[torch.Tensor] = []
+        for value in args if not kwargs and not self.opened else (args,):
+            if type(value) is torch.Tensor:
+                leaves.append(value)
+            elif is_a(value, _CONTAINERS):
+                return tensor_leaves(*expanded(args, kwargs, self.opened))
+        return leaves
 
     def difference(
         self, leaves: Sequence[torch.Tensor], arguments: Mapping[str, Any] | None = None
@@ -93,6 +113,9 @@ class ReplayChecks:
         for index in self.unhooked:
             if has_hooks(leaves[index]):
                 return f"{tensor_name(index, leaves, arguments or {})} has hooks"
+        for index in self.unmarked:
+            if leaves[index].__dict__:
+                return f"{tensor_name(index, leaves, arguments or {})} has attributes"
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return "it writes to memory that is read only once"
         return self.reads.difference(leaves) if self.reads is not None else ""

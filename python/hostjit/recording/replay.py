@@ -162,6 +162,7 @@ class Replay:
             state.settings(),
             self._unhooked(args, kwargs),
             self._ran_backward,
+            self._unmarked(args, kwargs),
         )
         self._sharing = _sharing(self._leaves_of(args, kwargs), self._outside)
         self._equal_containers = _equal_containers(args, kwargs)
@@ -336,6 +337,13 @@ class Replay:
         if any(has_hooks(leaves[index]) for index in found):
             raise refusal_of("an argument has hooks, which a backward pass runs")
         return found
+
+    def _unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+        """The arguments without attributes of their own, by leaf, if the code may ask for some."""
+        if not self._state.asks_for_absent:
+            return []
+        leaves = self._leaves_of(args, kwargs)
+        return [index for index, leaf in enumerate(leaves) if not leaf.__dict__]
 
     def _find_static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         from hostjit.recording.mismatch import named_arguments

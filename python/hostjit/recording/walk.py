@@ -56,6 +56,7 @@ class Walk(Reached):
         tensors: by id, with where they were found.
         leaves: ids of the tensors among the arguments, which are no state.
         shared: those of them that are reached in another way, too.
+        asks_for_absent: code may ask whether a tensor has an attribute.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Walk(Reached):
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._without_attributes: list[tuple[torch.Tensor, str]] = []
-        self._asks_for_absent = False
+        self.asks_for_absent = False
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
@@ -83,7 +84,7 @@ class Walk(Reached):
 
     def _ask_for_absent(self) -> None:
         """Look at the attributes of tensors that have none, too: code may ask whether there are."""
-        self._asks_for_absent = True
+        self.asks_for_absent = True
         for tensor, path in self._without_attributes:
             self._visit_attributes(tensor, path)
         self._without_attributes.clear()
@@ -95,7 +96,7 @@ class Walk(Reached):
             else:
                 self.tensors[id(value)] = value, path
                 self._note_tensor(value)
-            if instance_dict(value) or self._asks_for_absent:
+            if instance_dict(value) or self.asks_for_absent:
                 self._visit_attributes(value, path)
             else:
                 self._without_attributes.append((value, path))

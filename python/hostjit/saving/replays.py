@@ -30,6 +30,7 @@ def checks_to_json(checks: ReplayChecks, writers: Writers) -> dict[str, Any]:
         "leaf_gradients": checks.leaf_gradients,
         "unhooked": checks.unhooked,
         "runs_backward": checks.runs_backward,
+        "unmarked": checks.unmarked,
         "written": checks.written,
         "pruned": pruned
         and {
@@ -79,7 +80,9 @@ def checks_from_json(
             runtime=read["runtime"],
         )
     gradients = [(int(leaf), bool(has)) for leaf, has in described["leaf_gradients"]]
-    written, unhooked = (list(map(int, described[name])) for name in ("written", "unhooked"))
+    written, unhooked, unmarked = (
+        list(map(int, described[name])) for name in ("written", "unhooked", "unmarked")
+    )
     return ReplayChecks(
         gradients,
         written,
@@ -88,6 +91,7 @@ def checks_from_json(
         opened=opened,
         unhooked=unhooked,
         runs_backward=bool(described["runs_backward"]),
+        unmarked=unmarked,
     )
 
 

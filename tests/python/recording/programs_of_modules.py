@@ -228,6 +228,19 @@ def attributes_of_parameters(wrap: Wrap) -> Step:
 
 
 @program
+def attributes_of_arguments(wrap: Wrap) -> Step:
+    f = wrap(lambda x: x * getattr(x, "gain", 1.0) if hasattr(x, "gain") else x)
+
+    def step(i):
+        x = torch.ones(3)
+        if i in (4, 7):
+            x.gain = 5.0
+        return f(x)
+
+    return step
+
+
+@program
 def averaged(wrap: Wrap) -> Step:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
