@@ -249,3 +249,140 @@ def test_tensors_are_replaced_beside_a_deque(monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(2):
             assert_close(compiled(stacked.mean), expected(expected.mean))
             assert_close(compiled(x), expected(x))
+
+
+class Batch(list[float]):
+    """A list of a user's class."""
+
+
+class Chosen(set[float]):
+    """A set of a user's class."""
+
+
+class Fields(dict[float, float]):
+    """A dict of a user's class."""
+
+
+def length(x: Tensor, items: Any) -> Tensor:
+    return x * 2 + len(items)
+
+
+def emptiness(x: Tensor, items: Any) -> Tensor:
+    return x + 1 if items else x - 1
+
+
+def membership(x: Tensor, items: Any) -> Tensor:
+    return x + (2 if 3.0 in items else 1)
+
+
+def elements(x: Tensor, items: Any) -> Tensor:
+    for item in items:
+        x = x * 2 + item
+    return x
+
+
+@pytest.mark.parametrize("read", [length, emptiness, membership, elements])
+@pytest.mark.parametrize("kind", [Batch, Chosen, Fields])
+@pytest.mark.parametrize("place", ["argument", "variable"])
+def test_an_object_of_a_container_class_changes_between_calls(
+    kind: Any, read: Callable[..., Tensor], place: str
+) -> None:
+    items = kind()
+
+    def of_variable(x: Tensor) -> Tensor:
+        return read(x, items)
+
+    function = read if place == "argument" else of_variable
+    fast = hostjit.compile(function)
+    for values in ([1, 2, 3], [1, 2, 3, 4], [1], [], [5, 6], [5, 6], [6, 5], [3]):
+        items.clear()
+        items.update(dict.fromkeys(values, 1)) if kind is Fields else None
+        items.update(values) if kind is Chosen else None
+        items.extend(values) if kind is Batch else None
+        args = (torch.ones(2), items) if place == "argument" else (torch.ones(2),)
+        assert_close(fast(*args), function(*args))
+
+
+CHANGES_OF_LISTS = [
+    lambda items: items.append(5.0),
+    lambda items: items.pop(0),
+    lambda items: items.sort(),
+    lambda items: items.__iadd__([3.0]),
+    lambda items: items.__imul__(2),
+    lambda items: items.__setitem__(0, 7.0),
+    lambda items: copy.copy(items).append(1.0),
+]
+CHANGES_OF_SETS = [
+    lambda items: items.add(5.0),
+    lambda items: items.discard(1.0),
+    lambda items: items.__ior__({7.0}),
+    lambda items: items.__isub__({1.0}),
+    lambda items: copy.copy(items).add(9.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        *((Batch, change) for change in CHANGES_OF_LISTS),
+        *((Chosen, change) for change in CHANGES_OF_SETS),
+    ],
+)
+@pytest.mark.parametrize("place", ["argument", "made"])
+def test_an_object_of_a_container_class_changes_within_a_call(
+    kind: Any, change: Callable[..., Any], place: str
+) -> None:
+    def of_argument(x: Tensor, items: Any) -> tuple[Tensor, Any]:
+        change(items)
+        return x * 2 + len(items), items
+
+    def of_made(x: Tensor, _: Any) -> tuple[Tensor, Any]:
+        items = kind([3.0, 1.0, 2.0])
+        change(items)
+        return x * 2 + len(items), items
+
+    function = of_argument if place == "argument" else of_made
+    fast = hostjit.compile(function)
+    found, expected = kind([3.0, 1.0, 2.0]), kind([3.0, 1.0, 2.0])
+    for _ in range(3):
+        x = torch.ones(2)
+        (y, items), (z, others) = fast(x, found), function(x, expected)
+        assert_close(y, z)
+        assert type(items) is type(others) and list(items) == list(others)
+        assert (items is found) == (others is expected)
+        assert list(found) == list(expected)
+
+
+def doubled(items: Batch) -> Batch:
+    items *= 2
+    return items
+
+
+def extended(items: Batch) -> Batch:
+    items += [8.0]
+    return items
+
+
+def joined(items: Chosen) -> Chosen:
+    items |= {9.0}
+    return items
+
+
+def thinned(items: Chosen) -> Chosen:
+    items -= {1.0}
+    return items
+
+
+@pytest.mark.parametrize("operate", [doubled, extended, joined, thinned])
+def test_operators_in_place_of_a_container_class(operate: Callable[[Any], Any]) -> None:
+    def step(x: Tensor, items: Any) -> tuple[Tensor, Any]:
+        items = operate(items)
+        return x + len(items), items
+
+    fast = hostjit.compile(step)
+    kind = Batch if operate in (doubled, extended) else Chosen
+    found, expected = kind([1.0, 2.0]), kind([1.0, 2.0])
+    for _ in range(3):
+        (y, items), (z, _) = fast(torch.ones(2), found), step(torch.ones(2), expected)
+        assert_close(y, z)
+        assert items is found and found == expected

@@ -12,6 +12,7 @@ in that order**; other leaves have no number. The same tensor met twice gets two
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -40,6 +41,7 @@ __all__ = [
     "describe_arguments",
     "holds_array",
     "items_of",
+    "object_leaves",
     "same_keys",
     "tensor_leaves",
 ]
@@ -224,6 +226,28 @@ def tensor_leaves(
     walk_arguments(tuple(args), note, by_fields)
     walk_arguments(dict(kwargs), note, by_fields)
     return leaves
+
+
+def object_leaves(
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+) -> tuple[int, ...]:
+    """Return the ids of the leaves of a call that are compared by identity alone.
+
+    What is in them, those of subclasses of containers too, no description of the arguments says.
+    """
+    found: list[int] = []
+
+    def visit(value: Any) -> None:
+        if is_a(value, torch.Tensor) or items_of(value, by_fields) is not None:
+            return
+        with contextlib.suppress(CaptureError):
+            described = _describe(value, "", [], by_fields)
+            if isinstance(described, ObjectArgument):
+                found.append(id(value))
+
+    walk_arguments(tuple(args), visit, by_fields)
+    walk_arguments(dict(kwargs), visit, by_fields)
+    return tuple(found)
 
 
 def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any] | None:

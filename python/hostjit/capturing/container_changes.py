@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes of containers that Dynamo follows wrongly: Python makes them itself, between two parts.
 
-Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's, and what
-changed a set of a class of the user's; it does not know the limit of a deque, or forgets it for
-some changes and copies. What `-=` takes from a set is written back here.
+Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's; it does
+not know the limit of a deque, or forgets it for some changes and copies. What `-=` takes from a set
+is written back here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 from unittest import mock
 
 from torch._dynamo.exc import unimplemented
-from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
+
+from hostjit.capturing.user_containers import stopping_at_user_containers
 
 __all__ = ["stopping_at_container_changes"]
 
@@ -95,17 +96,11 @@ def stopping_at_container_changes() -> Iterator[None]:
             self.should_reconstruct_all = True
         return result
 
-    note_change = SideEffects.mutation
-
-    def change(self: Any, variable: Any) -> None:
-        if threading.get_ident() == owner and _is_wrong_for_set(self, variable):
-            _stop("changes of a set of a user's class")
-        note_change(self, variable)
-
     dicts = importlib.import_module("torch._dynamo.variables.dicts")
     lists = importlib.import_module("torch._dynamo.variables.lists")
     user_defined = importlib.import_module("torch._dynamo.variables.user_defined")
     with contextlib.ExitStack() as stack:
+        stack.enter_context(stopping_at_user_containers())
         stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
         stack.enter_context(reading(lists.DequeVariable))
         for name in _OPERATORS:
@@ -117,7 +112,6 @@ def stopping_at_container_changes() -> Iterator[None]:
         if subtract is not None:
             taking = mock.patch.object(SetVariable, "nb_inplace_subtract_impl", take_away)
             stack.enter_context(taking)
-        stack.enter_context(mock.patch.object(SideEffects, "mutation", change))
         yield
 
 
@@ -146,10 +140,3 @@ def _may_have_limit(tx: Any, deque: Any) -> bool:
 
 def _is_wrong_for_ordered_dict(tx: Any, ordered: Any, name: str) -> bool:
     return name == "move_to_end" and ordered.source is not None
-
-
-def _is_wrong_for_set(effects: Any, variable: Any) -> bool:
-    if not isinstance(variable, SetVariable) or variable.source is None:
-        return False
-    # Only changes of what is tracked are written back, and here that is the object around the set.
-    return all(variable is not tracked for tracked in effects.id_to_variable.values())

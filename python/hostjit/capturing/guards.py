@@ -17,12 +17,10 @@ from torch.nn.modules import module as torch_module
 from hostjit import _C
 from hostjit.capturing import guard_kinds as kinds
 from hostjit.capturing.arguments import (
-    ObjectArgument,
     containers_in,
-    describe_arguments,
+    object_leaves,
     same_keys,
     tensor_leaves,
-    walk_arguments,
 )
 from hostjit.capturing.behaviour import GLOBAL_HOOKS
 from hostjit.capturing.dynamic_dims import refusal
@@ -163,7 +161,7 @@ class Guards:
         changed = self._traced.changes.classes
         containers = containers_in(args, kwargs, self._open.classes)
         check_arguments(containers, self._open.classes, changed)
-        objects = _object_leaves(args, kwargs, self._open.classes)
+        objects = set(object_leaves(args, kwargs, self._open.classes))
 
         def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
             return SourceWalker(self._traced, args, kwargs, objects, watches, classes)
@@ -427,20 +425,3 @@ def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
     while hasattr(source, "base"):
         source = source.base
         yield walker.resolve(source)[0]
-
-
-def _object_leaves(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: frozenset[type]
-) -> set[int]:
-    """Ids of the arguments that are compared by identity only: what hangs on them is watched."""
-    found: set[int] = set()
-
-    def visit(value: Any) -> None:
-        if not isinstance(value, (tuple, list, dict, torch.Tensor)):
-            described, _ = describe_arguments((value,), {}, by_fields)
-            if isinstance(described.args.items[0], ObjectArgument):
-                found.add(id(value))
-
-    walk_arguments(tuple(args), visit, by_fields)
-    walk_arguments(dict(kwargs), visit, by_fields)
-    return found

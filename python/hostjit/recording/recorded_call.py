@@ -10,13 +10,9 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import (
-    ObjectArgument,
-    describe_arguments,
     tensor_leaves,
-    walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import is_a
 from hostjit.capturing.overlap import may_overlap
 from hostjit.capturing.tensors import TensorFacts
 
@@ -24,7 +20,6 @@ __all__ = [
     "is_released",
     "memory_is_shared",
     "moved_off",
-    "objects_of",
     "placed_facts",
     "refusal_of",
 ]
@@ -49,24 +44,6 @@ def moved_off(
 def refusal_of(what: str) -> CaptureError:
     """Return the error that says why a call is not replayed."""
     return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
-
-
-def objects_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the identities of arguments that are objects: recordings are kept for each of them."""
-    found: list[int] = []
-
-    def visit(value: Any) -> None:
-        if not is_a(value, (tuple, list, dict, torch.Tensor)):
-            try:
-                described, _ = describe_arguments((value,), {})
-            except CaptureError:
-                return
-            if isinstance(described.args.items[0], ObjectArgument):
-                found.append(id(value))
-
-    walk_arguments(tuple(args), visit)
-    walk_arguments(dict(kwargs), visit)
-    return tuple(found)
 
 
 def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

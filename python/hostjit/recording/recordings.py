@@ -19,6 +19,7 @@ from hostjit import _C
 from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
 from hostjit.capturing.arguments import (
     describe_arguments,
+    object_leaves,
     walk_arguments,
 )
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -39,7 +40,6 @@ from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recorded_call import (
     is_released,
     memory_is_shared,
-    objects_of,
     placed_facts,
     refusal_of,
 )
@@ -160,7 +160,7 @@ class Recordings(Specializer):
         """Compile for any value of the Dims that a call binds: a recording knows one of each."""
         if self.options.static_inputs:
             raise _C.Error("calls that bind a Dim can't have static inputs")
-        key = objects_of(*plain)
+        key = object_leaves(*plain)
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self.options.warmup:
             return None, self.target(*args, **kwargs)
@@ -187,7 +187,7 @@ class Recordings(Specializer):
             self._say("opened", f"runs eagerly: {error.what}")
             return None
         varies = self._varying.note(*plain)
-        key = objects_of(*plain)
+        key = object_leaves(*plain)
         if is_opened:  # calls with other objects were calls like this one
             self._calls[key] = min(sum(self._calls.values()), self.options.warmup)
         if key not in self._calls and len(self._calls) >= _MOST_OBJECTS and not self._recorded:
