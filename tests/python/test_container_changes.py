@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -386,3 +386,62 @@ def test_operators_in_place_of_a_container_class(operate: Callable[[Any], Any]) 
         (y, items), (z, _) = fast(torch.ones(2), found), step(torch.ones(2), expected)
         assert_close(y, z)
         assert items is found and found == expected
+
+
+class Settings(OrderedDict[str, float]):
+    """An ordered dict of a user's class."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda items: items.copy(),
+        lambda items: items | {"c": 3.0},
+        lambda items: items.__ior__({"c": 3.0}),
+        lambda items: type(items).fromkeys("xy", 1.0),
+        lambda items: copy.copy(items),
+    ],
+)
+@pytest.mark.parametrize("kind", [Settings, OrderedDict, dict])
+def test_what_is_made_of_a_dict_has_its_class(kind: Any, make: Callable[[Any], Any]) -> None:
+    def step(x: Tensor, items: Any) -> tuple[Tensor, Any]:
+        made = make(items)
+        return x + len(made), made
+
+    fast = hostjit.compile(step)
+    for _ in range(3):
+        found, expected = kind(a=1.0, b=2.0), kind(a=1.0, b=2.0)
+        (y, made), (z, wanted) = fast(torch.ones(2), found), step(torch.ones(2), expected)
+        assert_close(y, z)
+        assert type(made) is type(wanted) and made == wanted
+        assert (made is found) == (wanted is expected) and found == expected
+
+
+class Point(tuple[float, float]):
+    """A tuple of a user's class."""
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        Point([1.0, 2.0]),
+        Batch([1.0, 2.0]),
+        Chosen([1.0, 2.0]),
+        frozenset([1.0, 2.0]),
+        deque([1.0, 2.0]),
+        defaultdict(int, {1.0: 2}),
+        Counter("aab"),
+        torch.Size([2, 3]),
+    ],
+)
+@pytest.mark.parametrize("make", [copy.copy, copy.deepcopy])
+def test_copies_have_what_is_in_a_container(container: Any, make: Callable[[Any], Any]) -> None:
+    def step(x: Tensor, items: Any) -> tuple[Tensor, Any]:
+        made = make(items)
+        return x + len(made), made
+
+    fast = hostjit.compile(step)
+    for _ in range(3):
+        (y, made), (z, wanted) = fast(torch.ones(2), container), step(torch.ones(2), container)
+        assert_close(y, z)
+        assert type(made) is type(wanted) and made == wanted

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists and sets of users' classes that change: Python changes them itself, between two parts.
+"""Containers of users' classes that change: Python changes them itself, between two parts.
 
-Dynamo does not write back what changed one that it was given, loses the elements of a set that the
-code makes and of what `copy.copy` makes of a list, and forgets what `+=` and the like do.
+Dynamo does not write back what changed a list or set that it was given, loses the elements of a set
+that the code makes and of what `copy.copy` makes of a list, forgets what `+=` and the like do, and
+makes plain dicts where objects of a dict's class are copied or joined.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -21,7 +23,18 @@ from torch._dynamo.variables import ListVariable, SetVariable
 __all__ = ["stopping_at_user_containers"]
 
 _OPERATORS = frozenset({"__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__"})
-_COPIES = frozenset({"__reduce_ex__", "__reduce__"})
+# Methods of Dynamo's variables, with the names that they must not be given; None for any.
+_Methods = Mapping[str, frozenset[str] | None]
+_OF_CHANGES: _Methods = {"call_method": _OPERATORS}
+_OF_DICTS: _Methods = {
+    "call_method": frozenset({"copy", "__copy__", "__or__", "__ror__", "__ior__"}),
+    "nb_or_impl": None,
+    "nb_inplace_or_impl": None,
+}
+# What `copy.copy` asks for: Dynamo's answer has the attributes alone, not what is in them.
+_REDUCE = frozenset({"__reduce_ex__", "__reduce__"})
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+_HEAP_TYPE = 1 << 9
 
 
 @contextlib.contextmanager
@@ -48,20 +61,34 @@ def stopping_at_user_containers() -> Iterator[None]:
         stack.enter_context(mock.patch.object(SideEffects, "mutation", change))
         stack.enter_context(mock.patch.object(sets, "__init__", make))
         for kind in (lists, sets):
-            stack.enter_context(_stopping_at_methods(owner, kind))
+            # Torch 2.12 and earlier have no methods for the operators.
+            operators = {name: None for name in dir(kind) if "_inplace_" in name}
+            stack.enter_context(_stopping_at_methods(owner, kind, {**_OF_CHANGES, **operators}))
+        for kind in (user_defined.UserDefinedDictVariable, *_kinds_of_dicts(user_defined)):
+            own = {name: names for name, names in _OF_DICTS.items() if name in vars(kind)}
+            stack.enter_context(_stopping_at_methods(owner, kind, own))
+        stack.enter_context(_stopping_at_copies(owner, user_defined.UserDefinedObjectVariable))
+        stack.enter_context(_stopping_at_fromkeys(owner, user_defined.UserDefinedClassVariable))
         yield
 
 
+def _kinds_of_dicts(user_defined: Any) -> list[Any]:
+    base = user_defined.UserDefinedDictVariable
+    classes = [kind for kind in vars(user_defined).values() if isinstance(kind, type)]
+    return [kind for kind in classes if issubclass(kind, base) and kind is not base]
+
+
 @contextlib.contextmanager
-def _stopping_at_methods(owner: int, kind: Any) -> Iterator[None]:
-    # Torch 2.12 and earlier have no methods for the operators.
-    wrong = {name: None for name in dir(kind) if "_inplace_" in name}
-    methods = {**wrong, "call_method": _OPERATORS, "var_getattr": _COPIES}
+def _stopping_at_methods(owner: int, kind: Any, methods: _Methods) -> Iterator[None]:
+    """Stop at methods of Dynamo's variables, at some names that they are given or at all."""
+
+    def is_watched(variable: Any) -> bool:
+        return threading.get_ident() == owner and _is_of_user(variable.python_type())
 
     def stopping(original: Any, names: frozenset[str] | None) -> Any:
         def method(self: Any, tx: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() == owner and (names is None or name in names):
-                _stop("an operator in place, or a copy,")
+            if (names is None or name in names) and is_watched(self):
+                _stop("an operator or a copy")
             return original(self, tx, name, *args, **kwargs)
 
         return method
@@ -70,7 +97,7 @@ def _stopping_at_methods(owner: int, kind: Any) -> Iterator[None]:
 
     def is_python_constant(self: Any) -> Any:
         # What has stopped is computed from constants otherwise, of the class that they have there.
-        return threading.get_ident() != owner and is_constant(self)
+        return not is_watched(self) and is_constant(self)
 
     with contextlib.ExitStack() as stack:
         for name, names in methods.items():
@@ -78,6 +105,39 @@ def _stopping_at_methods(owner: int, kind: Any) -> Iterator[None]:
             stack.enter_context(mock.patch.object(kind, name, method))
         stack.enter_context(mock.patch.object(kind, "is_python_constant", is_python_constant))
         yield
+
+
+@contextlib.contextmanager
+def _stopping_at_copies(owner: int, objects: Any) -> Iterator[None]:
+    original = objects.var_getattr
+
+    def read(self: Any, tx: Any, name: str) -> Any:
+        is_copied = name in _REDUCE and issubclass(self.python_type(), _CONTAINERS)
+        if threading.get_ident() == owner and is_copied:
+            _stop("a copy")
+        return original(self, tx, name)
+
+    with mock.patch.object(objects, "var_getattr", read):
+        yield
+
+
+@contextlib.contextmanager
+def _stopping_at_fromkeys(owner: int, classes: Any) -> Iterator[None]:
+    original = classes.call_method
+
+    def call(self: Any, tx: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        is_of_user = name == "fromkeys" and _is_of_user(self.value)
+        if threading.get_ident() == owner and is_of_user:
+            _stop("a new object")
+        return original(self, tx, name, *args, **kwargs)
+
+    with mock.patch.object(classes, "call_method", call):
+        yield
+
+
+def _is_of_user(kind: type) -> bool:
+    """Tell whether Python code made a class; that of `OrderedDict` is C code's."""
+    return bool(kind.__flags__ & _HEAP_TYPE)
 
 
 def _is_inside_another(effects: Any, variable: Any) -> bool:
@@ -92,6 +152,6 @@ def _stop(what: str) -> NoReturn:
     unimplemented(
         gb_type="container of a user's class",
         context=what,
-        explanation=f"Dynamo does not follow {what} of a list or set of a user's class rightly.",
+        explanation=f"Dynamo does not follow {what} of a container of a user's class rightly.",
         hints=[],
     )
