@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import dis
-import functools
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from hostjit.capturing.handled_code import is_handled
 from hostjit.recording.seen_code import is_library
 
 __all__ = ["handler_around", "may_raise"]
@@ -52,25 +51,7 @@ def handler_around(frame: types.FrameType | None, outermost: types.FrameType | N
     """
     while frame is not None and frame is not outermost:
         code = frame.f_code
-        if not is_library(code.co_filename):
-            if any(begin <= frame.f_lasti < end for begin, end in _handled(code)):
-                return True
+        if not is_library(code.co_filename) and is_handled(code, frame.f_lasti):
+            return True
         frame = frame.f_back
     return False
-
-
-@functools.cache
-def _handled(code: types.CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a code whose errors go to an `except` or a `finally`."""
-    instructions = [*dis.get_instructions(code)]
-    at = {instruction.offset: index for index, instruction in enumerate(instructions)}
-    suppresses = "suppress" in code.co_names
-    found = []
-    for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
-        index = at.get(entry.target, len(instructions))
-        names = [instruction.opname for instruction in instructions[index : index + 2]]
-        if names[:1] != ["PUSH_EXC_INFO"]:
-            continue  # clean-up of a handler, a generator or a comprehension
-        if names[1:] != ["WITH_EXCEPT_START"] or suppresses:
-            found.append((entry.start, entry.end))
-    return tuple(found)

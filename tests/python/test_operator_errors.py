@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that operators raise for some elements, where the code handles them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
+
+POSITIVE, NEGATIVE, SINGULAR = torch.eye(3) + 0.1, -torch.eye(3), torch.zeros(3, 3)
+
+
+def factor_with_jitter(x: Tensor) -> Tensor:
+    y = x * 2
+    try:
+        factor = torch.linalg.cholesky(y)
+    except RuntimeError:
+        factor = torch.linalg.cholesky(y + 10 * torch.eye(3))
+    return factor.sin() + 1
+
+
+def factor(x: Tensor) -> Tensor:
+    return torch.linalg.cholesky(x) + 1
+
+
+def handled_by_the_caller(x: Tensor) -> Tensor:
+    try:
+        return factor(x)
+    except torch.linalg.LinAlgError:
+        return x * 3
+
+
+class Inverse(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        try:
+            with torch.no_grad():
+                return torch.linalg.inv(x) + 1
+        except Exception as error:
+            return x * len(str(error))
+
+
+def item(x: Tensor) -> Tensor:
+    try:
+        return x[x.sum().long()] * 2
+    except IndexError:
+        return x * 3
+
+
+def picked(x: Tensor) -> Tensor:
+    try:
+        return x.index_select(0, x.sum().long().reshape(1)) * 2
+    except IndexError:
+        return x * 3
+
+
+@pytest.mark.parametrize("make", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize(
+    "function", [factor_with_jitter, handled_by_the_caller, Inverse(), picked, item]
+)
+def test_handlers_run_where_elements_make_an_operator_raise(
+    make: Callable[..., Any], function: Callable[[Tensor], Tensor]
+) -> None:
+    fast = make(function)
+    for x in (POSITIVE, POSITIVE, POSITIVE * 2, NEGATIVE, SINGULAR, POSITIVE, NEGATIVE):
+        assert_close(fast(x), function(x))
+
+
+def without_a_handler(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.linalg.inv(x) + 1
+
+
+def other_operators(x: Tensor) -> Tensor:
+    try:
+        x = x.exp()[:, :3] + 1
+    except RuntimeError:
+        x = x * 2
+    return torch.linalg.inv(x)
+
+
+@pytest.mark.parametrize("function", [without_a_handler, other_operators])
+def test_programs_are_whole_where_nothing_is_handled(function: Callable[[Tensor], Tensor]) -> None:
+    fast = hostjit.compile(function, fallback=False)
+    for x in (POSITIVE, POSITIVE * 2):
+        assert_close(fast(x), function(x))
