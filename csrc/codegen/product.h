@@ -62,4 +62,7 @@ struct BlasLayout {
 };
 std::optional<BlasLayout> blas_layout(int64_t rows, int64_t columns, const MatrixView& matrix);
 
+// Of numbers that are not negative.
+constexpr int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 }  // namespace hostjit

@@ -26,8 +26,6 @@ constexpr int64_t kRowsOfDots = 4;
 constexpr double kMultiplyAddsPerLane = 8;
 constexpr double kBytesRead = 64;
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Of one matrix, from the arithmetic and from reading an rhs that no cache of one core holds. Those
 // of a batch were mostly computed just before, which sharing makes slower: on two cores of a Zen 4,
 // each copy of 64 KiB into such an rhs took 20 us where another thread had read it, else 1.4.

@@ -24,8 +24,6 @@ constexpr int64_t kFarApart = 2048;
 // One row that passes a matrix of more bytes reads long stretches of its rows.
 constexpr int64_t kLargeMatrix = 256 << 10;
 
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Whether factors are converted before they are multiplied.
 bool is_widened(const Product& product) {
   return is_half_float(product.dtype) && !product.is_in_pairs();

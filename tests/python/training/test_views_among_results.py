@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import hostjit
 
-WEIGHT = nn.Parameter(torch.randn(6, 40))
+WEIGHT = nn.Parameter(torch.linspace(-1, 1, 240, dtype=torch.float64).view(6, 40))
 
 FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "part of an input": lambda x: x[: x.shape[0] // 2],
@@ -68,7 +68,7 @@ def test_as_eager_by_one_program(name: str, kind: str, runtime: str) -> None:
     compiled = hostjit.compile(function, runtime=runtime, fallback=False)
     torch.manual_seed(0)
     for n in SIZES:
-        x = torch.randn(n, 6, requires_grad=kind != "gradients of none")
+        x = torch.randn(n, 6, dtype=torch.float64, requires_grad=kind != "gradients of none")
         found, expected = compiled(x), function(x)
         torch.testing.assert_close(found, expected)
         assert facts(found, [x, WEIGHT]) == facts(expected, [x, WEIGHT])
