@@ -85,9 +85,12 @@ def test_an_argument_without_a_use_keeps_its_place() -> None:
     assert len(set(shapes(program))) == 1
 
 
-def test_numbers_among_the_results_are_refused() -> None:
-    with pytest.raises(CaptureError, match="number"):
-        open_capture(lambda x: (x + 1, x.shape[0]), torch.randn(3))
+def test_sizes_among_the_results_are_those_of_the_call() -> None:
+    program = open_capture(lambda x: (x + 1, x.shape[0], len(x) * 2), torch.randn(3))
+    for size in (3, 5, 1):
+        result, *sizes = program.run(torch.zeros(size))
+        torch.testing.assert_close(result, torch.ones(size))
+        assert sizes == [size, 2 * size]
 
 
 class Seen:
