@@ -21,6 +21,7 @@ from torch._dynamo import exc, graph_break_hints, utils
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
+from hostjit.capturing.failures import is_library_file
 from hostjit.capturing.handled_code import is_handled
 
 __all__ = ["stopping_at_operator_errors"]
@@ -100,9 +101,11 @@ def _name(target: Any) -> str:
 
 
 def _is_handled(tx: Any) -> bool:
-    """Tell whether the code that is traced, or a caller of it, handles errors there."""
+    """Tell whether the code that is traced, or a caller of it, handles errors; not of libraries."""
     while tx is not None:
-        if is_handled(tx.f_code, tx.current_instruction.offset or 0):
+        code = tx.f_code
+        in_library = is_library_file(code.co_filename)
+        if not in_library and is_handled(code, tx.current_instruction.offset or 0):
             return True
         tx = getattr(tx, "parent", None)
     return False
