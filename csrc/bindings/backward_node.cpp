@@ -206,4 +206,9 @@ void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const Prog
   node->save(inputs, outputs);
 }
 
+void update_inputs(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs,
+                   const std::vector<at::Tensor>& outputs) {
+  for (size_t i = 0; i < plan.updated.size(); ++i) inputs[plan.updated[i]]->copy_(outputs[i]);
+}
+
 }  // namespace hostjit

@@ -23,4 +23,8 @@ void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const Prog
                      std::span<const at::Tensor* const> inputs, std::vector<int64_t> numbers,
                      const std::vector<at::Tensor>& outputs);
 
+// Writes the new values to the inputs that have any, by an operator that autograd records.
+void update_inputs(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs,
+                   const std::vector<at::Tensor>& outputs);
+
 }  // namespace hostjit

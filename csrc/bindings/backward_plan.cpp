@@ -101,6 +101,16 @@ void check_same_shape(const Value* found, const Value* expected) {
                 found->name(), ", which is ", to_string(found->type()));
 }
 
+void check_updates(const std::vector<int64_t>& updated, const Program& forward,
+                   int64_t num_results) {
+  HOSTJIT_CHECK(static_cast<int64_t>(updated.size()) <= num_results, "backward: ", updated.size(),
+                " inputs are updated by ", num_results, " results");
+  for (size_t i = 0; i < updated.size(); ++i) {
+    check_position("updated input", updated[i], forward.inputs().size());
+    check_same_shape(forward.outputs()[i], forward.inputs()[updated[i]]);
+  }
+}
+
 // The symbols of the forward program that the input symbols of the backward program are.
 std::vector<size_t> find_symbols(const CompiledProgram& forward, const ProgramRows& backward) {
   std::vector<size_t> found;
@@ -128,8 +138,9 @@ RowSizes BackwardPlan::sizes_of(const ProgramRow& forward) const {
 
 BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            std::shared_ptr<CompiledProgram> backward, int64_t num_results,
-                           std::vector<bool> differentiable, const py::sequence& saved,
-                           const py::sequence& inputs, const py::sequence& gradients,
+                           std::vector<bool> differentiable, std::vector<int64_t> updated,
+                           const py::sequence& saved, const py::sequence& inputs,
+                           const py::sequence& gradients,
                            const std::vector<std::vector<int64_t>>& reached,
                            const py::object& again, RuntimeChoice runtime)
     : name(forward->program().name()),
@@ -137,6 +148,7 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
       runtime(runtime),
       num_results(num_results),
       differentiable(std::move(differentiable)),
+      updated(std::move(updated)),
       again(share_across_threads(again)) {
   const Program& first = forward->program();
   const Program& second = program->program();
@@ -145,6 +157,7 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
   HOSTJIT_CHECK(this->differentiable.size() == static_cast<size_t>(num_results),
                 "backward: 'differentiable' has ", this->differentiable.size(), " entries for ",
                 num_results, " results");
+  check_updates(this->updated, first, num_results);
   for (size_t i = 0; i < first.inputs().size(); ++i) {
     if (first.inputs()[i]->is_tensor()) continue;
     numbers.push_back(i);

@@ -17,7 +17,8 @@ namespace hostjit {
 // backward program makes of it. Immutable; every autograd node of the specialization shares it.
 //
 // "Result k" is output k of the forward program. The first `num_results` are the user's, the rest
-// is only kept. "Input i" is its input i.
+// is only kept. "Input i" is its input i. The first of the user's results are the new values of the
+// inputs that the call writes and that gradients flow through.
 struct BackwardPlan {
   // kSize: a tensor without elements, that tells a size which no other input has. kNumber: one of
   // `numbers`.
@@ -31,13 +32,14 @@ struct BackwardPlan {
   // Throws Error when the parts do not fit the two programs. `saved`: tuples ("input", i) or
   // ("result", k). `inputs`, one per input of the backward program: ("saved", position),
   // ("tangent", result), ("number", i) for input i of the forward program, which is no tensor, a
-  // constant tensor or None for a size. `gradients`, one per forward input:
+  // constant tensor or None for a size. `updated`: see below. `gradients`, one per forward input:
   // an output of the backward program or None. `reached`, one per forward input or none at all: the
   // results whose gradients its own is made of. `again`: see below, or None.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                std::shared_ptr<CompiledProgram> backward, int64_t num_results,
-               std::vector<bool> differentiable, const pybind11::sequence& saved,
-               const pybind11::sequence& inputs, const pybind11::sequence& gradients,
+               std::vector<bool> differentiable, std::vector<int64_t> updated,
+               const pybind11::sequence& saved, const pybind11::sequence& inputs,
+               const pybind11::sequence& gradients,
                const std::vector<std::vector<int64_t>>& reached, const pybind11::object& again,
                RuntimeChoice runtime);
 
@@ -55,6 +57,7 @@ struct BackwardPlan {
   RuntimeChoice runtime;
   int64_t num_results;
   std::vector<bool> differentiable;  // per result of the user's
+  std::vector<int64_t> updated;      // the input whose new value result k is, for the first results
   std::vector<Source> saved;
   std::vector<Source> inputs;
   // The forward inputs that are no tensors: a node keeps what they were.

@@ -79,7 +79,9 @@ void bind_call_path(py::module_& module) {
   py::class_<BackwardPlan, std::shared_ptr<BackwardPlan>>(
       module, "BackwardPlan",
       "How gradients are computed. 'Result k' is output k of the forward program, 'input i' its\n"
-      "input i. saved: ('input', i) or ('result', k). inputs, one per input of the backward "
+      "input i. updated: the inputs whose new values the first results are. saved: ('input', i) "
+      "or\n"
+      "('result', k). inputs, one per input of the backward "
       "program:\n"
       "('saved', position), ('tangent', result), ('number', i) for an input i that is no tensor, "
       "a\n"
@@ -90,18 +92,20 @@ void bind_call_path(py::module_& module) {
       "with a graph.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
-                       std::vector<bool> differentiable, const py::sequence& saved,
-                       const py::sequence& inputs, const py::sequence& gradients,
+                       std::vector<bool> differentiable, std::vector<int64_t> updated,
+                       const py::sequence& saved, const py::sequence& inputs,
+                       const py::sequence& gradients,
                        const std::vector<std::vector<int64_t>>& reached, const py::object& again,
                        const std::optional<std::string>& runtime) {
-             return std::make_shared<BackwardPlan>(
-                 forward, std::move(backward), num_results, std::move(differentiable), saved,
-                 inputs, gradients, reached, again, runtime_from_python(runtime));
+             return std::make_shared<BackwardPlan>(forward, std::move(backward), num_results,
+                                                   std::move(differentiable), std::move(updated),
+                                                   saved, inputs, gradients, reached, again,
+                                                   runtime_from_python(runtime));
            }),
            py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
-           py::arg("differentiable"), py::arg("saved"), py::arg("inputs"), py::arg("gradients"),
-           py::arg("reached") = std::vector<std::vector<int64_t>>{}, py::arg("again") = py::none(),
-           py::arg("runtime") = py::none())
+           py::arg("differentiable"), py::arg("updated"), py::arg("saved"), py::arg("inputs"),
+           py::arg("gradients"), py::arg("reached") = std::vector<std::vector<int64_t>>{},
+           py::arg("again") = py::none(), py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
   module.def("host_description", &host_description,
              "CPU, features and vector math that compiled code depends on.");

@@ -256,6 +256,7 @@ py::dict BackwardPlan::describe(size_t num_inputs) const {
   py::dict described;
   described["num_results"] = num_results;
   described["differentiable"] = differentiable;
+  described["updated"] = updated;
   described["saved"] = saved_now;
   described["inputs"] = sources;
   described["gradients"] = gradient_of;

@@ -55,6 +55,10 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
 
 PyObject* run_specialization(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
                              PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+  if (specialization.updates() && self->is_original && !specialization.may_update(leaves))
+      [[unlikely]] {
+    return run_eagerly(self, values, nargs, kwnames);  // which raises, or writes unseen by autograd
+  }
   if (specialization.makes_numbers()) [[unlikely]] {
     return run_with_numbers(self, specialization, leaves, values, nargs, kwnames);
   }

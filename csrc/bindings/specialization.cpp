@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -96,6 +97,7 @@ Specialization::Specialization(const Options& options)
       backward_(options.backward),
       any_arguments_(options.any_arguments),
       retries_(options.retries),
+      updates_(backward_ && !backward_->updated.empty()),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
       aligned_(input_bindings_from_python(options.aligned, num_leaves_)),
@@ -139,6 +141,14 @@ bool Specialization::is_reached_twice(const Leaves& leaves) const {
   c10::SmallVector<const at::Tensor*, 64> inputs;
   for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
   return mutated_.are_reached_twice({inputs.data(), inputs.size()});
+}
+
+bool Specialization::may_update(const Leaves& leaves) const {
+  using torch::autograd::can_mutate_inplace;
+  return std::ranges::all_of(backward_->updated, [&](int64_t i) {
+    return can_mutate_inplace(input(i, leaves), /*requires_grad=*/true) ==
+           torch::autograd::can_mutate_inplace_result::success;
+  });
 }
 
 bool Specialization::meets_gradient_elsewhere(const Leaves& leaves) const {
@@ -344,18 +354,22 @@ bool Specialization::run_for_inference(ProgramCall& call, MainFunction main, con
 }
 
 bool Specialization::run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves) {
+  c10::SmallVector<const at::Tensor*, 16> inputs;
+  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
+  for (const int64_t i : backward_->updated) {
+    torch::autograd::check_inplace(*inputs[i], /*requires_grad=*/true);
+  }
   std::vector<at::Tensor> outputs;
   {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     if (!call.run(main, outputs)) return false;
   }
-  c10::SmallVector<const at::Tensor*, 16> inputs;
-  for (size_t i = 0; i < bindings_.size(); ++i) inputs.push_back(&input(i, leaves));
   std::vector<int64_t> numbers;
   for (const size_t i : backward_->numbers) numbers.push_back(bindings_[i].scalar(leaves));
   attach_backward(backward_, *leaves.row, {inputs.data(), inputs.size()}, std::move(numbers),
                   outputs);
+  update_inputs(*backward_, {inputs.data(), inputs.size()}, outputs);
   return call.wrap(outputs, backward_->num_results);
 }
 

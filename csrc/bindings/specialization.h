@@ -107,6 +107,11 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // Where run() fails, the function itself is to run.
   bool retries() const { return retries_; }
 
+  // Whether calls write inputs that gradients flow through; and whether autograd allows that for
+  // those of this call, which are not leaves, nor one of several views that one operator made.
+  bool updates() const { return updates_; }
+  bool may_update(const Leaves& leaves) const;
+
   // Everything that makes it what it is, as Python data and live objects; see descriptions.cpp.
   pybind11::dict describe() const;
   // Whether what was assumed besides the arguments is so now, as far as that can be told without
@@ -193,6 +198,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
   bool retries_;
+  bool updates_;
   PyRef condition_;
   std::vector<StaticLeaf> static_leaves_;
   std::vector<InputBinding> aligned_;

@@ -166,6 +166,7 @@ class BackwardPlan:
         backward: CompiledProgram,
         num_results: int,
         differentiable: Sequence[bool],
+        updated: Sequence[int],
         saved: Sequence[tuple[str, int]],
         inputs: Sequence[tuple[str, int] | torch.Tensor],
         gradients: Sequence[int | None],

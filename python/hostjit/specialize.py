@@ -247,6 +247,7 @@ def describe_backward(
         backward=program,
         num_results=len(backward.differentiable),
         differentiable=list(backward.differentiable),
+        updated=list(backward.updated),
         saved=[
             ("input" if isinstance(kept, InputKept) else "result", kept.index)
             for kept in backward.saved

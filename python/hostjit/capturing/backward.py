@@ -24,6 +24,8 @@ from hostjit.capturing.graph_sizes import (
     with_sizes_in_place,
 )
 from hostjit.capturing.joint import CannotSplitError, JointGraphs
+from hostjit.capturing.kept_values import with_own_memory
+from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.traced_graph import placeholder_values, rename_placeholders, storage_of
 
 __all__ = [
@@ -88,7 +90,9 @@ class Backward:
         graph_module: functional ATen graph; its output is a flat tuple of gradients.
         results: where each result of Dynamo's graph is, among inputs and results of the forward
             graph. The results of the forward graph after those are only kept.
-        differentiable: for each result of the forward graph that is the user's.
+        differentiable: for each result of the forward graph that is the user's or a new value.
+        updated: the inputs of the forward graph that are written and that gradients flow through.
+            Its first results are their new values.
         saved: what is kept, as (input or result) of the forward graph.
         inputs: one for each placeholder: a SavedTensor, a Tangent, a constant, a NumberKept or a
             SizeAlone.
@@ -102,6 +106,7 @@ class Backward:
     graph_module: torch.fx.GraphModule
     results: tuple[InputKept | ResultKept, ...]
     differentiable: tuple[bool, ...]
+    updated: tuple[int, ...]
     saved: tuple[InputKept | ResultKept, ...]
     inputs: tuple[SavedTensor | Tangent | torch.Tensor | NumberKept | SizeAlone, ...]
     gradients: tuple[int | None, ...]
@@ -120,7 +125,8 @@ def trace_halves(
 ) -> tuple[FunctionalGraph, Backward]:
     """Make both halves functional graphs for lowering.
 
-    The forward graph returns the user's results, as far as they are no inputs, then what is kept.
+    The forward graph returns the new values of inputs that gradients flow through, the user's
+    results, as far as they are no inputs, then what is kept.
 
     Args:
         module: Dynamo's graph, whose halves they are.
@@ -132,8 +138,10 @@ def trace_halves(
     """
     with torch.no_grad(), torch._C._DisableAutocast():
         forward = trace_functional(joint.forward, inputs, make_mode())
+        refuse_overlap(forward.inputs, joint.updated)
+        forward = dataclasses.replace(forward, mutated=(*forward.mutated, *joint.updated))
         rename_placeholders(forward.graph_module, module)
-        results, saved = _arrange_results(forward, len(joint.differentiable))
+        results, saved = _arrange_results(forward, joint)
         mode = make_mode()
         values = _values(forward, saved, results, joint)
         examples = [fake_like(value, mode) for value in values[: len(saved)]]
@@ -185,8 +193,9 @@ def trace_halves(
     count = sum(isinstance(found, ResultKept) for found in results)
     return forward, Backward(
         graph_module=backward.graph_module,
-        results=results,
+        results=results[len(joint.updated) :],
         differentiable=tuple(index in tangents for index in range(count)),
+        updated=joint.updated,
         saved=tuple(needed),
         inputs=tuple(
             SavedTensor(needed[source]) if isinstance(source, (InputKept, ResultKept)) else source
@@ -215,12 +224,13 @@ def _reached(
 
 
 def _arrange_results(
-    forward: FunctionalGraph, user_count: int
+    forward: FunctionalGraph, joint: JointGraphs
 ) -> tuple[tuple[InputKept | ResultKept, ...], list[InputKept | ResultKept]]:
-    """Let the forward graph return the user's results, then what is kept; each once, no inputs.
+    """Let the forward graph return new values and results, then what is kept; each once, no inputs.
 
-    Returns where the user's results are, and what the backward graph takes.
+    Returns where new values and the user's results are, and what the backward graph takes.
     """
+    user_count = len(joint.differentiable)
     graph = forward.graph_module.graph
     output = graph.output_node()
     outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
@@ -228,9 +238,10 @@ def _arrange_results(
     places: dict[torch.fx.Node, InputKept | ResultKept] = {
         node: InputKept(index) for index, node in enumerate(placeholders)
     }
-    written: dict[torch.fx.Node, Any] = dict.fromkeys(
-        placeholders[index] for index in forward.mutated
-    )
+    others = {
+        storage_of(node.meta["val"])
+        for node in (*placeholders, *outputs[len(joint.updated) : user_count])
+    }
     found: list[InputKept | ResultKept] = []
     results: list[torch.fx.Node] = []
     for index, node in enumerate(outputs):
@@ -238,13 +249,13 @@ def _arrange_results(
             raise CannotSplitError("what the forward pass returns is no tensor")
         if node.target is aten.copy_.default:  # an input, which is written at the end
             node = node.args[0]
-        if index < user_count and isinstance(places.get(node), ResultKept):
-            with graph.inserting_before(output):  # one tensor for each, as in eager mode
-                clone = graph.call_function(aten.clone.default, (node,))
-            clone.meta.update(node.meta)
-            node = clone
-        if index >= user_count and node in written:
-            node = written[node] = written[node] or _keep_what_was(graph, node)
+        if index < len(joint.updated):
+            is_shared = storage_of(node.meta["val"]) in others or node in places
+        else:
+            is_shared = index < user_count and isinstance(places.get(node), ResultKept)
+        if is_shared:
+            with graph.inserting_before(output):  # one tensor for each, as in eager
+                node = with_own_memory(node)
         if node not in places:
             places[node] = ResultKept(len(results))
             results.append(node)
@@ -252,15 +263,6 @@ def _arrange_results(
     output.args = (tuple(results),)
     forward.graph_module.recompile()
     return tuple(found[:user_count]), found[user_count:]
-
-
-def _keep_what_was(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
-    """Copy an input before the forward graph writes it, for the backward pass."""
-    last = [placeholder for placeholder in graph.nodes if placeholder.op == "placeholder"][-1]
-    with graph.inserting_after(last):
-        clone = graph.call_function(aten.clone.default, (node,))
-    clone.meta.update(node.meta)
-    return clone
 
 
 def _values(

@@ -76,7 +76,8 @@ class FunctionalGraph:
         inputs: the live tensors and numbers behind the placeholders: Dynamo's, then lifted
             constants.
         dynamo_input_count: how many of the inputs are Dynamo's.
-        mutated: positions of the inputs that the graph writes, by a trailing `aten.copy_`.
+        mutated: positions of the inputs that a call writes: the graph by a trailing `aten.copy_`,
+            or autograd, see `Backward.updated`.
     """
 
     graph_module: torch.fx.GraphModule

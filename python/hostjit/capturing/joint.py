@@ -34,6 +34,7 @@ from hostjit.capturing.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
 )
+from hostjit.capturing.kept_values import keep_what_was
 from hostjit.capturing.result_types import correct_result_types
 from hostjit.capturing.written_types import check_written_types
 
@@ -60,19 +61,22 @@ class JointGraphs:
 
     Attributes:
         forward: takes the inputs of the graph; returns its results, then the tensors that
-            `backward` needs. Writes of inputs are trailing `copy_` operators.
+            `backward` needs; ahead of all, the new values of `updated`. Other writes of inputs are
+            trailing `copy_` operators.
         backward: takes open sizes that it needs, then what is saved, then one gradient for each
             differentiable result; returns one gradient for each input, or None.
-        differentiable: per result of the graph.
+        differentiable: per new value and result of the graph.
+        updated: the inputs that are written and that gradients flow through.
     """
 
     forward: torch.fx.GraphModule
     backward: torch.fx.GraphModule
     differentiable: tuple[bool, ...]
+    updated: tuple[int, ...]
 
 
 def writes_input() -> CaptureError:
-    """Return the error for a change of an input that autograd has to know of."""
+    """Return the error for a change of an input that only eager can tell autograd of."""
     return CaptureError(
         CaptureFailure.NEEDS_AUTOGRAD,
         "the call changes an input in place, and gradients flow through the change",
@@ -113,18 +117,23 @@ def split(
         )
     if recorder.forward is None or recorder.backward is None:
         raise CannotSplitError("no result needs a gradient")
-    if recorder.metadata.mutated_inp_runtime_indices:
-        # Composed with AOTAutograd's code, some of these fail in the backward pass: what it saves
-        # may be what it then writes.
-        raise writes_input()
-    reason = _what_is_around(recorder.metadata, recorder.forward, recorder.backward, len(inputs))
+    metadata = recorder.metadata
+    updated = tuple(metadata.mutated_inp_runtime_indices)
+    reason = _what_is_around(metadata, recorder.forward, recorder.backward, len(inputs))
+    for index in updated:
+        # A leaf may be written where autograd does not see it, through a detached view.
+        hidden = inputs[index].is_leaf and inputs[index].requires_grad
+        if reason or hidden or metadata.input_info[index].mutates_metadata:
+            raise writes_input()
     if reason:
         raise CannotSplitError(reason)
+    _return_inputs_themselves(recorder.forward, metadata)
     _return_tensors_only(recorder.forward)
-    differentiable = tuple(
-        info.output_type in _NEW and _has_gradient(info) for info in recorder.metadata.output_info
+    differentiable = (
+        *(True for _ in updated),
+        *(info.output_type in _NEW and _has_gradient(info) for info in metadata.output_info),
     )
-    return JointGraphs(recorder.forward, recorder.backward, differentiable)
+    return JointGraphs(recorder.forward, recorder.backward, differentiable, updated)
 
 
 def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
@@ -147,7 +156,9 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
         config.patch(cse=False),
         mock.patch.object(partitioners, "choose_saved_values_set", choose_more),
     ):
-        return min_cut_rematerialization_partition(joint, inputs, **arguments)
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, **arguments)
+    keep_what_was(forward, arguments["num_fwd_outputs"])
+    return forward, backward
 
 
 def _draw_once(graph: torch.fx.Graph) -> None:
@@ -260,10 +271,12 @@ def _what_is_around(
         metadata, "indices_of_inputs_that_requires_grad_with_mutations_in_bw", ()
     ):
         return "the backward pass changes state"
-    tangents = sum(
+    updates = len(metadata.mutated_inp_runtime_indices)
+    tangents = updates + sum(
         info.output_type in _NEW and _has_gradient(info) for info in metadata.output_info
     )
-    saved = len(forward.graph.output_node().args[0]) - len(metadata.output_info)  # type: ignore[arg-type]
+    results: Any = forward.graph.output_node().args[0]
+    saved = len(results) - len(metadata.output_info) - updates
     if _placeholder_count(forward) != input_count:
         return "the graph takes other inputs"
     if _placeholder_count(backward) != saved + tangents:
@@ -276,6 +289,18 @@ _COUNTS = (
     "num_opaque_objects_saved_for_bw",
     "num_graphsafe_rng_states",
 )
+
+
+def _return_inputs_themselves(forward: torch.fx.GraphModule, metadata: Any) -> None:
+    """Let a result that is an input be that, where it was what the graph computes of it."""
+    output = forward.graph.output_node()
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    placeholders = forward.graph.find_nodes(op="placeholder")
+    first = len(metadata.mutated_inp_runtime_indices)
+    for position, info in enumerate(metadata.output_info, first):
+        if info.output_type is OutputType.is_input:
+            results[position] = placeholders[info.base_idx]
+    output.args = (tuple(results),)
 
 
 def _return_tensors_only(forward: torch.fx.GraphModule) -> None:

@@ -14,7 +14,7 @@ from hostjit.capturing.backward import Backward, ResultKept, trace_halves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
-from hostjit.capturing.joint import CannotSplitError, split
+from hostjit.capturing.joint import CannotSplitError, split, writes_input
 from hostjit.capturing.outputs import (
     ArgumentOutput,
     BoundOutput,
@@ -195,6 +195,8 @@ def _with_backward(
 ) -> RecordedProgram:
     try:
         joint = split(module, inputs, FakeTensorMode())
+        if joint.updated:
+            raise writes_input()
         functional, backward = trace_halves(module, inputs, joint, FakeTensorMode)
     except CannotSplitError as error:
         raise CaptureError(

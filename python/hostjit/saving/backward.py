@@ -48,6 +48,7 @@ def backward_from_json(
         backward=programs[described["program"]],
         num_results=described["num_results"],
         differentiable=described["differentiable"],
+        updated=described["updated"],
         saved=[tuple(source) for source in described["saved"]],
         inputs=[read(source) for source in described["inputs"]],
         gradients=described["gradients"],

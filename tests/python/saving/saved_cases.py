@@ -167,6 +167,21 @@ def training_any_shape() -> Case:
     return Case(model, calls, {"dynamic": True}, contextlib.nullcontext, gradients=True)
 
 
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x.mul_(self.weight)
+        return x.sin()
+
+
+def training_writes() -> Case:
+    calls = [call(torch.randn(3)) for _ in range(2)]
+    return Case(Scaled(), calls, modes=contextlib.nullcontext, gradients=True)
+
+
 def transformer() -> Case:
     model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
     return Case(model, [call(torch.randn(2, 5, 16))])
@@ -330,7 +345,15 @@ CASES: dict[str, Callable[[], Case]] = {
     for case in (
         *(policy, containers, classes, batch_norm, writes_inputs, aliases, same_objects),
         *(any_shape, guarded_sizes, open_numbers, random_numbers, reused_outputs, training),
-        *(training_any_shape, transformer, recurrent, constants, tied, inference_mode),
+        *(
+            training_any_shape,
+            training_writes,
+            transformer,
+            recurrent,
+            constants,
+            tied,
+            inference_mode,
+        ),
         *(made_in_inference_mode, autocast, process_modes, method),
         *(recorded_sgd, recorded_adamw, recorded_accumulation, recorded_branches, recorded_once),
         *(recorded_static, compiled_step),
@@ -356,8 +379,8 @@ def results_of(function: Any, case: Case, parameters: Sequence[Tensor]) -> list[
             result = function(*args, **kwargs)
         if case.gradients:
             result.square().sum().backward()
-            wanted = [tensor for tensor in (*parameters, *args) if tensor.requires_grad]
-            found.append([tensor.grad.clone() for tensor in wanted])
+            tensors = [t for t in (*parameters, *args) if t.requires_grad and t.is_leaf]
+            found.append([tensor.grad.clone() for tensor in tensors])
         found.append(copied(result))
         found.append(copied((args, kwargs)))
         if isinstance(result, (tuple, list)):
