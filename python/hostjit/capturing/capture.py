@@ -66,7 +66,7 @@ from hostjit.capturing.program import (
     InputBinding,
     NumberInput,
 )
-from hostjit.capturing.quiet_log import without_log_of_failures
+from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_gradients
 from hostjit.capturing.refused_numbers import refuse_wide_numbers
 from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
@@ -123,6 +123,7 @@ def capture(
         contiguity_stays_open(),
         thread_state_kept(),
         without_log_of_failures(),
+        without_warnings_of_gradients(),
     ):
         return _capture(target, tuple(args), dict(kwargs or {}), opened or Opened(), then, check)
 

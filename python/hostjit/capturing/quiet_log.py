@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps PyTorch's log of failures on fake tensors to itself where a capture deals with them."""
+"""Keeps to itself what PyTorch says of its own doings while it captures."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
+import warnings
 from collections.abc import Iterator
 
-__all__ = ["without_log_of_failures"]
+__all__ = ["without_log_of_failures", "without_warnings_of_gradients"]
 
 _LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
 _MESSAGE = "failed while attempting to run meta"
@@ -30,3 +31,11 @@ def without_log_of_failures() -> Iterator[None]:
         yield
     finally:
         _LOGGER.removeFilter(is_for_others)
+
+
+@contextlib.contextmanager
+def without_warnings_of_gradients() -> Iterator[None]:
+    """Let PyTorch look whether tensors have a `.grad`, where warnings are errors, too."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        yield

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -192,6 +193,15 @@ def test_writes_that_autograd_does_not_see(runtime: str) -> None:
 
     call = (leaf(3), torch.zeros(()))
     check(function, call, call, runtime=runtime, compile=hostjit.compile)
+
+
+def test_a_tensor_that_is_no_leaf_where_warnings_are_errors() -> None:
+    fast = hostjit.compile(lambda x: (x * 2).sum())
+    x = leaf(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast(x.sin()).backward()
+    torch.testing.assert_close(x.grad, 2 * x.detach().cos())
 
 
 class DoubledInPlace(torch.autograd.Function):
