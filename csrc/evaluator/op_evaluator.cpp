@@ -118,8 +118,12 @@ void OpEvaluator::evaluate(const Constant& op) {
 void OpEvaluator::evaluate(const View& op) {
   const at::Tensor& source = tensor(op.source);
   const TensorType& type = op.result->tensor_type();
-  values_.set(op.result, at::as_strided(source, type.sizes(), type.static_strides(),
-                                        source.storage_offset() + op.offset.value));
+  // As in compiled code, what gradients are wanted of is detached.
+  values_.set(op.result,
+              source.requires_grad()
+                  ? alias_of(source, type.sizes(), type.static_strides(), op.offset.value)
+                  : at::as_strided(source, type.sizes(), type.static_strides(),
+                                   source.storage_offset() + op.offset.value));
 }
 
 void OpEvaluator::evaluate(const Size& op) {

@@ -68,8 +68,10 @@ int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) n
     const at::Tensor& tensor = *static_cast<at::Tensor*>(source);
     HOSTJIT_ICHECK(tensor.scalar_type() == to_torch(type.dtype), "view of ",
                    c10::toString(tensor.scalar_type()), " as ", type.dtype);
-    // A view of a user's tensor may reach the user: autograd must know it as a view.
-    storage.put(slot, is_private(storage, &tensor)
+    // A view of a user's tensor may reach the user: autograd must know it as a view. Not of one
+    // that gradients are wanted of: results that autograd follows are made from it by the call, and
+    // what a program returns is what `detach()` gives.
+    storage.put(slot, is_private(storage, &tensor) || tensor.requires_grad()
                           ? alias_of(tensor, type.sizes, type.strides, offset)
                           : at::as_strided(tensor, type.sizes, type.strides,
                                            tensor.storage_offset() + offset));

@@ -24,7 +24,7 @@ at::Tensor tensor_over(void* data, const TensorSpec& type);
 
 // Another shape of the memory of `source`, whose first element is `offset` elements after the
 // first of `source`. Shares storage and version counter; autograd does not know that it is a view,
-// so it is for tensors that nobody outside hostjit sees.
+// so it is for tensors that nobody outside hostjit sees, and for those that are detached.
 at::Tensor alias_of(const at::Tensor& source, at::IntArrayRef sizes, at::IntArrayRef strides,
                     int64_t offset);
 

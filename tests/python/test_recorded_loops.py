@@ -184,6 +184,24 @@ def test_what_differs_at_every_call_ends_recordings(calls: str) -> None:
             assert fast.owner._recorded is None
 
 
+@pytest.mark.parametrize("repeats", [False, True])
+def test_found_sizes_that_no_later_call_has_end_recordings(repeats: bool) -> None:
+    def largest(rows: Tensor) -> Tensor:
+        total = torch.zeros(rows.shape[1])
+        for level in (0.2, 0.5, 0.8):
+            found = rows[rows[:, 0] > level]
+            if len(found) > 0:
+                total = total + found.exp().mean(0)
+        return total
+
+    fast = hostjit.compile(largest)
+    ramp = torch.linspace(0, 1, 30).view(-1, 1).repeat(1, 4)
+    batches = [ramp * (1 - number / 20) for number in range(6)]
+    for rows in [batches[0], *(rows for rows in batches for _ in range(1 + repeats))]:
+        assert_close(fast(rows), largest(rows))
+    assert (fast.owner._recorded is not None) == repeats
+
+
 def test_refused_where_that_was_asked_for() -> None:
     fast = hostjit.compile(Controller().by_grad, fallback=False)
     for _ in range(3):

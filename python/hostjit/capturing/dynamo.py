@@ -43,6 +43,7 @@ from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.older_dynamo import as_later_dynamo
 from hostjit.capturing.open_numbers import left_open
+from hostjit.capturing.open_strides import strides_known
 from hostjit.capturing.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
@@ -238,6 +239,7 @@ def run_dynamo(
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
+        stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
         stack.enter_context(tracing_instead())
         made = stack.enter_context(left_open(numbers))

@@ -36,6 +36,7 @@ class ReplayChecks:
         unhooked: leaves that have no hooks for backward passes.
         runs_backward: the call runs a backward pass.
         unmarked: leaves without attributes of their own, for which the code may ask.
+        met_again: a call had all values that were read.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ReplayChecks:
         self.unhooked = list(unhooked)
         self.runs_backward = runs_backward
         self.unmarked = list(unmarked)
+        self.met_again = False
 
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call; None for nothing."""
@@ -88,7 +90,10 @@ class ReplayChecks:
                 return False
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return False
-        return self.reads is None or self.reads.holds(leaves)
+        if self.reads is not None and not self.reads.holds(leaves):
+            return False
+        self.met_again = True
+        return True
 
     def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments, soon where no container is among these."""

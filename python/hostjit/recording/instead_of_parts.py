@@ -44,6 +44,7 @@ class RecordingsInsteadOfParts(Recordings):
     """
 
     _most_floats = 1  # calls in parts do not depend on what it is
+    _most_in_vain = 3
 
     def __init__(
         self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]

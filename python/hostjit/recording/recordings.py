@@ -69,6 +69,8 @@ class Recordings(Specializer):
 
     # Recordings that read a float of a tensor: it is seldom the same again.
     _most_floats = 3
+    # Recordings one after the other whose values, those that the code reads, no later call had.
+    _most_in_vain: int | None = None
 
     def __init__(
         self,
@@ -208,7 +210,7 @@ class Recordings(Specializer):
         limit = _C.recompile_limit()
         self._tries[key] = self._tries.get(key, 0) + 1
         if limit is not None:
-            is_full = len(known) >= limit or self._tries[key] > 2 * limit
+            is_full = len(known) >= limit or self._tries[key] > 2 * limit or self._in_vain(known)
             if is_full or sum(replay.reads_floats for replay in known) >= self._most_floats:
                 return self._compile_from_now_on(
                     f"has {len(known)} recordings and keeps meeting new calls"
@@ -216,6 +218,17 @@ class Recordings(Specializer):
             if varies:
                 return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(key, args, kwargs)
+
+    def _in_vain(self, known: Sequence[Replay]) -> bool:
+        """Whether the code reads values that differ from call to call, such as sizes that it finds.
+
+        `known`: the recordings so far.
+        """
+        most = self._most_in_vain
+        if most is None or len(known) < most:
+            return False
+        checks = [replay.checks for replay in known[-most:]]
+        return all(check.reads is not None and not check.met_again for check in checks)
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
