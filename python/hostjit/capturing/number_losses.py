@@ -226,7 +226,7 @@ def _has_labels(given: Mapping[str, Any]) -> bool:
         and isinstance(target, Tensor)
         and target.dtype is torch.int64
         and target.shape == x.shape[:1]
-        and (weight is None or weight.shape == x.shape[1:])
+        and (weight is None or (weight.shape == x.shape[1:] and weight.dtype is x.dtype))
         and given["p"] in (1, 2)
         and bool(x.numel() > 0)
     )
