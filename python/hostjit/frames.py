@@ -30,6 +30,7 @@ from hostjit.capturing.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.quiet_log import without_log_of_failures
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.traced_instead import is_traced_instead, tracing_instead
 
 __all__ = ["FrameHook"]
 
@@ -75,6 +76,8 @@ class _Callback:
             return ConvertFrameReturn(frame_exec_strategy=alone)
         if frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
+        if is_traced_instead(frame.f_code):
+            return ConvertFrameReturn()
         limit = _C.recompile_limit()
         settings = {
             **guard_settings,
@@ -90,6 +93,7 @@ class _Callback:
             stopping_at_operator_errors(),
             stopping_at_container_changes(),
             refusing_lazy_modules(),
+            tracing_instead(),
             without_log_of_failures(),
         ):
             try:

@@ -137,6 +137,19 @@ def _power(x: Tensor, exponent: Any) -> Any:
     return x.clone() if exponent else torch.ones_like(x)
 
 
+def _nansum(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The sum over all dims where there are none in a list; fake tensors keep each then."""
+    if dim is None or len(dim) > 0:
+        return NotImplemented
+    return aten.nansum.default(x, None, keepdim, dtype=dtype)
+
+
 def _pad_circular(x: Tensor, pad: Sequence[int]) -> Any:
     """The ends of each dimension around it; PyTorch's writes to parts are copies of the whole."""
     sizes = x.shape[x.dim() - len(pad) // 2 :][::-1]
@@ -186,6 +199,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.linalg_svdvals.default: _singular_values,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.linear.default: _linear,
+    aten.nansum.default: _nansum,
     aten.pow.Tensor_Scalar: _power,
 }
 # On the CPU, and on CUDA devices. What is taken apart on the CPU alone is one kernel of a library

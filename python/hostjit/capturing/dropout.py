@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.open_sizes import known
 
 __all__ = ["dropout"]
@@ -16,6 +17,12 @@ aten = torch.ops.aten
 
 def dropout(x: torch.Tensor, p: float, train: bool) -> Any:
     """Replace `aten.dropout`, which PyTorch decomposes to a copy where there is nothing to drop."""
+    if not 0 <= p <= 1:
+        raise CaptureError(
+            CaptureFailure.USER_EXCEPTION,
+            f"dropout raises: its probability has to be between 0 and 1, but is {p}",
+            hint="the call raises; run it eagerly to see the error",
+        )
     if p == 0 or not train or known(x.numel() == 0):
         return x
     if p == 1 and x.is_cuda:  # eager draws no numbers there

@@ -11,19 +11,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hostjit.capturing.number_function import is_exact
 from hostjit.capturing.open_dropout import DROPOUT
 
 __all__ = [
     "arange",
     "attention",
-    "batch_norm",
-    "batch_norm_applies",
+    "cdist",
     "celu",
+    "clamps",
+    "compares",
+    "cosine_similarity",
+    "float_power",
+    "has_cosine",
+    "has_distances",
+    "has_quantile",
+    "is_leaky",
     "is_range",
+    "isclose",
+    "logit",
     "nan_to_num",
     "pad",
     "pads_with_number",
+    "quantile",
     "replaces_floats",
+    "rrelu",
     "scales_or_drops",
 ]
 
@@ -71,36 +83,6 @@ def scales_or_drops(given: Mapping[str, Any]) -> bool:
     is_plain = isinstance(key, Tensor) and query.shape[:-2] == key.shape[:-2]
     has_mask = given["attn_mask"] is not None  # which may leave nothing of a row
     return bool(0.0 < p < 1.0) and is_plain and not has_mask and not given["enable_gqa"]
-
-
-def batch_norm(
-    input: Tensor,  # noqa: A002
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """`batch_norm`; averages are updated in the precision in which eager does."""
-    if not training or running_mean is None or running_var is None:
-        return functional.batch_norm(
-            input, running_mean, running_var, weight, bias, training, 0.1, eps
-        )
-    mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)
-    result = functional.batch_norm(input, mean, variance, weight, bias, True, 1.0, eps)
-    for average, found in ((running_mean, mean), (running_var, variance)):
-        average.copy_(found.double() * momentum + average.double() * (1.0 - momentum))
-    return result
-
-
-def batch_norm_applies(given: Mapping[str, Any]) -> bool:
-    """Whether both averages are there or none, and of one type."""
-    averages = [given["running_mean"], given["running_var"]]
-    return all(isinstance(a, Tensor) and a.dtype in _FLOATS for a in averages) or all(
-        average is None for average in averages
-    )
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:  # noqa: A002
@@ -172,3 +154,140 @@ def is_range(given: Mapping[str, Any]) -> bool:
     if not all(isinstance(number, numbers) for number in (first, last, step)):
         return False
     return bool(last > first) and bool(step > 0.0)
+
+
+def cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """`cdist` of any order."""
+    result: Tensor = torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+    return result
+
+
+def has_distances(given: Mapping[str, Any]) -> bool:
+    """Whether there are rows of one exact dtype, and the order is none that PyTorch refuses."""
+    x, y = given["x1"], given["x2"]
+    return (
+        is_exact("x1", "x2")(given)
+        and x.dtype is y.dtype
+        and x.dim() >= 2
+        and y.dim() >= 2
+        and bool(x.numel() > 0)
+        and bool(y.numel() > 0)
+        and bool(given["p"] > 0.0)
+    )
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """`cosine_similarity`: lengths are no less than `eps`, which their gradients do not know."""
+    units: list[Tensor] = []
+    for x in (x1, x2):
+        length = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
+        more = (eps - length.detach()).clamp_min(0.0)
+        units.append(x / (length + more))
+    return (units[0] * units[1]).sum(dim)
+
+
+def has_cosine(given: Mapping[str, Any]) -> bool:
+    """Whether two tensors have one shape and one exact dtype."""
+    x, y = given["x1"], given["x2"]
+    fits = is_exact("x1", "x2")(given) and x.shape == y.shape and x.dtype == y.dtype
+    return fits and bool(given["eps"] >= 0.0)
+
+
+def float_power(input: Tensor, exponent: float) -> Tensor:  # noqa: A002
+    """`float_power` of a tensor to a number."""
+    result: Tensor = input.double() ** exponent
+    return result
+
+
+def isclose(
+    input: Tensor,  # noqa: A002
+    other: Tensor,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
+    """`isclose`."""
+    distance = (input - other).abs()
+    near = (distance <= atol + (rtol * other).abs()) & distance.isfinite()
+    close = (input == other) | near
+    result: Tensor = close | (input.isnan() & other.isnan()) if equal_nan else close
+    return result
+
+
+def compares(given: Mapping[str, Any]) -> bool:
+    """Whether two tensors have one exact dtype, and the numbers are none that PyTorch refuses."""
+    x, y = given["input"], given["other"]
+    fits = is_exact("input", "other")(given) and x.dtype is y.dtype
+    return fits and bool(given["rtol"] >= 0.0) and bool(given["atol"] >= 0.0)
+
+
+def logit(input: Tensor, eps: float | None = None) -> Tensor:  # noqa: A002
+    """`logit` of what lies between `eps` and its distance from 1."""
+    assert eps is not None
+    inside = input.clamp(eps, 1.0 - eps)
+    return (inside / (1.0 - inside)).log()
+
+
+def clamps(given: Mapping[str, Any]) -> bool:
+    """Whether something lies there."""
+    return is_exact("input")(given) and bool(given["eps"] > 0.0) and bool(given["eps"] < 0.5)
+
+
+def quantile(
+    input: Tensor,  # noqa: A002
+    q: float,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """`quantile`, by linear interpolation."""
+    dims = input.dim()
+    rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
+    last = rows.shape[-1] - 1
+    in_order = rows.sort(-1).values
+    # In the precision in which eager does, which is that of the tensor.
+    rank = torch.full((), q, dtype=input.dtype, device=input.device) * last
+    rank = torch.where(rows.isnan().any(-1, keepdim=True), last, rank)
+    below = rank.floor()
+    low = in_order.gather(-1, below.long())
+    high = in_order.gather(-1, rank.ceil().long())
+    found = low.lerp(high, rank - below).squeeze(-1)
+    if not keepdim:
+        return found
+    return found.reshape([1] * dims) if dim is None else found.unsqueeze(dim)
+
+
+def has_quantile(given: Mapping[str, Any]) -> bool:
+    """Whether there is one: the number is none that PyTorch refuses, nor is the tensor."""
+    x, q = given["input"], given["q"]
+    return (
+        is_exact("input")(given)
+        and x.dim() > 0
+        and given["interpolation"] == "linear"
+        and bool(x.numel() > 0)
+        and bool(q >= 0.0)
+        and bool(q <= 1.0)
+    )
+
+
+def rrelu(
+    input: Tensor,  # noqa: A002
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """`rrelu` in evaluation."""
+    return functional.leaky_relu(input, (lower + upper) / 2)
+
+
+def is_leaky(given: Mapping[str, Any]) -> bool:
+    """Whether nothing is drawn, and the bounds are in order."""
+    in_order = bool(given["lower"] <= given["upper"])
+    return not given["training"] and not given["inplace"] and is_exact("input")(given) and in_order

@@ -9,7 +9,6 @@ parameter is open; it returns what they return, to rounding.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,29 +23,12 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.nn import functional
 
 from hostjit.capturing import number_operands
-from hostjit.capturing.open_dropout import DROPOUT
+from hostjit.capturing.number_dropout import DROPOUTS
+from hostjit.capturing.number_function import NumberFunction, is_exact
+from hostjit.capturing.number_losses import LOSSES
+from hostjit.capturing.number_norms import NORMS
 
 __all__ = ["parameters_stay_open"]
-
-_FLOATS = (torch.float32, torch.float64)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Function:
-    """How a function is computed.
-
-    Attributes:
-        parameters: the names of those that may be open.
-        compute: has the parameters of the function.
-        applies: tells of what it is called with, as far as that is known, whether it may be
-            computed so. Tensors are fake ones.
-        types: of the parameter.
-    """
-
-    parameters: tuple[str, ...]
-    compute: Callable[..., Any]
-    applies: Callable[[Mapping[str, Any]], bool]
-    types: tuple[type, ...] = (float,)
 
 
 @contextlib.contextmanager
@@ -56,8 +38,9 @@ def parameters_stay_open() -> Iterator[None]:
     original = TorchInGraphFunctionVariable.call_function
 
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        found = _FUNCTIONS.get(self.value) if threading.get_ident() == owner else None
-        if found is None or not _is_for(found, args, kwargs):
+        rules = _FUNCTIONS.get(self.value, ()) if threading.get_ident() == owner else ()
+        found = next((rule for rule in rules if _is_for(rule, args, kwargs)), None)
+        if found is None:
             return original(self, tx, args, kwargs)
         function: Any = found.compute
         return tx.inline_user_function_return(UserFunctionVariable(function), args, kwargs)
@@ -66,7 +49,7 @@ def parameters_stay_open() -> Iterator[None]:
         yield
 
 
-def _is_for(found: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def _is_for(found: NumberFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     try:
         bound = inspect.signature(found.compute).bind(*args, **kwargs)
     except TypeError:
@@ -87,156 +70,6 @@ def _known(variable: Any) -> Any:
     return variable.as_python_constant() if variable.is_python_constant() else variable
 
 
-def _dropout(
-    input: Tensor,  # noqa: A002
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,
-) -> Tensor:
-    result: Tensor = DROPOUT(input, p)[0] if training else input
-    return result
-
-
-def _drops(given: Mapping[str, Any]) -> bool:
-    if not given["training"]:
-        return bool(0.0 <= given["p"] <= 1.0)
-    return not given["inplace"] and 0.0 < given["p"] < 1.0
-
-
-def _is_exact(name: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether this tensor is not of a half type, of which a product would be rounded once more."""
-    return lambda given: isinstance(given[name], Tensor) and given[name].dtype in _FLOATS
-
-
-def _cross_entropy(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    dim = 0 if input.dim() == 1 else 1
-    classes = input.shape[dim]
-    logits = functional.log_softmax(input, dim)
-    loss = functional.nll_loss(
-        logits, target, weight, ignore_index=ignore_index, reduction=reduction
-    )
-    if weight is None:
-        smooth = -logits.sum(dim)
-    else:
-        shape = [1] * input.dim()
-        shape[dim] = classes
-        smooth = -(logits * weight.view(shape)).sum(dim)
-    ignored = target == ignore_index
-    smooth = smooth.masked_fill(ignored, 0.0)
-    if reduction == "mean" and weight is None:
-        smooth = smooth.sum() / (~ignored).sum().to(smooth.dtype)
-    elif reduction == "mean" and weight is not None:
-        known = target.masked_fill(ignored, 0)
-        total = weight.gather(0, known.flatten()).view(known.shape).masked_fill(ignored, 0.0).sum()
-        smooth = smooth.sum() / total
-    elif reduction == "sum":
-        smooth = smooth.sum()
-    return loss * (1 - label_smoothing) + smooth * (label_smoothing / classes)
-
-
-def _smooths(given: Mapping[str, Any]) -> bool:
-    target = given["target"]
-    return (
-        _reduces(given)
-        and isinstance(target, Tensor)
-        and not target.is_floating_point()
-        and 0.0 < given["label_smoothing"] <= 1.0
-    )
-
-
-def _reduces(given: Mapping[str, Any]) -> bool:
-    is_new = given.get("size_average") is None and given.get("reduce") is None
-    return is_new and given["reduction"] in ("mean", "sum", "none")
-
-
-def _huber_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    reduction: str = "mean",
-    delta: float = 1.0,
-    weight: Tensor | None = None,
-) -> Tensor:
-    distance = (input - target).abs()
-    loss = torch.where(
-        distance <= delta, 0.5 * distance * distance, delta * (distance - 0.5 * delta)
-    )
-    return _reduced(loss, reduction)
-
-
-def _smooth_l1_loss(
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    beta: float = 1.0,
-) -> Tensor:
-    distance = (input - target).abs()
-    loss = torch.where(distance < beta, 0.5 * distance * distance / beta, distance - 0.5 * beta)
-    return _reduced(loss, reduction)
-
-
-def _reduced(loss: Tensor, reduction: str) -> Tensor:
-    if reduction == "mean":
-        return loss.mean()
-    return loss.sum() if reduction == "sum" else loss
-
-
-def _is_distance(name: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether a loss is of the distances of elements, from a positive number of this name on."""
-
-    def applies(given: Mapping[str, Any]) -> bool:
-        x, target = given["input"], given["target"]
-        return (
-            _reduces(given)
-            and given.get("weight") is None
-            and isinstance(x, Tensor)
-            and isinstance(target, Tensor)
-            and x.shape == target.shape
-            and x.dtype == target.dtype
-            and x.dtype in _FLOATS
-            and given[name] > 0.0
-        )
-
-    return applies
-
-
-def _layer_norm(
-    input: Tensor,  # noqa: A002
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    dims = tuple(range(-len(normalized_shape), 0))
-    variance, mean = torch.var_mean(input, dims, correction=0, keepdim=True)
-    result = (input - mean) * torch.rsqrt(variance + eps)
-    if weight is not None:
-        result = result * weight
-    return result if bias is None else result + bias
-
-
-def _rms_norm(
-    input: Tensor,  # noqa: A002
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:
-    assert eps is not None
-    dims = tuple(range(-len(normalized_shape), 0))
-    result = input * torch.rsqrt(input.square().mean(dims, keepdim=True) + eps)
-    return result if weight is None else result * weight
-
-
 def _tensor(
     data: float,
     dtype: torch.dtype | None = None,
@@ -246,12 +79,23 @@ def _tensor(
     return torch.full((), data, dtype=dtype, device=device)
 
 
+def _array(
+    obj: float,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    copy: bool | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    return torch.full((), obj, dtype=dtype, device=device)
+
+
 def _is_constant(given: Mapping[str, Any]) -> bool:
     return given["requires_grad"] is False
 
 
 def _is_away_from_zero(given: Mapping[str, Any]) -> bool:
-    return not given["inplace"] and _is_exact("input")(given) and bool(given["alpha"] > 0.0)
+    return not given["inplace"] and is_exact("input")(given) and bool(given["alpha"] > 0.0)
 
 
 def _always(_: Mapping[str, Any]) -> bool:
@@ -259,34 +103,49 @@ def _always(_: Mapping[str, Any]) -> bool:
 
 
 _NUMBERS = (int, float)
-_FUNCTIONS: dict[Callable[..., Any], _Function] = {
-    functional.batch_norm: _Function(
-        ("momentum",), number_operands.batch_norm, number_operands.batch_norm_applies
+_Rules = tuple[NumberFunction, ...]
+_OTHERS: dict[Callable[..., Any], NumberFunction] = {
+    functional.celu: NumberFunction(("alpha",), number_operands.celu, _is_away_from_zero),
+    functional.cosine_similarity: NumberFunction(
+        ("eps",), number_operands.cosine_similarity, number_operands.has_cosine
     ),
-    functional.celu: _Function(("alpha",), number_operands.celu, _is_away_from_zero),
-    functional.cross_entropy: _Function(("label_smoothing",), _cross_entropy, _smooths),
-    functional.dropout: _Function(("p",), _dropout, _drops),
-    functional.huber_loss: _Function(("delta",), _huber_loss, _is_distance("delta")),
-    functional.layer_norm: _Function(("eps",), _layer_norm, _is_exact("input")),
     # As it is: Dynamo would take it for one operator.
-    functional.multi_head_attention_forward: _Function(
+    functional.multi_head_attention_forward: NumberFunction(
         ("dropout_p",), functional.multi_head_attention_forward, _always
     ),
-    functional.normalize: _Function(("p",), functional.normalize, _always),
-    torch._C._nn.pad: _Function(
+    functional.normalize: NumberFunction(("p", "eps"), functional.normalize, _always),
+    functional.rrelu: NumberFunction(
+        ("lower", "upper"), number_operands.rrelu, number_operands.is_leaky
+    ),
+    torch._C._nn.pad: NumberFunction(
         ("value",), number_operands.pad, number_operands.pads_with_number, _NUMBERS
     ),
-    functional.scaled_dot_product_attention: _Function(
+    functional.scaled_dot_product_attention: NumberFunction(
         ("scale", "dropout_p"), number_operands.attention, number_operands.scales_or_drops
     ),
-    functional.smooth_l1_loss: _Function(("beta",), _smooth_l1_loss, _is_distance("beta")),
-    torch.arange: _Function(
+    torch.arange: NumberFunction(
         ("start", "end", "step"), number_operands.arange, number_operands.is_range
     ),
-    torch.as_tensor: _Function(("data",), _tensor, _is_constant, _NUMBERS),
-    torch.nan_to_num: _Function(
+    torch.as_tensor: NumberFunction(("data",), _tensor, _is_constant, _NUMBERS),
+    torch.asarray: NumberFunction(("obj",), _array, _is_constant, _NUMBERS),
+    torch.cdist: NumberFunction(("p",), number_operands.cdist, number_operands.has_distances),
+    torch.float_power: NumberFunction(
+        ("exponent",), number_operands.float_power, is_exact("input")
+    ),
+    torch.isclose: NumberFunction(
+        ("rtol", "atol"), number_operands.isclose, number_operands.compares
+    ),
+    torch.logit: NumberFunction(("eps",), number_operands.logit, number_operands.clamps),
+    torch.special.logit: NumberFunction(("eps",), number_operands.logit, number_operands.clamps),
+    torch.nan_to_num: NumberFunction(
         ("nan", "posinf", "neginf"), number_operands.nan_to_num, number_operands.replaces_floats
     ),
-    torch.rms_norm: _Function(("eps",), _rms_norm, _is_exact("input")),
-    torch.tensor: _Function(("data",), _tensor, _is_constant, _NUMBERS),
+    torch.quantile: NumberFunction(("q",), number_operands.quantile, number_operands.has_quantile),
+    torch.tensor: NumberFunction(("data",), _tensor, _is_constant, _NUMBERS),
+}
+_FUNCTIONS: dict[Callable[..., Any], _Rules] = {
+    **DROPOUTS,
+    **LOSSES,
+    **NORMS,
+    **{function: (rule,) for function, rule in _OTHERS.items()},
 }

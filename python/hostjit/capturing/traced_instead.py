@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -17,7 +18,9 @@ from torch import Tensor
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["tracing_instead"]
+from hostjit.capturing.padded_encoder import encoder_for
+
+__all__ = ["is_traced_instead", "tracing_instead"]
 
 
 def is_causal_mask(
@@ -72,6 +75,11 @@ def tracing_instead() -> Iterator[None]:
         yield
 
 
+def is_traced_instead(code: types.CodeType) -> bool:
+    """Whether `code` is that of a function that another may be traced for."""
+    return any(code is function.__code__ for function in _OTHERS)
+
+
 def _for_mask(args: list[Any], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
     """Eager gives a mask that it leaves out no gradient."""
     mask = args[0] if args else kwargs.get("mask")
@@ -89,4 +97,5 @@ def _for_batch_norm(args: list[Any], kwargs: dict[str, Any]) -> Callable[..., An
 _OTHERS: dict[Any, Callable[..., Callable[..., Any] | None]] = {
     transformer._detect_is_causal_mask: _for_mask,
     _BatchNorm.forward: _for_batch_norm,
+    transformer.TransformerEncoder.forward: encoder_for,
 }

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from hostjit.capturing.attention import native_attention
 from hostjit.recording.recorder import Recorder
 
-__all__ = ["FunctionWatcher"]
+__all__ = ["FunctionWatcher", "unseen_watcher"]
 
 # Methods that give the values of a tensor to Python: these may be guards.
 _VALUES = frozenset({"tolist", "__repr__", "__str__", "__format__"})
@@ -57,4 +62,27 @@ class FunctionWatcher(TorchFunctionMode):
             # What oneDNN's layer leaves for its backward pass is of its own kind.
             with torch.backends.mkldnn.flags(enabled=False):
                 return func(*args, **(kwargs or {}))
+        if func is torch._native_multi_head_attention and not args[0].is_nested:
+            return native_attention(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def unseen_watcher() -> Iterator[None]:
+    """Have modules of torch.nn decide as if no `FunctionWatcher` were there, in this thread.
+
+    Attention and encoders of transformers take other paths where functions may be overridden, some
+    of which give padding other values.
+    """
+    owner = threading.get_ident()
+    original = torch.overrides.has_torch_function
+
+    def has_torch_function(args: Sequence[Any]) -> bool:
+        modes = _get_current_function_mode_stack() if threading.get_ident() == owner else []
+        if len(modes) != 1 or not isinstance(modes[0], FunctionWatcher):
+            return original(args)
+        with torch.overrides._pop_mode_temporarily():
+            return original(args)
+
+    with mock.patch.object(torch.overrides, "has_torch_function", has_torch_function):
+        yield

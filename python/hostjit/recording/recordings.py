@@ -30,7 +30,7 @@ from hostjit.collection_pause import collection_paused
 from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
-from hostjit.recording.function_watcher import FunctionWatcher
+from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
 from hostjit.recording.gradient_hooks import backward_is_plain
 from hostjit.recording.library_calls import note_c_call, note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
@@ -287,6 +287,7 @@ class Recordings(Specializer):
             # Code of backward passes is seen in this thread only.
             torch.autograd.set_multithreading_enabled(False),
             FunctionWatcher(recorder),
+            unseen_watcher(),
             recorder,
             seen,
         ):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -183,6 +184,33 @@ def test_log_sigmoid(dtype: torch.dtype, runtime: str) -> None:
         check(torch.ops.aten.log_sigmoid_forward, operand, runtime=runtime)
         text = check(lambda x: functional.logsigmoid(x) * 2, operand, runtime=runtime)
         assert "aten_call" not in text
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("is_training", [False, True])
+@pytest.mark.parametrize("p", [math.nan, -0.5, 1.5])
+def test_dropout_of_no_probability(p: float, is_training: bool) -> None:
+    compiled = hostjit.compile(lambda x: torch.dropout(x, p, is_training))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="dropout probability has to be between 0 and 1"):
+            compiled(torch.ones(3))
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 3), ()])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_a_sum_over_an_empty_list_of_dims(
+    keepdim: bool, sizes: tuple[int, ...], runtime: str
+) -> None:
+    """`nansum` takes it for all of them."""
+    compiled = hostjit.compile(
+        lambda x: x.nansum((), keepdim=keepdim), runtime=runtime, fallback=False
+    )
+    x = torch.randn(sizes)
+    for value in (x, x.requires_grad_()):
+        found, expected = compiled(value), value.nansum((), keepdim=keepdim)
+        torch.testing.assert_close(found, expected, check_stride=True)
+    torch.testing.assert_close(*(torch.autograd.grad(r.sum(), x) for r in (found, expected)))
 
 
 @pytest.mark.parametrize("options", [{"p": 0.0}, {"training": False}, {"p": 0.0, "inplace": True}])
