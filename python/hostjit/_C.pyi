@@ -208,6 +208,9 @@ class Specialization:
         reason: str = "",
         retries: bool = False,
         by_fields: Mapping[type, tuple[str, ...]] = ...,
+        leaf_checks: Sequence[tuple[str, int]] = (),
+        reads: tuple[CompiledProgram, Sequence[Any], Sequence[torch.Tensor], str | None]
+        | None = None,
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

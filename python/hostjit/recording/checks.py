@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python asks about a call ahead of its replay, when all that the call path compares holds."""
+"""What is asked about a call ahead of its replay besides its arguments and what is watched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINERS = (tuple, list, dict, torch.Tensor)
 
 
 class ReplayChecks:
-    """A condition on calls, as `_C.Specialization` takes it.
+    """Checks of tensors among the arguments, and a condition on calls for what Python has to ask.
 
     Attributes:
         leaf_gradients: tensors among the arguments whose `.grad` matters, by leaf, and whether
@@ -31,6 +31,7 @@ class ReplayChecks:
         written: leaves that the replay writes.
         pruned: what runs once, if anything does.
         reads: the values that Python code has seen, if it has.
+        compiled_reads: the same as `_C.Specialization` takes it, unless Python has to compare them.
         opened: classes of arguments whose fields are compared.
         settings: what else is compared at each call.
         unhooked: leaves that have no hooks for backward passes.
@@ -54,6 +55,8 @@ class ReplayChecks:
         self.written = list(written)
         self.pruned = pruned
         self.reads = reads
+        self.compiled_reads = None if reads is None else reads.compiled()
+        self._asked_reads = reads if self.compiled_reads is None else None
         self.opened = opened or {}
         self.settings = list(settings)
         self.unhooked = list(unhooked)
@@ -61,34 +64,38 @@ class ReplayChecks:
         self.unmarked = list(unmarked)
 
     def condition(self) -> ReplayChecks | None:
-        """Return what is to be asked at each call; None for nothing."""
+        """Return what is to be asked at each call, as `_C.Specialization` takes it."""
         return self if self.settings or self._asks_of_tensors() else None
+
+    def leaf_checks(self) -> list[tuple[str, int]]:
+        """Return what the call path compares of the arguments, as `_C.Specialization` takes it."""
+        return [
+            *(
+                ("has_gradient" if has else "no_gradient", leaf)
+                for leaf, has in self.leaf_gradients
+            ),
+            *(("unhooked", leaf) for leaf in self.unhooked),
+            *(("unmarked", leaf) for leaf in self.unmarked),
+        ]
 
     def _asks_of_tensors(self) -> bool:
         over_memory = self.pruned is not None and bool(self.written)
-        of_leaves = bool(self.leaf_gradients or self.unhooked or self.unmarked)
-        return self.reads is not None or of_leaves or over_memory
+        return self._asked_reads is not None or over_memory
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Tell whether a call may be replayed. Writes nothing that others see."""
+        """Tell whether a call whose `leaf_checks` hold may be replayed.
+
+        Writes nothing that others see.
+        """
         for setting in self.settings:
             if setting.differs():
                 return False
         if not self._asks_of_tensors():
             return True
         leaves = self._leaves_of(args, kwargs)
-        for index in self.unmarked:
-            if leaves[index].__dict__:
-                return False
-        for index, has in self.leaf_gradients:
-            if (leaves[index].grad is not None) != has:
-                return False
-        for index in self.unhooked:
-            if has_hooks(leaves[index]):
-                return False
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return False
-        return self.reads is None or self.reads.holds(leaves)
+        return self._asked_reads is None or self._asked_reads.holds(leaves)
 
     def _leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the tensors among the arguments, soon where no container is among these."""

@@ -68,7 +68,7 @@ class Replay:
         recording: what was recorded.
         specialization: what the call path runs.
         reads_floats: it is for floats that the code has read of tensors.
-        checks: what Python asks about a call.
+        checks: what else is asked about a call.
     """
 
     recording: Recording
@@ -176,13 +176,14 @@ class Replay:
                 output=result,
                 watches=self._watches(),
                 revalidate=self._revalidate,
-                always_revalidate=state.always_compared,
                 mutated=list(program.mutated),
                 runtime=owner.runtime,
                 reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
                 backward=plan,
                 outside=self._outside,
                 condition=self.checks.condition(),
+                leaf_checks=self.checks.leaf_checks(),
+                reads=self.checks.compiled_reads,
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 aligned=self._aligned,
                 retries=bool(recorder.handled),

@@ -99,7 +99,7 @@ class LoadedReplay:
     """Watches what a loaded program assumes, and looks again where something differs.
 
     Args:
-        checks: what Python asks.
+        checks: what else is asked about a call.
         gradients: tensors whose `.grad` matters, their names, and whether there has to be one.
         bindings: as `_C.Specialization` takes them.
         numbers: the same.
