@@ -22,7 +22,8 @@ bool is_unhooked(PyObject* tensor) {
   const auto is_empty = [](PyObject* hooks) {
     return hooks == nullptr || (PyDict_Check(hooks) && PyDict_GET_SIZE(hooks) == 0);
   };
-  return is_empty(variable.backward_hooks) && is_empty(variable.post_accumulate_grad_hooks);
+  return is_empty(variable.backward_hooks) && is_empty(variable.post_accumulate_grad_hooks) &&
+         THPVariable_Unpack(tensor).is_leaf();
 }
 
 bool is_unmarked(PyObject* tensor) { return !has_own_attributes(tensor); }

@@ -14,7 +14,7 @@ struct Leaves;
 
 // What is asked of tensors among the arguments besides what a TensorGuard sees, at each call:
 //   "has_gradient", "no_gradient"  whether `.grad` is None
-//   "unhooked"                     no hook for backward passes
+//   "unhooked"                     no hook for backward passes, nor a graph that they go on into
 //   "unmarked"                     no attributes of its own
 class LeafChecks {
  public:

@@ -34,7 +34,7 @@ class ReplayChecks:
         compiled_reads: the same as `_C.Specialization` takes it, unless Python has to compare them.
         opened: classes of arguments whose fields are compared.
         settings: what else is compared at each call.
-        unhooked: leaves that have no hooks for backward passes.
+        unhooked: leaves, those of autograd's graph too, that have no hooks for backward passes.
         runs_backward: the call runs a backward pass.
         unmarked: leaves without attributes of their own, for which the code may ask.
     """
@@ -120,6 +120,8 @@ class ReplayChecks:
         for index in self.unhooked:
             if has_hooks(leaves[index]):
                 return f"{tensor_name(index, leaves, arguments or {})} has hooks"
+            if not leaves[index].is_leaf:
+                return f"{tensor_name(index, leaves, arguments or {})} was computed with gradients"
         for index in self.unmarked:
             if leaves[index].__dict__:
                 return f"{tensor_name(index, leaves, arguments or {})} has attributes"

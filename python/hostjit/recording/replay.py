@@ -20,7 +20,7 @@ from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
 from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
 from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks, hooks_of
-from hostjit.recording.inputs import Bound, Gradient, describe
+from hostjit.recording.inputs import Bound, Gradient, Leaf, describe
 from hostjit.recording.mismatch import (
     Signature,
     difference_of_facts,
@@ -160,7 +160,7 @@ class Replay:
             self._read_guard(recorder) if recorder.reads else None,
             self._opened,
             state.settings(),
-            self._unhooked(args, kwargs),
+            self._unhooked(args, kwargs, recorder),
             self._ran_backward,
             self._unmarked(args, kwargs),
         )
@@ -329,12 +329,24 @@ class Replay:
         differs = any(a is not b for pair in now for a, b in zip(*pair, strict=True))
         return differs or not backward_is_plain()
 
-    def _unhooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
-        """The arguments that a backward pass may reach, by leaf. Raises CaptureError for hooks."""
+    def _unhooked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+    ) -> list[int]:
+        """The arguments that a backward pass reaches, by leaf.
+
+        Raises CaptureError for hooks, and for tensors with a graph that the pass may go on into.
+        """
         if not self._ran_backward:
             return []
+        for source in recorder.sources:
+            if not (source.tensor.is_leaf or isinstance(source, Gradient)):
+                raise refusal_of(
+                    "it runs a backward pass, and takes a tensor that was computed outside with "
+                    "gradients, where the pass may go on"
+                )
         leaves = self._leaves_of(args, kwargs)
-        found = [index for index, leaf in enumerate(leaves) if leaf.requires_grad]
+        used = {source.index for source in recorder.sources if isinstance(source, Leaf)}
+        found = [index for index in sorted(used) if leaves[index].requires_grad]
         if any(has_hooks(leaves[index]) for index in found):
             raise refusal_of("an argument has hooks, which a backward pass runs")
         return found

@@ -75,6 +75,7 @@ class Walk(Reached):
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
+        self._push(type(tensor), type(tensor).__qualname__)  # whose methods somebody may replace
         for hooks in hooks_of(tensor):
             if hooks is not None:
                 self._push(hooks, "hooks of a tensor")

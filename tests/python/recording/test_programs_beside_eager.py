@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import programs_of_changes
 import programs_of_classes
 import programs_of_data
 import programs_of_definitions
@@ -31,6 +32,7 @@ import hostjit
 
 PROGRAMS: Programs = Programs(
     {
+        **programs_of_changes.PROGRAMS,
         **programs_of_classes.PROGRAMS,
         **programs_of_data.PROGRAMS,
         **programs_of_definitions.PROGRAMS,
@@ -55,6 +57,7 @@ RUN_EAGERLY = frozenset(
         *("arg_is_view", "arg_pinned_shared"),
         *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
         *("lock", "unique_empty"),
+        *programs_of_changes.RUN_EAGERLY,
         *programs_of_definitions.RUN_EAGERLY,
         *programs_of_modes.RUN_EAGERLY,
         *programs_of_modules.RUN_EAGERLY,
