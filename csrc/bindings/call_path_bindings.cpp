@@ -198,6 +198,8 @@ void bind_call_path(py::module_& module) {
       "Whether two views of one storage may have a byte in common. Each is its shape, its strides "
       "and "
       "its\nstorage offset, in elements, and the bytes of an element.");
+  module.def("is_plain_leaf", &is_plain_leaf, py::arg("tensor"),
+             "Whether a backward pass ends at a tensor, and no node hooks run there.");
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
   module.def(

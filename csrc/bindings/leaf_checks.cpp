@@ -8,6 +8,7 @@
 
 #include "bindings/argument_spec.h"
 #include "bindings/object_state.h"
+#include "bindings/tensor_watches.h"
 #include "support/check.h"
 
 namespace hostjit {
@@ -23,7 +24,7 @@ bool is_unhooked(PyObject* tensor) {
     return hooks == nullptr || (PyDict_Check(hooks) && PyDict_GET_SIZE(hooks) == 0);
   };
   return is_empty(variable.backward_hooks) && is_empty(variable.post_accumulate_grad_hooks) &&
-         THPVariable_Unpack(tensor).is_leaf();
+         is_plain_leaf(THPVariable_Unpack(tensor));
 }
 
 bool is_unmarked(PyObject* tensor) { return !has_own_attributes(tensor); }

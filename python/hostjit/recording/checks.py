@@ -119,9 +119,8 @@ class ReplayChecks:
                 return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
         for index in self.unhooked:
             if has_hooks(leaves[index]):
-                return f"{tensor_name(index, leaves, arguments or {})} has hooks"
-            if not leaves[index].is_leaf:
-                return f"{tensor_name(index, leaves, arguments or {})} was computed with gradients"
+                name = tensor_name(index, leaves, arguments or {})
+                return f"{name} has hooks, or was computed with gradients"
         for index in self.unmarked:
             if leaves[index].__dict__:
                 return f"{tensor_name(index, leaves, arguments or {})} has attributes"

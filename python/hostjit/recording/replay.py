@@ -137,6 +137,7 @@ class Replay:
         self._inputs = list(map(describe, program.inputs))
         self._gradients = self._touched_gradients(recorder)
         self._hooks = self._hooks_outside()
+        self._plain = [tensor for tensor, _ in self._hooks if _C.is_plain_leaf(tensor)]
         output = describe_output(program.output)
         result, *assigned = output[1]
         if assigned:
@@ -249,6 +250,7 @@ class Replay:
             watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
         if self._ran_backward:
             watches += [("hooks", tensor) for tensor, _ in self._hooks]
+            watches += [("plain_leaf", tensor) for tensor in self._plain]
             watches.append(("plain_backward",))
         if self.checks.pruned is not None:
             watches += self.checks.pruned.watches()
@@ -327,7 +329,7 @@ class Replay:
             return False
         now = ((hooks_of(tensor), hooks) for tensor, hooks in self._hooks)
         differs = any(a is not b for pair in now for a, b in zip(*pair, strict=True))
-        return differs or not backward_is_plain()
+        return differs or not (all(map(_C.is_plain_leaf, self._plain)) and backward_is_plain())
 
     def _unhooked(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
@@ -339,11 +341,15 @@ class Replay:
         if not self._ran_backward:
             return []
         for source in recorder.sources:
-            if not (source.tensor.is_leaf or isinstance(source, Gradient)):
+            if isinstance(source, Gradient) or not source.tensor.requires_grad:
+                continue
+            if not source.tensor.is_leaf:
                 raise refusal_of(
                     "it runs a backward pass, and takes a tensor that was computed outside with "
                     "gradients, where the pass may go on"
                 )
+            if not _C.is_plain_leaf(source.tensor):
+                raise refusal_of("nodes of graphs have hooks, which a backward pass runs")
         leaves = self._leaves_of(args, kwargs)
         used = {source.index for source in recorder.sources if isinstance(source, Leaf)}
         found = [index for index in sorted(used) if leaves[index].requires_grad]

@@ -77,7 +77,7 @@ class Walk(Reached):
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
         self._push(type(tensor), type(tensor).__qualname__)  # whose methods somebody may replace
-        self._graphs.setdefault(id(tensor), (tensor, tensor.requires_grad and tensor.grad_fn))
+        self._graphs.setdefault(id(tensor), (tensor, _graph_of(tensor)))
         for hooks in hooks_of(tensor):
             if hooks is not None:
                 self._push(hooks, "hooks of a tensor")
@@ -93,7 +93,7 @@ class Walk(Reached):
     def take_changed_graphs(self) -> bool:
         """Tell whether a tensor has another graph than it had, and forget the graphs."""
         with torch._C.DisableTorchFunction():
-            found = any(x.requires_grad and x.grad_fn is not was for x, was in self._graphs.values())
+            found = any(_graph_of(tensor) is not was for tensor, was in self._graphs.values())
         self._graphs.clear()
         return found
 
@@ -334,3 +334,8 @@ class Walk(Reached):
         self.optimizers.append(optimizer)
         if self.on_optimizer is not None:
             self.on_optimizer(optimizer)
+
+
+def _graph_of(tensor: torch.Tensor) -> Any:
+    """Return the node that computed a tensor, None for a leaf; False without a gradient."""
+    return tensor.requires_grad and tensor.grad_fn

@@ -155,6 +155,7 @@ class LoadedReplay:
             watches += optimizer.watches()
         if self.checks.runs_backward:
             watches += [("hooks", tensor) for tensor in self._unhooked]
+            watches += [("plain_leaf", tensor) for tensor in self._unhooked]
             watches.append(("plain_backward",))
         if self._is_hooked():  # looked at again at each call, until it is not
             watches.append(("dict_items", vars(self), self, ("never",), (True,), MISSING))

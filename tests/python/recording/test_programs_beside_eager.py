@@ -12,6 +12,7 @@ import programs_of_changes
 import programs_of_classes
 import programs_of_data
 import programs_of_definitions
+import programs_of_graphs
 import programs_of_lookups
 import programs_of_modes
 import programs_of_modules
@@ -36,6 +37,7 @@ PROGRAMS: Programs = Programs(
         **programs_of_classes.PROGRAMS,
         **programs_of_data.PROGRAMS,
         **programs_of_definitions.PROGRAMS,
+        **programs_of_graphs.PROGRAMS,
         **programs_of_lookups.PROGRAMS,
         **programs_of_modes.PROGRAMS,
         **programs_of_modules.PROGRAMS,
@@ -59,6 +61,7 @@ RUN_EAGERLY = frozenset(
         *("lock", "unique_empty"),
         *programs_of_changes.RUN_EAGERLY,
         *programs_of_definitions.RUN_EAGERLY,
+        *programs_of_graphs.RUN_EAGERLY,
         *programs_of_modes.RUN_EAGERLY,
         *programs_of_modules.RUN_EAGERLY,
         *programs_of_readers.RUN_EAGERLY,
