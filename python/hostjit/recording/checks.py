@@ -69,14 +69,11 @@ class ReplayChecks:
 
     def leaf_checks(self) -> list[tuple[str, int]]:
         """Return what the call path compares of the arguments, as `_C.Specialization` takes it."""
-        return [
-            *(
-                ("has_gradient" if has else "no_gradient", leaf)
-                for leaf, has in self.leaf_gradients
-            ),
-            *(("unhooked", leaf) for leaf in self.unhooked),
-            *(("unmarked", leaf) for leaf in self.unmarked),
+        gradients = [
+            ("has_gradient" if has else "no_gradient", leaf) for leaf, has in self.leaf_gradients
         ]
+        unhooked = [("unhooked", leaf) for leaf in self.unhooked]
+        return [*unhooked, *gradients, *(("unmarked", leaf) for leaf in self.unmarked)]
 
     def _asks_of_tensors(self) -> bool:
         over_memory = self.pruned is not None and bool(self.written)
@@ -114,13 +111,13 @@ class ReplayChecks:
 
         `arguments`: those of the call by name, where that is known.
         """
-        for index, has in self.leaf_gradients:
-            if (leaves[index].grad is not None) != has:
-                return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
         for index in self.unhooked:
             if has_hooks(leaves[index]):
                 name = tensor_name(index, leaves, arguments or {})
                 return f"{name} has hooks, or was computed with gradients"
+        for index, has in self.leaf_gradients:
+            if (leaves[index].grad is not None) != has:
+                return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
         for index in self.unmarked:
             if leaves[index].__dict__:
                 return f"{tensor_name(index, leaves, arguments or {})} has attributes"
