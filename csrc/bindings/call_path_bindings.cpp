@@ -30,7 +30,8 @@ std::shared_ptr<Specialization> make_specialization(
     std::shared_ptr<BackwardPlan> backward, bool any_arguments, const py::object& outside,
     const py::sequence& replaceable, const py::object& condition,
     std::vector<Specialization::StaticLeaf> static_leaves, const py::sequence& aligned,
-    const py::object& process_modes, std::string reason, bool retries, const py::dict& by_fields) {
+    const py::object& process_modes, std::string reason, bool retries, const py::dict& by_fields,
+    std::vector<std::pair<std::string, size_t>> leaf_checks, const py::object& reads) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -60,6 +61,8 @@ std::shared_ptr<Specialization> make_specialization(
   options.reason = std::move(reason);
   options.retries = retries;
   options.by_fields = by_fields.ptr();
+  options.leaf_checks = std::move(leaf_checks);
+  options.reads = reads.ptr();
   return std::make_shared<Specialization>(options);
 }
 
@@ -155,7 +158,10 @@ void bind_call_path(py::module_& module) {
       "program\n"
       "fails, which has no effect then, the function itself runs. by_fields: types of arguments "
       "that are\n"
-      "compared by what they hold, and the names of their slots.")
+      "compared by what they hold, and the names of their slots. leaf_checks: (kind, leaf), where\n"
+      "kind is 'has_gradient', 'no_gradient', 'unhooked' or 'unmarked' (no attributes of its own). "
+      "reads:\n"
+      "(program, bindings, expected, runtime) of values that have to be these, or None.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -169,8 +175,11 @@ void bind_call_path(py::module_& module) {
            py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),
-           py::arg("reason") = "", py::arg("retries") = false, py::arg("by_fields") = py::dict())
+           py::arg("reason") = "", py::arg("retries") = false, py::arg("by_fields") = py::dict(),
+           py::arg("leaf_checks") = std::vector<std::pair<std::string, size_t>>{},
+           py::arg("reads") = py::none())
       .def_property_readonly("program", &Specialization::program)
+      .def_property_readonly("met_reads_again", &Specialization::met_reads_again)
       .def("describe", &Specialization::describe,
            "Everything that makes it what it is, as data and live objects: to make it again.")
       .def(
@@ -194,6 +203,8 @@ void bind_call_path(py::module_& module) {
       "Whether two views of one storage may have a byte in common. Each is its shape, its strides "
       "and "
       "its\nstorage offset, in elements, and the bytes of an element.");
+  module.def("is_plain_leaf", &is_plain_leaf, py::arg("tensor"),
+             "Whether a backward pass ends at a tensor, and no node hooks run there.");
   module.def("empty_cache", [] { output_cache().empty(); });
   module.def("cached_bytes", [] { return output_cache().cached_bytes(); });
   module.def(

@@ -85,6 +85,19 @@ bool is_dict_of(PyObject* owner, PyObject* dict) {
 #endif
 }
 
+bool has_own_attributes(PyObject* object) {
+#if PY_VERSION_HEX < 0x030D0000
+  PyObject** place = _PyObject_GetDictPtr(object);  // makes no dict for a tensor that has none
+  PyObject* found = place != nullptr ? *place : nullptr;
+  return found != nullptr && PyDict_GET_SIZE(found) != 0;
+#else
+  if (Py_TYPE(object)->tp_dictoffset == 0) return false;
+  const PyRef found = PyRef::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!found) PyErr_Clear();
+  return !found || PyDict_GET_SIZE(found.get()) != 0;
+#endif
+}
+
 bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
     PyObject* found = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(keys, i));

@@ -20,6 +20,8 @@ PyObject* const* field_of(PyObject* object, std::string_view name);
 PyObject* const* slot_of(PyObject* object, PyObject* member);
 // Whether owner.__dict__ is this dict.
 bool is_dict_of(PyObject* owner, PyObject* dict);
+// Whether an object has attributes of its own, in its __dict__.
+bool has_own_attributes(PyObject* object);
 // Whether dict[keys[i]] is expected[i], the very object; `missing` stands for "no such key". Errors
 // of a key's own comparison count as a difference.
 bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* missing);

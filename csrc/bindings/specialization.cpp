@@ -100,7 +100,13 @@ Specialization::Specialization(const Options& options)
       updates_(backward_ && !backward_->updated.empty()),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
+      leaf_checks_(options.leaf_checks, num_leaves_),
+      reads_(options.reads == nullptr || options.reads == Py_None
+                 ? nullptr
+                 : std::make_unique<ReadCheck>(options.reads, num_leaves_)),
       aligned_(input_bindings_from_python(options.aligned, num_leaves_)),
+      has_last_checks_(condition_ || reads_ || leaf_checks_.any() || !static_leaves_.empty() ||
+                       !aligned_.empty()),
       reason_(options.reason),
       hides_gradients_(
           at::GradMode::is_enabled() &&
@@ -242,7 +248,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (!leaves.objects.empty() && !knows_objects(leaves)) return false;
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
   if (!find_row(leaves)) return false;
-  if (!condition_ && static_leaves_.empty() && aligned_.empty()) [[likely]]
+  if (!has_last_checks_) [[likely]]
     return true;
   return last_checks_hold(values, nargs, kwnames, leaves);
 }
@@ -255,6 +261,7 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
   for (const auto& [leaf, address] : static_leaves_) {
     if (address && *address != address_of(leaf)) return false;
   }
+  if (!leaf_checks_.hold(leaves)) return false;
   // Ahead of the condition, which may launch kernels.
   for (const InputBinding& binding : aligned_) {
     const void* address = binding.tensor(leaves).const_data_ptr();
@@ -264,6 +271,7 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
     const PyRef answer = ask(condition_.get(), values, nargs, kwnames);
     if (!answer || answer.get() != Py_True) return false;
   }
+  if (reads_ && !reads_->holds(leaves)) return false;
   for (auto& [leaf, address] : static_leaves_) {
     if (!address) address = address_of(leaf);
   }
@@ -332,6 +340,9 @@ int Specialization::traverse(visitproc visit, void* arg) const {
   Py_VISIT(route_.get());
   Py_VISIT(row_guard_.callable().get());
   Py_VISIT(condition_.get());
+  if (reads_) {
+    if (const int status = reads_->traverse(visit, arg)) return status;
+  }
   return 0;
 }
 

@@ -15,10 +15,12 @@
 #include "bindings/compiled_program.h"
 #include "bindings/global_state.h"
 #include "bindings/input_binding.h"
+#include "bindings/leaf_checks.h"
 #include "bindings/mutated_inputs.h"
 #include "bindings/number_results.h"
 #include "bindings/open_numbers.h"
 #include "bindings/output_spec.h"
+#include "bindings/read_check.h"
 #include "bindings/reused_outputs.h"
 #include "bindings/row_guard.h"
 #include "bindings/tensor_identities.h"
@@ -70,6 +72,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // callable(args, kwargs) -> bool or None: asked at each call, when all else holds.
     PyObject* condition = nullptr;
     std::vector<StaticLeaf> static_leaves;
+    std::vector<std::pair<std::string, size_t>> leaf_checks;  // see LeafChecks
+    PyObject* reads = nullptr;                                // see ReadCheck, or None
     PyObject* aligned = nullptr;  // tensors as in `bindings`, whose addresses kAligned divides
     // Of the process, under which it is to answer; nullopt: those of now.
     std::optional<GlobalState::ProcessModes> process_modes;
@@ -103,6 +107,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
 
   // It answers every call under its global state.
   bool any_arguments() const { return any_arguments_; }
+
+  // A call had the values that the code has read; false where none are compared here.
+  bool met_reads_again() const { return reads_ && reads_->has_held(); }
 
   // Where run() fails, the function itself is to run.
   bool retries() const { return retries_; }
@@ -153,7 +160,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool watches_hold();
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
-  // Whether arguments are where they have to be, and the condition says yes.
+  // Whether arguments are where they have to be and have what they may have, the condition says
+  // yes, and what is read is what was read.
   bool last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                         const Leaves& leaves);
   // Takes `now`, found where `before` was, for it: a tensor, or a tuple with tensors in it.
@@ -201,7 +209,10 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool updates_;
   PyRef condition_;
   std::vector<StaticLeaf> static_leaves_;
+  LeafChecks leaf_checks_;
+  std::unique_ptr<ReadCheck> reads_;  // null: nothing was read
   std::vector<InputBinding> aligned_;
+  bool has_last_checks_;
   std::string reason_;
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/tensor_watches.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 
 #include "support/check.h"
@@ -13,6 +16,12 @@ const at::Tensor& tensor_of(const PyRef& object) { return THPVariable_Unpack(obj
 bool has_gradient(const PyRef& tensor) { return tensor_of(tensor).grad().defined(); }
 
 }  // namespace
+
+bool is_plain_leaf(const at::Tensor& tensor) {
+  if (!tensor.is_leaf()) return false;
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+  return !node || (node->pre_hooks().empty() && node->post_hooks().empty());
+}
 
 const at::Tensor& TensorWatches::begin_entry(PyObject* tensor, const char* kind) {
   HOSTJIT_ICHECK(THPVariable_Check(tensor), kind, " is of a ", Py_TYPE(tensor)->tp_name,
@@ -36,6 +45,11 @@ void TensorWatches::add_has_gradient(PyObject* tensor) {
   with_gradient_.push_back(PyRef::share(tensor));
 }
 
+void TensorWatches::add_plain_leaf(PyObject* tensor) {
+  begin_entry(tensor, "plain_leaf");
+  plain_leaves_.push_back(PyRef::share(tensor));
+}
+
 void TensorWatches::add_gradient(PyObject* tensor) {
   const at::Tensor& gradient = begin_entry(tensor, "gradient").grad();
   HOSTJIT_CHECK(gradient.defined(), "a watched gradient is None");
@@ -55,6 +69,7 @@ bool TensorWatches::hold() const {
   const auto has_like_gradient = [](const Tensor& entry) {
     return has_gradient(entry.tensor) && entry.guard.matches(tensor_of(entry.tensor).grad());
   };
+  const auto is_plain = [](const PyRef& tensor) { return is_plain_leaf(tensor_of(tensor)); };
   const auto unwritten = [](const Unwritten& entry) {
     const at::Tensor& found = tensor_of(entry.tensor);
     return found.const_data_ptr() == entry.data &&
@@ -63,6 +78,7 @@ bool TensorWatches::hold() const {
   return std::ranges::all_of(tensors_, keeps) &&
          std::ranges::none_of(without_gradient_, has_gradient) &&
          std::ranges::all_of(with_gradient_, has_gradient) &&
+         std::ranges::all_of(plain_leaves_, is_plain) &&
          std::ranges::all_of(gradients_, has_like_gradient) &&
          std::ranges::all_of(unwritten_, unwritten);
 }
@@ -83,7 +99,7 @@ int TensorWatches::traverse(visitproc visit, void* arg) const {
   for (const auto* entries : {&tensors_, &gradients_}) {
     for (const Tensor& entry : *entries) Py_VISIT(entry.tensor.get());
   }
-  for (const auto* entries : {&without_gradient_, &with_gradient_}) {
+  for (const auto* entries : {&without_gradient_, &with_gradient_, &plain_leaves_}) {
     for (const PyRef& tensor : *entries) Py_VISIT(tensor.get());
   }
   for (const Unwritten& entry : unwritten_) Py_VISIT(entry.tensor.get());

@@ -13,6 +13,10 @@
 
 namespace hostjit {
 
+// Whether a backward pass ends at a tensor: no graph goes on there, and the node that accumulates
+// its gradient has no hooks of its own, which are not those of the tensor.
+bool is_plain_leaf(const at::Tensor& tensor);
+
 // The tensors of a WatchList, which are no inputs of the program, and their gradients.
 class TensorWatches {
  public:
@@ -24,6 +28,8 @@ class TensorWatches {
   // A tensor has a gradient like the one that it has now, which is no other tensor of the call: see
   // reaches_gradient.
   void add_gradient(PyObject* tensor);
+  // A tensor is a leaf of autograd's graph as is_plain_leaf() says.
+  void add_plain_leaf(PyObject* tensor);
   // A tensor is in the same memory, and nobody has written to it since.
   void add_unwritten(PyObject* tensor);
 
@@ -56,6 +62,7 @@ class TensorWatches {
   std::vector<Tensor> tensors_;
   std::vector<PyRef> without_gradient_;
   std::vector<PyRef> with_gradient_;
+  std::vector<PyRef> plain_leaves_;
   std::vector<Tensor> gradients_;  // whose, and what they are like
   std::vector<Unwritten> unwritten_;
   bool any_ = false;

@@ -53,6 +53,8 @@ WatchList watches_from_python(PyObject* entries) {
       watches.tensors().add_gradient(part(1));
     } else if (kind == "hooks") {
       watches.add_hooks(part(1));
+    } else if (kind == "plain_leaf") {
+      watches.tensors().add_plain_leaf(part(1));
     } else if (kind == "plain_backward") {
       watches.add_plain_backward();
     } else if (kind == "unwritten") {
@@ -64,7 +66,7 @@ WatchList watches_from_python(PyObject* entries) {
           concat("unknown watch '", kind,
                  "', expected dict, dict_items, dict_keys, cell, list, set, type, type_but, "
                  "object_type, function, fields, slots, tensor, no_gradient, has_gradient, "
-                 "gradient, hooks, plain_backward, unwritten or abc_token"));
+                 "gradient, hooks, plain_leaf, plain_backward, unwritten or abc_token"));
     }
   }
   return watches;

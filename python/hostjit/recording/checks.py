@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python asks about a call ahead of its replay, when all that the call path compares holds."""
+"""What is asked about a call ahead of its replay besides its arguments and what is watched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTAINERS = (tuple, list, dict, torch.Tensor)
 
 
 class ReplayChecks:
-    """A condition on calls, as `_C.Specialization` takes it.
+    """Checks of tensors among the arguments, and a condition on calls for what Python has to ask.
 
     Attributes:
         leaf_gradients: tensors among the arguments whose `.grad` matters, by leaf, and whether
@@ -31,12 +31,13 @@ class ReplayChecks:
         written: leaves that the replay writes.
         pruned: what runs once, if anything does.
         reads: the values that Python code has seen, if it has.
+        compiled_reads: the same as `_C.Specialization` takes it, unless Python has to compare them.
         opened: classes of arguments whose fields are compared.
         settings: what else is compared at each call.
-        unhooked: leaves that have no hooks for backward passes.
+        unhooked: leaves, those of autograd's graph too, that have no hooks for backward passes.
         runs_backward: the call runs a backward pass.
         unmarked: leaves without attributes of their own, for which the code may ask.
-        met_again: a call had all values that were read.
+        met_again: a call of which Python asks had all values that were read.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class ReplayChecks:
         self.written = list(written)
         self.pruned = pruned
         self.reads = reads
+        self.compiled_reads = None if reads is None else reads.compiled()
+        self._asked_reads = reads if self.compiled_reads is None else None
         self.opened = opened or {}
         self.settings = list(settings)
         self.unhooked = list(unhooked)
@@ -63,34 +66,35 @@ class ReplayChecks:
         self.met_again = False
 
     def condition(self) -> ReplayChecks | None:
-        """Return what is to be asked at each call; None for nothing."""
+        """Return what is to be asked at each call, as `_C.Specialization` takes it."""
         return self if self.settings or self._asks_of_tensors() else None
+
+    def leaf_checks(self) -> list[tuple[str, int]]:
+        """Return what the call path compares of the arguments, as `_C.Specialization` takes it."""
+        gradients = [
+            ("has_gradient" if has else "no_gradient", leaf) for leaf, has in self.leaf_gradients
+        ]
+        unhooked = [("unhooked", leaf) for leaf in self.unhooked]
+        return [*unhooked, *gradients, *(("unmarked", leaf) for leaf in self.unmarked)]
 
     def _asks_of_tensors(self) -> bool:
         over_memory = self.pruned is not None and bool(self.written)
-        of_leaves = bool(self.leaf_gradients or self.unhooked or self.unmarked)
-        return self.reads is not None or of_leaves or over_memory
+        return self._asked_reads is not None or over_memory
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Tell whether a call may be replayed. Writes nothing that others see."""
+        """Tell whether a call whose `leaf_checks` hold may be replayed.
+
+        Writes nothing that others see.
+        """
         for setting in self.settings:
             if setting.differs():
                 return False
         if not self._asks_of_tensors():
             return True
         leaves = self._leaves_of(args, kwargs)
-        for index in self.unmarked:
-            if leaves[index].__dict__:
-                return False
-        for index, has in self.leaf_gradients:
-            if (leaves[index].grad is not None) != has:
-                return False
-        for index in self.unhooked:
-            if has_hooks(leaves[index]):
-                return False
         if self.pruned is not None and any(map(self.pruned.shares_memory, self._written(leaves))):
             return False
-        if self.reads is not None and not self.reads.holds(leaves):
+        if self._asked_reads is not None and not self._asked_reads.holds(leaves):
             return False
         self.met_again = True
         return True
@@ -112,12 +116,13 @@ class ReplayChecks:
 
         `arguments`: those of the call by name, where that is known.
         """
+        for index in self.unhooked:
+            if has_hooks(leaves[index]):
+                name = tensor_name(index, leaves, arguments or {})
+                return f"{name} has hooks, or was computed with gradients"
         for index, has in self.leaf_gradients:
             if (leaves[index].grad is not None) != has:
                 return difference_of_gradient(tensor_name(index, leaves, arguments or {}), has)
-        for index in self.unhooked:
-            if has_hooks(leaves[index]):
-                return f"{tensor_name(index, leaves, arguments or {})} has hooks"
         for index in self.unmarked:
             if leaves[index].__dict__:
                 return f"{tensor_name(index, leaves, arguments or {})} has attributes"

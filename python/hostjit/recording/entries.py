@@ -75,13 +75,11 @@ class Entry:
     Attributes:
         path: where it was found, for messages.
         watched: it is state; otherwise an argument, which is only compared within the call.
-        unwatchable: the call path cannot watch it.
-        asked: a condition of the recording compares it, at each call.
+        asked: a condition of the recording compares it at each call: the call path cannot watch it.
         of_user: only users' code knows what it is called by.
         of_library: it belongs to a library: only what users name in it is looked at.
     """
 
-    unwatchable = False
     asked = False
     of_library = False
     of_user = False
@@ -124,7 +122,7 @@ class Items(Entry):
         self._by_name = by_name
         self._expected: dict[Any, Any] = {}
         self._pairs: tuple[Any, ...] = () if by_name else stored_in(mapping)
-        self.unwatchable = is_a(owner, threading.local)  # which has another dict in each thread
+        self.asked = is_a(owner, threading.local)  # which has another dict in each thread
         self._keys: list[Any] | None = None
 
     def keys(self) -> list[Any]:
@@ -186,7 +184,7 @@ class Items(Entry):
 
     def watches(self) -> list[tuple[Any, ...]]:
         watches = _type_watches(self._owner)
-        if self.unwatchable:
+        if self.asked:
             return watches
         if not self._by_name:
             keys = self.keys()
@@ -325,7 +323,7 @@ class Slots(Entry):
 class Contents(Entry):
     """The elements of an array, of bytes that may change or of a deque, which have no version."""
 
-    unwatchable = True
+    asked = True
 
     def __init__(self, value: Any, path: str) -> None:
         super().__init__(path)
@@ -358,7 +356,7 @@ class Contents(Entry):
 class Variable(Entry):
     """A context variable, whose value differs from thread to thread."""
 
-    unwatchable = True
+    asked = True
 
     def __init__(self, variable: contextvars.ContextVar[Any], path: str) -> None:
         super().__init__(path)

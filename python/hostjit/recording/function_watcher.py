@@ -28,7 +28,9 @@ _MEMORY = frozenset(
         *("map_", "map2_", "apply_", "__deepcopy__", "_is_view", "is_shared", "is_pinned"),
     }
 )
-_MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata", "grad_fn", "output_nr"})
+_MEMORY_ATTRIBUTES = frozenset(
+    {"_version", "_base", "_cdata", "grad_fn", "output_nr", "retains_grad"}
+)
 
 
 class FunctionWatcher(TorchFunctionMode):

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from hostjit import _C
+
 __all__ = ["backward_is_plain", "has_hooks", "hooks_of"]
 
 
@@ -16,8 +18,8 @@ def hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has a hook."""
-    return any(hooks_of(tensor))
+    """Tell whether a tensor has a hook, or a graph; or the node that accumulates its gradient."""
+    return any(hooks_of(tensor)) or not _C.is_plain_leaf(tensor)
 
 
 def backward_is_plain() -> bool:

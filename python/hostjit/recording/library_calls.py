@@ -47,6 +47,8 @@ GLOBALS: dict[str, str] = {
     "torch.nn.modules.module": "_global_",
     "torch._tensor_str": "PRINT_OPTS",
     "torch.__future__": "_",
+    "torch.nn.utils.parametrize": "_cache",
+    "torch.optim.optimizer": "_global_optimizer",
 }
 
 

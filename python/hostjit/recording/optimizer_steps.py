@@ -53,6 +53,8 @@ class RecordedSteps:
                 vars(optimizer).pop("step", None)
             else:
                 vars(optimizer)["step"] = original
+        # Each `step` has this object, which would live on, with all tensors of the recording.
+        self._replaced.clear()
 
     def _replace(self, optimizer: torch.optim.Optimizer) -> None:
         if type(optimizer) not in RULES or not has_original_step(optimizer):

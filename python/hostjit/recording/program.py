@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -130,10 +131,29 @@ def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[Input
 
 def _trace(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> FunctionalGraph:
     try:
-        with torch._C._DisableAutocast():
-            return trace_functional(module, inputs, FakeTensorMode())
+        with torch._C._DisableAutocast(), _modes() as make_mode:
+            return trace_functional(module, inputs, make_mode())
     except Exception as error:
         raise translate_failure(error) from error
+
+
+@contextlib.contextmanager
+def _modes() -> Iterator[Callable[[], FakeTensorMode]]:
+    """Make modes of fake tensors that forget the tensors which they stand for.
+
+    `torch.utils.swap_tensors` refuses tensors that have weak references.
+    """
+    modes: list[FakeTensorMode] = []
+
+    def make_mode() -> FakeTensorMode:
+        modes.append(FakeTensorMode())
+        return modes[-1]
+
+    try:
+        yield make_mode
+    finally:
+        for mode in modes:
+            mode.fake_tensor_converter.meta_converter.describer.lookup_tensor.data.clear()
 
 
 def _copy(
@@ -194,10 +214,11 @@ def _with_backward(
     output: TupleOutput,
 ) -> RecordedProgram:
     try:
-        joint = split(module, inputs, FakeTensorMode())
-        if joint.updated:
-            raise writes_input()
-        functional, backward = trace_halves(module, inputs, joint, FakeTensorMode)
+        with _modes() as make_mode:
+            joint = split(module, inputs, make_mode())
+            if joint.updated:
+                raise writes_input()
+            functional, backward = trace_halves(module, inputs, joint, make_mode)
     except CannotSplitError as error:
         raise CaptureError(
             CaptureFailure.NEEDS_AUTOGRAD, f"gradients are wanted of its results, and {error}"

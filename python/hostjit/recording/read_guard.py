@@ -51,6 +51,14 @@ class ReadGuard:
         self.runtime = runtime
         self._bytes = [_bytes(values) for values in expected]
 
+    def compiled(self) -> tuple[Any, ...] | None:
+        """Return it as `_C.Specialization` takes it; None where it is left to `holds`."""
+        tensors = [*self.expected, *(x for x in self.inputs if isinstance(x, torch.Tensor))]
+        if self.is_random or self.generators or not all(x.is_cpu for x in tensors):
+            return None
+        expected = [x.detach().contiguous() for x in self.expected]
+        return self.program, self.inputs, expected, self.runtime
+
     def holds(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Tell whether a call reads the same values."""
         found = self._compute(leaves)

@@ -32,6 +32,7 @@ from hostjit.dims import with_names, without_dims
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
 from hostjit.recording.gradient_hooks import backward_is_plain
+from hostjit.recording.inputs import Gradient
 from hostjit.recording.library_calls import note_c_call, note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.opened_objects import OpenedClasses, expanded
@@ -227,8 +228,11 @@ class Recordings(Specializer):
         most = self._most_in_vain
         if most is None or len(known) < most:
             return False
-        checks = [replay.checks for replay in known[-most:]]
-        return all(check.reads is not None and not check.met_again for check in checks)
+        return all(
+            replay.checks.reads is not None
+            and not (replay.checks.met_again or replay.specialization.met_reads_again)
+            for replay in known[-most:]
+        )
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
@@ -310,6 +314,11 @@ class Recordings(Specializer):
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
             problem = problem or "an argument is the gradient of a tensor that it can reach"
+        if state.take_changed_graphs():
+            problem = problem or "gradients flow through its writes of tensors that others have"
+        gradients = [id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
+        if any(state.is_found_elsewhere(gradient) for gradient in gradients):
+            problem = problem or "it finds the gradient of a tensor in another place, too"
         if problem:
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result

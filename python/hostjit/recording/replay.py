@@ -20,7 +20,7 @@ from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
 from hostjit.recording.checks import ReplayChecks, anchors_of, assign_gradients
 from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks, hooks_of
-from hostjit.recording.inputs import Bound, Gradient, describe
+from hostjit.recording.inputs import Bound, Gradient, Leaf, describe
 from hostjit.recording.mismatch import (
     Signature,
     difference_of_facts,
@@ -68,7 +68,7 @@ class Replay:
         recording: what was recorded.
         specialization: what the call path runs.
         reads_floats: it is for floats that the code has read of tensors.
-        checks: what Python asks about a call.
+        checks: what else is asked about a call.
     """
 
     recording: Recording
@@ -137,6 +137,7 @@ class Replay:
         self._inputs = list(map(describe, program.inputs))
         self._gradients = self._touched_gradients(recorder)
         self._hooks = self._hooks_outside()
+        self._plain = [tensor for tensor, _ in self._hooks if _C.is_plain_leaf(tensor)]
         output = describe_output(program.output)
         result, *assigned = output[1]
         if assigned:
@@ -160,7 +161,7 @@ class Replay:
             self._read_guard(recorder) if recorder.reads else None,
             self._opened,
             state.settings(),
-            self._unhooked(args, kwargs),
+            self._unhooked(args, kwargs, recorder),
             self._ran_backward,
             self._unmarked(args, kwargs),
         )
@@ -176,13 +177,14 @@ class Replay:
                 output=result,
                 watches=self._watches(),
                 revalidate=self._revalidate,
-                always_revalidate=state.always_compared,
                 mutated=list(program.mutated),
                 runtime=owner.runtime,
                 reuse_outputs=owner.reuse_outputs and plan is None and not assigned,
                 backward=plan,
                 outside=self._outside,
                 condition=self.checks.condition(),
+                leaf_checks=self.checks.leaf_checks(),
+                reads=self.checks.compiled_reads,
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 aligned=self._aligned,
                 retries=bool(recorder.handled),
@@ -248,6 +250,7 @@ class Replay:
             watches.append(("has_gradient" if has_gradient else "no_gradient", owner))
         if self._ran_backward:
             watches += [("hooks", tensor) for tensor, _ in self._hooks]
+            watches += [("plain_leaf", tensor) for tensor in self._plain]
             watches.append(("plain_backward",))
         if self.checks.pruned is not None:
             watches += self.checks.pruned.watches()
@@ -326,14 +329,30 @@ class Replay:
             return False
         now = ((hooks_of(tensor), hooks) for tensor, hooks in self._hooks)
         differs = any(a is not b for pair in now for a, b in zip(*pair, strict=True))
-        return differs or not backward_is_plain()
+        return differs or not (all(map(_C.is_plain_leaf, self._plain)) and backward_is_plain())
 
-    def _unhooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
-        """The arguments that a backward pass may reach, by leaf. Raises CaptureError for hooks."""
+    def _unhooked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], recorder: Recorder
+    ) -> list[int]:
+        """The arguments that a backward pass reaches, by leaf.
+
+        Raises CaptureError for hooks, and for tensors with a graph that the pass may go on into.
+        """
         if not self._ran_backward:
             return []
+        for source in recorder.sources:
+            if isinstance(source, Gradient) or not source.tensor.requires_grad:
+                continue
+            if not source.tensor.is_leaf:
+                raise refusal_of(
+                    "it runs a backward pass, and takes a tensor that was computed outside with "
+                    "gradients, where the pass may go on"
+                )
+            if not _C.is_plain_leaf(source.tensor):
+                raise refusal_of("nodes of graphs have hooks, which a backward pass runs")
         leaves = self._leaves_of(args, kwargs)
-        found = [index for index, leaf in enumerate(leaves) if leaf.requires_grad]
+        used = {source.index for source in recorder.sources if isinstance(source, Leaf)}
+        found = [index for index in sorted(used) if leaves[index].requires_grad]
         if any(has_hooks(leaves[index]) for index in found):
             raise refusal_of("an argument has hooks, which a backward pass runs")
         return found

@@ -220,11 +220,6 @@ class State(Walk):
         """The entries that a condition has to compare."""
         return [entry for entry in self.entries() if entry.asked]
 
-    @property
-    def always_compared(self) -> bool:
-        """Whether something is reached that only `holds` can compare."""
-        return any(entry.unwatchable for entry in self.entries())
-
     def _add_globals(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         entry = self._push_globals(variables, globals_of(code))
         for name in _UNWATCHED.intersection(code.co_names):

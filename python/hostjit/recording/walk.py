@@ -66,6 +66,7 @@ class Walk(Reached):
         self.shared: list[torch.Tensor] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
+        self._graphs: dict[int, tuple[torch.Tensor, Any]] = {}
         self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
@@ -75,12 +76,26 @@ class Walk(Reached):
         self._attributes_of_arguments: list[tuple[frozenset[str], str]] = []
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
+        self._push(type(tensor), type(tensor).__qualname__)  # whose methods somebody may replace
+        self._graphs.setdefault(id(tensor), (tensor, _graph_of(tensor)))
         for hooks in hooks_of(tensor):
             if hooks is not None:
                 self._push(hooks, "hooks of a tensor")
         # Code may drop a gradient that was there before its owner needed none.
         if tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex()):
             self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
+
+    def is_found_elsewhere(self, gradient: int) -> bool:
+        """Tell whether a gradient, given by its id, is found but as that of one tensor."""
+        owners = [owner for owner, found in self.gradients.values() if id(found) == gradient]
+        return len(owners) > 1 or gradient in self.tensors
+
+    def take_changed_graphs(self) -> bool:
+        """Tell whether a tensor has another graph than it had, and forget the graphs."""
+        with torch._C.DisableTorchFunction():
+            found = any(_graph_of(tensor) is not was for tensor, was in self._graphs.values())
+        self._graphs.clear()
+        return found
 
     def _ask_for_absent(self) -> None:
         """Look at the attributes of tensors that have none, too: code may ask whether there are."""
@@ -319,3 +334,8 @@ class Walk(Reached):
         self.optimizers.append(optimizer)
         if self.on_optimizer is not None:
             self.on_optimizer(optimizer)
+
+
+def _graph_of(tensor: torch.Tensor) -> Any:
+    """Return the node that computed a tensor, None for a leaf; False without a gradient."""
+    return tensor.requires_grad and tensor.grad_fn

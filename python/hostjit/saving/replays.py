@@ -99,7 +99,7 @@ class LoadedReplay:
     """Watches what a loaded program assumes, and looks again where something differs.
 
     Args:
-        checks: what Python asks.
+        checks: what else is asked about a call.
         gradients: tensors whose `.grad` matters, their names, and whether there has to be one.
         bindings: as `_C.Specialization` takes them.
         numbers: the same.
@@ -155,6 +155,7 @@ class LoadedReplay:
             watches += optimizer.watches()
         if self.checks.runs_backward:
             watches += [("hooks", tensor) for tensor in self._unhooked]
+            watches += [("plain_leaf", tensor) for tensor in self._unhooked]
             watches.append(("plain_backward",))
         if self._is_hooked():  # looked at again at each call, until it is not
             watches.append(("dict_items", vars(self), self, ("never",), (True,), MISSING))

@@ -201,6 +201,8 @@ def specialization_from_json(
             backward=backward_from_json(described["backward"], program, parts.programs, tensors),
             outside=outside,
             condition=None if replay is None else replay.checks.condition(),
+            leaf_checks=[] if replay is None else replay.checks.leaf_checks(),
+            reads=None if replay is None else replay.checks.compiled_reads,
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
             aligned=[binding_from_json(place, parts) for place in described["aligned"]],
             process_modes=process_modes(described["modes"]),

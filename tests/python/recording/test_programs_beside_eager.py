@@ -8,9 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import programs_of_changes
 import programs_of_classes
 import programs_of_data
 import programs_of_definitions
+import programs_of_graphs
 import programs_of_lookups
 import programs_of_modes
 import programs_of_modules
@@ -31,9 +33,11 @@ import hostjit
 
 PROGRAMS: Programs = Programs(
     {
+        **programs_of_changes.PROGRAMS,
         **programs_of_classes.PROGRAMS,
         **programs_of_data.PROGRAMS,
         **programs_of_definitions.PROGRAMS,
+        **programs_of_graphs.PROGRAMS,
         **programs_of_lookups.PROGRAMS,
         **programs_of_modes.PROGRAMS,
         **programs_of_modules.PROGRAMS,
@@ -55,7 +59,9 @@ RUN_EAGERLY = frozenset(
         *("arg_is_view", "arg_pinned_shared"),
         *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
         *("lock", "unique_empty"),
+        *programs_of_changes.RUN_EAGERLY,
         *programs_of_definitions.RUN_EAGERLY,
+        *programs_of_graphs.RUN_EAGERLY,
         *programs_of_modes.RUN_EAGERLY,
         *programs_of_modules.RUN_EAGERLY,
         *programs_of_readers.RUN_EAGERLY,

@@ -365,3 +365,22 @@ def test_hooks_of_given_tensors(path: Path, early: bool) -> None:
         alone(x)
     torch.testing.assert_close(alone(x), gradients(x))
     assert len(seen) == 1
+
+
+def test_graphs_of_given_tensors(path: Path) -> None:
+    torch.manual_seed(0)
+
+    def gradients(x: Tensor) -> Tensor:
+        x.square().sum().backward()
+        return x.detach() + 1
+
+    captured = hostjit.capture(gradients)
+    for _ in range(3):
+        captured(torch.randn(4, requires_grad=True))
+    hostjit.save(captured, path)
+    loaded = hostjit.load(path)
+    x = torch.randn(4, requires_grad=True)
+    loaded(x)
+    torch.testing.assert_close(x.grad, 2 * x.detach())
+    with pytest.raises(hostjit.MismatchError, match="was computed with gradients"):
+        loaded(x * 2)

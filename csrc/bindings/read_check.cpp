@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/read_check.h"
+
+#include <ATen/core/grad_mode.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "bindings/compiled_program_bindings.h"
+#include "bindings/program_call.h"
+#include "support/check.h"
+
+namespace py = pybind11;
+
+namespace hostjit {
+namespace {
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_contiguous();
+}
+
+bool has_bytes_of(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor plain = is_plain(found) ? found : found.cpu().contiguous();
+  return plain.nbytes() == expected.nbytes() &&
+         std::memcmp(plain.const_data_ptr(), expected.const_data_ptr(), plain.nbytes()) == 0;
+}
+
+}  // namespace
+
+ReadCheck::ReadCheck(PyObject* description, size_t num_leaves) {
+  const auto parts = py::reinterpret_borrow<py::tuple>(description);
+  program_ = parts[0].cast<std::shared_ptr<CompiledProgram>>();
+  inputs_ = input_bindings_from_python(py::object(parts[1]).ptr(), num_leaves);
+  expected_ = parts[2].cast<std::vector<at::Tensor>>();
+  runtime_ = runtime_from_python(parts[3].cast<std::optional<std::string>>());
+  HOSTJIT_CHECK(program_->only_row() != nullptr, "specialization: reads have symbols");
+  HOSTJIT_CHECK(program_->program().inputs().size() == inputs_.size() &&
+                    program_->program().outputs().size() == expected_.size(),
+                "specialization: reads do not fit their program");
+  HOSTJIT_CHECK(std::ranges::all_of(expected_, is_plain),
+                "specialization: values that were read are not in memory of the CPU as they come");
+}
+
+bool ReadCheck::holds(const Leaves& leaves) {
+  std::vector<at::Tensor> found;
+  try {
+    if (compute(leaves, found)) {
+      const bool same = std::ranges::equal(found, expected_, has_bytes_of);
+      has_held_ = has_held_ || same;
+      return same;
+    }
+  } catch (const std::exception&) {  // the call that runs raises it again, or handles it
+  }
+  PyErr_Clear();
+  return false;
+}
+
+bool ReadCheck::compute(const Leaves& leaves, std::vector<at::Tensor>& found) {
+  if (!std::ranges::all_of(inputs_, &InputBinding::holds)) return false;
+  ProgramRow& row = *program_->only_row();
+  // Without the GIL, another thread may take a tensor out of a list, or rebind a parameter.
+  std::vector<at::Tensor> alive;
+  if (row.takes_long()) {
+    for (const InputBinding& input : inputs_) alive.push_back(input.tensor(leaves));
+  }
+  const at::NoGradGuard no_grad;
+  ProgramCall call(*program_, row);
+  for (size_t i = 0; i < inputs_.size(); ++i) call.set_tensor(i, inputs_[i], leaves);
+  return call.run(program_->main(runtime_, row), found);
+}
+
+int ReadCheck::traverse(visitproc visit, void* arg) const {
+  for (const InputBinding& input : inputs_) {
+    if (const int status = input.traverse(visit, arg)) return status;
+  }
+  return 0;
+}
+
+}  // namespace hostjit
