@@ -150,6 +150,13 @@ def _nansum(
     return aten.nansum.default(x, None, keepdim, dtype=dtype)
 
 
+def _divided(x: Any, divisor: Any, **_: Any) -> Any:
+    """As it is; an open number that integers are divided by is not 0, for which eager raises."""
+    if isinstance(divisor, torch.SymInt) and isinstance(x, Tensor) and not x.is_floating_point():
+        bool(divisor != 0)  # which becomes a guard
+    return NotImplemented
+
+
 def _pad_circular(x: Tensor, pad: Sequence[int]) -> Any:
     """The ends of each dimension around it; PyTorch's writes to parts are copies of the whole."""
     sizes = x.shape[x.dim() - len(pad) // 2 :][::-1]
@@ -194,6 +201,14 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **MEMORY_FORMATS,
     aten._pad_circular.default: _pad_circular,
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    aten.div.Scalar_mode: _divided,
+    aten.div.Tensor_mode: _divided,
+    aten.floor_divide.Scalar: _divided,
+    aten.floor_divide.default: _divided,
+    aten.fmod.Scalar: _divided,
+    aten.fmod.Tensor: _divided,
+    aten.remainder.Scalar: _divided,
+    aten.remainder.Tensor: _divided,
     aten.cudnn_batch_norm.default: cudnn_batch_norm,
     aten.dropout.default: dropout,
     aten.linalg_svdvals.default: _singular_values,

@@ -129,3 +129,28 @@ def test_ints_that_do_not_fit(dtype: torch.dtype, function: Any) -> None:
             assert outcomes[0] is outcomes[1]
         else:
             assert torch.equal(*outcomes)
+
+
+DIVISIONS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "remainder": lambda x, n: x % n + x,
+    "floor": lambda x, n: x // n + x,
+    "fmod": torch.fmod,
+    "truncated": lambda x, n: torch.div(x, n, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_divisions_of_integers(name: str, runtime: str) -> None:
+    """A program is for any divisor but 0, for which eager raises."""
+    function, x = DIVISIONS[name], torch.arange(-4, 4)
+    compiled = hostjit.compile(function, runtime=runtime)
+    for n in range(3, 12):
+        torch.testing.assert_close(compiled(x, n), function(x, n))
+    assert len(compiled.specializations) == 2
+    for n in (0, 7, 0, 1, -3, -1, 2**40):
+        if n == 0:
+            with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+                compiled(x, n)
+        else:
+            torch.testing.assert_close(compiled(x, n), function(x, n))
