@@ -55,9 +55,10 @@ bool ReadCheck::holds(const Leaves& leaves) {
       has_held_ = has_held_ || same;
       return same;
     }
-  } catch (const std::exception&) {  // the call that runs raises it again, or handles it
+    PyErr_Clear();
+  } catch (const std::exception&) {
+    PyErr_Clear();  // the call that runs raises it again, or handles it
   }
-  PyErr_Clear();
   return false;
 }
 
