@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A forward and a backward graph of one Dynamo graph, by AOTAutograd and its partitioner.
 
-AOTAutograd is used for its traces alone. What it would do around them at run time (writes of
-inputs that autograd must see, views of inputs, tensors made of others) is not taken over: a graph
-that needs it is refused here, and composed with its code in Python instead.
+AOTAutograd is used for its traces alone. Of what it would do around them at run time, writes of
+inputs that autograd must see are the call's to do; the rest (views of inputs, tensors made of
+others) is not taken over: a graph that needs it is refused here, and composed with AOTAutograd's
+code in Python instead.
 """
 
 from __future__ import annotations
