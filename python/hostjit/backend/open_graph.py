@@ -14,9 +14,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit import _C
 from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
-from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.dynamic_dims import is_number, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
-from hostjit.capturing.graph_sizes import find_sizes, over_tensors, own_sizes, size_tensor
+from hostjit.capturing.graph_sizes import SIZE_DIM, find_sizes, over_tensors, own_sizes, size_tensor
 from hostjit.capturing.size_guard import assumptions
 from hostjit.capturing.traced_graph import placeholder_values
 
@@ -49,7 +49,7 @@ def compile_open_graph(
         _C.dump_shapes(name, in_one_line(error))
         return None
     told = {number: place for number, place in places.items() if place is not None}
-    told |= {number: (len(tensors) + position, 0) for position, number in enumerate(untold)}
+    told |= {number: (len(tensors) + position, SIZE_DIM) for position, number in enumerate(untold)}
     over = over_tensors(module, told, sizes)
     if made is not None:
         made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes))
@@ -88,7 +88,9 @@ class OpenGraphCompilation(GraphCompilation):
             self._environment.frozen = False
             mode = FakeTensorMode(shape_env=self._environment, static_shapes=False)
             try:
-                return self._compile_module(self.module, args, kwargs, mode, self._assumed)
+                # Else a program of one size would pass for one of any, as would all later ones.
+                with symbols_kept(self._environment):
+                    return self._compile_module(self.module, args, kwargs, mode, self._assumed)
             except Exception as error:
                 self._note_static(in_one_line(error))
             self._refused = True

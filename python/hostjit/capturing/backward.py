@@ -15,6 +15,7 @@ from hostjit.capturing.fake_inputs import fake_like, gradient_like
 from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.graph_sizes import (
+    SIZE_DIM,
     follows_from,
     is_open_number,
     over_tensors,
@@ -154,7 +155,7 @@ def trace_halves(
         # A size is told by a tensor; a number that may be negative is computed again.
         alone = [index for index, value in rest.items() if not follows_from(value, own)]
         sizes = own_sizes(joint.backward, alone, mode)
-        places = {number: (len(examples) + i, 0) for i, number in enumerate(alone)}
+        places = {number: (len(examples) + i, SIZE_DIM) for i, number in enumerate(alone)}
         kept = [value for index, value in numbers.items() if index not in rest]
         again = [rest[index] for index in rest if index not in places]
         known = set(map(str, kept))

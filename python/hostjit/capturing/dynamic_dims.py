@@ -22,6 +22,7 @@ __all__ = [
     "marked",
     "no_more_guards",
     "refusal",
+    "symbols_kept",
 ]
 
 # By tensor leaf, its dims whose sizes may differ from call to call.
@@ -78,6 +79,18 @@ def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(environment, "_check_frozen", refuse)
 
 
+def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:
+    """A decision that makes a symbol another one or a number is an error."""
+    replace = environment._set_replacement
+
+    def replace_again(symbol: Any, value: Any, *message: Any) -> None:
+        if symbol not in environment.replacements:  # else it is simplified
+            raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
+        replace(symbol, value, *message)
+
+    return mock.patch.object(environment, "_set_replacement", replace_again)
+
+
 @contextlib.contextmanager
 def guards_again(environment: Any) -> Iterator[None]:
     """Within `no_more_guards`: decisions by open sizes are guards of the environment again.
@@ -87,17 +100,10 @@ def guards_again(environment: Any) -> Iterator[None]:
     if environment is None:
         yield
         return
-    replace = environment._set_replacement
-
-    def replace_again(symbol: Any, value: Any, *message: Any) -> None:
-        if symbol not in environment.replacements:  # else it is simplified
-            raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
-        replace(symbol, value, *message)
-
     original = functools.partial(type(environment)._check_frozen, environment)
     with (
         mock.patch.object(environment, "_check_frozen", original),
-        mock.patch.object(environment, "_set_replacement", replace_again),
+        symbols_kept(environment),
         mock.patch.object(environment, "frozen", False),
     ):
         yield

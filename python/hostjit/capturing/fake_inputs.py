@@ -33,7 +33,8 @@ def fake_inputs(module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[A
             # Their clones would have what is in front of an input too, which no call promises.
             if any("as_strided" in str(node.target) for node in nodes):
                 raise refusal("as_strided of an input that does not start where its memory starts")
-            fakes.append(fake_like(model if is_symbolic(model) else tensor, fake_mode))
+            found = fake_like(model if is_symbolic(model) else tensor, fake_mode)
+            fakes.append(_with_bits_of(tensor, found))
             continue
         if fake_mode.shape_env is None or not is_symbolic(model):
             fakes.append(fake_mode.from_tensor(tensor, static_shapes=True))
@@ -41,8 +42,15 @@ def fake_inputs(module: torch.fx.GraphModule, fake_mode: Any, inputs: Sequence[A
         # Views count from where the input starts; as_strided from where its memory does.
         if tensor.storage_offset() and any("as_strided" in str(node.target) for node in nodes):
             raise refusal("as_strided of an input that does not start where its memory starts")
-        fakes.append(fake_like(model, fake_mode))
+        fakes.append(_with_bits_of(tensor, fake_like(model, fake_mode)))
     return fakes
+
+
+def _with_bits_of(tensor: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    """Conjugate and negate a fake tensor as lazily as an input is."""
+    torch._C._set_conj(fake, tensor.is_conj())
+    torch._C._set_neg(fake, tensor.is_neg())
+    return fake
 
 
 def fake_like(model: torch.Tensor, fake_mode: Any) -> torch.Tensor:

@@ -2,7 +2,7 @@
 """The open sizes that a graph computes with, and where they are found among its inputs.
 
 Most are sizes of tensors that it takes anyway. Others are told by a tensor that has nothing else:
-it has no elements, and the size is that of its first dim.
+see `size_tensor`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hostjit.capturing.open_numbers import OpenValue
 from hostjit.capturing.traced_graph import placeholder_values
 
 __all__ = [
+    "SIZE_DIM",
     "Place",
     "find_sizes",
     "follows_from",
@@ -38,10 +39,16 @@ __all__ = [
 # A tensor, by its position among tensors, and a dim of it.
 Place = tuple[int, int]
 
+# The dim of a `size_tensor` that tells the size.
+SIZE_DIM = 1
+
 
 def size_tensor(size: int | torch.SymInt) -> torch.Tensor:
-    """Return a tensor that has nothing but a size."""
-    return torch.empty((size, 0), dtype=torch.uint8)
+    """Return a tensor that has nothing but a size, that of dim `SIZE_DIM`.
+
+    The first dim is 0, and PyTorch asks no further whether the tensor has elements.
+    """
+    return torch.empty_strided((0, size), (1, 1), dtype=torch.uint8)
 
 
 def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[int, Place | None]:

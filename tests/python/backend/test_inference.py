@@ -268,3 +268,20 @@ def test_one_program_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
             x, y = torch.randn(n, m), torch.randn(n + 1, m)
             torch.testing.assert_close(fast(x, y), function(x, y))
     assert len(made) <= 2
+
+
+@pytest.mark.parametrize("first", [0, 1, 4])
+def test_a_position_that_is_a_known_size_in_the_first_call(runtime: str, first: int) -> None:
+    def fill(x: torch.Tensor, start: int, cache: torch.Tensor) -> torch.Tensor:
+        cache[:, start : start + x.shape[1]] = x
+        return cache[:, : start + x.shape[1]] * 2
+
+    def part(x: torch.Tensor, start: int, cache: torch.Tensor) -> torch.Tensor:
+        return cache[:, start : start + x.shape[1]]
+
+    places = ((3, first), (1, 3), (1, 4), (2, 5), (1, 7), (3, 0))
+    calls = [(torch.randn(2, n, 4), p, torch.randn(2, 16, 4)) for n, p in places]
+    with torch.no_grad():
+        for function in (fill, part):
+            torch._dynamo.reset()
+            check(function, *calls, runtime=runtime, dynamic=True)

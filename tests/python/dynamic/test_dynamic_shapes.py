@@ -247,3 +247,16 @@ def test_threads_with_sizes_of_their_own() -> None:
             done.result()
     # Threads that meet before there is a program may each make one.
     assert len(compiled.specializations) <= 4
+
+
+def test_inputs_that_are_negated_or_conjugated_lazily(runtime: str) -> None:
+    def call(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        z = torch.randn(n, 3, dtype=torch.complex64).conj()
+        return z, z.imag
+
+    assert call(1)[0].is_conj()
+    assert call(1)[1].is_neg()
+    calls = [call(n) for n in (3, 4, 7)]
+    check(lambda z, y: (z * 2, y + 1, y.clone(), z.resolve_conj()), calls, runtime=runtime)
+    plain = [(z.resolve_conj(), y.resolve_neg()) for z, y in calls]
+    many_calls.check(lambda _, y: y + 1, [*calls, *plain], 2, runtime=runtime, dynamic=True)
