@@ -108,3 +108,40 @@ def test_memory_that_is_shared() -> None:
     text = "which of its tensors are one, or share memory, is not as it was"
     call = lambda strict: strict(torch.ones(2))  # noqa: E731
     _assert_raises(step, call, lambda strict: strict(buffer), text)
+
+
+def test_views_that_overlap_where_one_is_written() -> None:
+    def double_first(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x + y
+
+    def overlapping(strict: Any) -> None:
+        whole = torch.arange(5.0)
+        strict(whole[:4], whole[1:])
+
+    _assert_raises(
+        double_first,
+        lambda strict: strict(torch.ones(4), torch.ones(4)),
+        overlapping,
+        "share memory",
+    )
+
+
+def test_an_argument_without_data_is_named() -> None:
+    strict = hostjit.capture(torch.sin, on_mismatch="raise")
+    for _ in range(3):
+        strict(torch.ones(2))
+    with pytest.raises(hostjit.CaptureError, match="a meta tensor, which has no data"):
+        strict(torch.ones(2, device="meta"))
+
+
+def test_printing_a_tensor_reads_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def show(x: torch.Tensor) -> torch.Tensor:
+        print(x)
+        return x + 1
+
+    strict = hostjit.capture(show, on_read="raise", fallback=False)
+    strict(torch.ones(2))
+    with pytest.raises(hostjit.CaptureError, match="reads data of a tensor"):
+        strict(torch.ones(2))
+    assert "tensor([1., 1.])" in capsys.readouterr().out
