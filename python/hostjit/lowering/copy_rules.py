@@ -164,8 +164,9 @@ def lower_scatter(context: LoweringContext, node: Node) -> bool:
     result = node.meta["val"]
     dim = arguments["dim"] % result.dim()
     extent = result.shape[dim]
-    first = arguments["index"] if "index" in arguments else arguments["start"] or 0
-    start = _start(first, extent, is_index="index" in arguments)
+    first = arguments.get("index", arguments.get("start"))
+    # A truth test of a symbolic start would be a question about its value.
+    start = _start(0 if first is None else first, extent, is_index="index" in arguments)
     filling = _fitting(0, result.dtype)
     if base is None and (filling is None or not can_fill(result.dtype, result.device)):
         return False

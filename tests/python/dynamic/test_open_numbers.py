@@ -41,6 +41,21 @@ def test_a_loop_that_writes_and_reads_a_cache(runtime: str) -> None:
         compiled(torch.randn(2, 4), ours, 16)
 
 
+def test_writes_at_a_position_with_open_lengths(runtime: str) -> None:
+    def fill(cache: torch.Tensor, x: torch.Tensor, p: int) -> torch.Tensor:
+        cache[:, p : p + x.shape[1]] = x
+        return cache.sum(1)
+
+    compiled = hostjit.compile(fill, runtime=runtime, dynamic=True)
+    ours, theirs = torch.zeros(2, 32, 8), torch.zeros(2, 32, 8)
+    places = [(2, 4), (6, 3), (9, 5), (0, 6), (14, 2), (3, 3), (30, 2), (16, 7), (5, 4), (-9, 3)]
+    for position, length in places:
+        x = torch.randn(2, length, 8)
+        torch.testing.assert_close(compiled(ours, x, position), fill(theirs, x, position))
+        assert torch.equal(ours, theirs)
+    assert len(compiled.specializations) <= 3  # one more for what counts from the end
+
+
 def test_attention_over_a_growing_cache(runtime: str) -> None:
     def step(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, end: int) -> torch.Tensor:
         seen = keys[:, :, :end], values[:, :, :end]
