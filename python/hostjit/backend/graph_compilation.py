@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -21,8 +21,10 @@ from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.number_inputs import with_numbers, without_objects
 from hostjit.capturing.number_results import NumberResults
+from hostjit.capturing.open_numbers import OpenNumber, values_of
 from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
-from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding, NumberInput
+from hostjit.capturing.refused_numbers import check_numbers
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.capturing.unused import drop_unused
@@ -109,26 +111,35 @@ class GraphCompilation(Specializer):
         mode: FakeTensorMode,
         assumed: Set[Any] = frozenset(),
         objects: Mapping[int, Any] = MappingProxyType({}),
+        numbers: Sequence[OpenNumber] = (),
     ) -> _C.Specialization | None:
         """Compile a graph for the tensors of a call; with symbols in `mode`, for any size.
 
-        `assumed`: see `size_guard`. `objects`: see `without_objects`.
+        `assumed`: see `size_guard`. `objects`: see `without_objects`. `numbers`: those that the
+        graph takes after its tensors.
         """
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         for index, tensor in enumerate(tensors):
             check_tensor(tensor, f"input {index}")
         try:
             with thread_state_kept():
-                graph = trace_functional(module, tensors, mode)
+                graph = trace_functional(module, [*tensors, *values_of(numbers)], mode)
+            if numbers:
+                check_numbers(graph.graph_module.graph, numbers, mode.shape_env)
             result = (
                 self._made.output if self._made else flat_output(graph.graph_module.graph, objects)
             )
-            needed = drop_unused(graph.graph_module, _bind(graph), graph.mutated, result)
+            needed = drop_unused(
+                graph.graph_module, _bind(graph, len(tensors)), graph.mutated, result
+            )
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
             with no_more_guards(mode.shape_env):
                 program = self._compile_program(graph.graph_module.graph, self.__name__)
-            symbolic = row_guard(graph.graph_module.graph, mode.shape_env, program, assumed)
+            symbolic = row_guard(
+                graph.graph_module.graph, mode.shape_env, program, assumed, numbers
+            )
+            limits = symbolic.pop("numbers", [])
         except Exception as error:
             # Any: the graph may come from a program whose author knows nothing of hostjit.
             raise translate_failure(error) from error
@@ -141,6 +152,7 @@ class GraphCompilation(Specializer):
             program=program,
             bindings=describe_inputs(needed.inputs),
             output=describe_output(needed.output_spec, values),
+            numbers=[(*limit, n.position) for n, limit in zip(numbers, limits, strict=False)],
             results=values.described,
             mutated=list(needed.mutated),
             runtime=self.runtime,
@@ -149,12 +161,13 @@ class GraphCompilation(Specializer):
         )
 
 
-def _bind(graph: FunctionalGraph) -> list[InputBinding]:
+def _bind(graph: FunctionalGraph, num_tensors: int) -> list[InputBinding]:
+    """Where the inputs of a graph come from: arguments, of which tensors come first, or it."""
+    constants = graph.inputs[graph.dynamo_input_count :]
     return [
-        ArgumentLeaf(position)
-        if position < graph.dynamo_input_count
-        else BoundTensor(tensor, TensorFacts.of(tensor), is_constant=True)
-        for position, tensor in enumerate(graph.inputs)
+        *map(ArgumentLeaf, range(num_tensors)),
+        *map(NumberInput, range(graph.dynamo_input_count - num_tensors)),
+        *(BoundTensor(tensor, TensorFacts.of(tensor), is_constant=True) for tensor in constants),
     ]
 
 

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from hostjit import _C
 from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
-from hostjit.capturing.dynamic_dims import is_number, symbols_kept
+from hostjit.capturing.dynamic_dims import is_number, is_size_symbol, refusal, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
 from hostjit.capturing.graph_sizes import SIZE_DIM, find_sizes, over_tensors, own_sizes, size_tensor
+from hostjit.capturing.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.size_guard import assumptions
 from hostjit.capturing.traced_graph import placeholder_values
 
@@ -29,9 +30,9 @@ def compile_open_graph(
     options: Options,
     made: MadeOfOutputs | None = None,
 ) -> Callable[..., Any] | None:
-    """Return a callable for a graph among whose inputs are sizes; None for others.
+    """Return a callable for a graph among whose inputs are sizes or ints; None for others.
 
-    Sizes that none of its tensors has come to the program as tensors of their own.
+    Sizes that none of its tensors has come to the program as tensors of their own, ints as numbers.
 
     `made`: what is made of its outputs, if that is not the tuple of them.
     """
@@ -41,8 +42,11 @@ def compile_open_graph(
     if not others or not all(map(is_number, others)):
         return None
     places = find_sizes(module)
-    untold = [number for number, place in places.items() if place is None]
     environment: ShapeEnv = others[0].node.shape_env
+    missing = [number for number, place in places.items() if place is None]
+    ints = [number for number in missing if _is_int(values[number])][:MOST_NUMBERS]
+    untold = [number for number in missing if number not in ints]
+    numbers = [values[number] for number in ints]
     try:
         sizes = own_sizes(module, untold, FakeTensorMode(shape_env=environment))
     except CaptureError as error:
@@ -50,23 +54,32 @@ def compile_open_graph(
         return None
     told = {number: place for number, place in places.items() if place is not None}
     told |= {number: (len(tensors) + position, SIZE_DIM) for position, number in enumerate(untold)}
-    over = over_tensors(module, told, sizes)
+    over = over_tensors(module, told, sizes, numbers)
     if made is not None:
-        made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes))
-    compilation = OpenGraphCompilation(over, name, options, environment, made)
+        made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes, numbers))
+    compilation = OpenGraphCompilation(over, name, options, environment, numbers, made)
     compiled = _C.CompiledFunction(compilation.target, compilation)
-    if not untold and len(tensors) == 1:
+    if not missing and len(tensors) == 1:
         return lambda *args: compiled(args[tensors[0]])
 
     def call(*args: Any) -> Any:
         own = [size_tensor(args[number]) for number in untold]
-        return compiled(*[args[index] for index in tensors], *own)
+        given = [args[number] for number in ints]
+        return compiled(*[args[index] for index in tensors], *own, *given)
 
     return call
 
 
+def _is_int(value: Any) -> bool:
+    """Whether a number is an int of the caller's, which may be negative."""
+    if not isinstance(value, torch.SymInt) or free_unbacked_symbols(value):
+        return False
+    expression = value.node.expr
+    return expression.is_Symbol and not is_size_symbol(expression, value.node.shape_env)
+
+
 class OpenGraphCompilation(GraphCompilation):
-    """Specializes one graph, of tensors, whose sizes are open in an environment of Dynamo's."""
+    """Specializes one graph, of tensors and then ints, which are open in Dynamo's environment."""
 
     def __init__(
         self,
@@ -74,11 +87,13 @@ class OpenGraphCompilation(GraphCompilation):
         name: str,
         options: Options,
         environment: ShapeEnv,
+        numbers: Sequence[torch.SymInt],
         made: MadeOfOutputs | None = None,
     ) -> None:
         super().__init__(module, name, options, made)
         self._refused = False
         self._environment = environment
+        self._numbers = numbers
         # Dynamo checks it before it calls the graph, or called the one that this is a backward of.
         self._assumed = frozenset(assumptions(environment))
 
@@ -90,8 +105,23 @@ class OpenGraphCompilation(GraphCompilation):
             try:
                 # Else a program of one size would pass for one of any, as would all later ones.
                 with symbols_kept(self._environment):
-                    return self._compile_module(self.module, args, kwargs, mode, self._assumed)
+                    return self._compile_module(
+                        *(self.module, args, kwargs, mode, self._assumed),
+                        numbers=self._open_numbers(args),
+                    )
             except Exception as error:
                 self._note_static(in_one_line(error))
             self._refused = True
         return super()._compile(args, kwargs)
+
+    def _open_numbers(self, args: tuple[Any, ...]) -> list[OpenNumber]:
+        """Return the ints, bounded by those of a call."""
+        numbers = []
+        given = args[len(args) - len(self._numbers) :]
+        for slot, (value, now) in enumerate(zip(self._numbers, given, strict=True)):
+            symbol = value.node.expr
+            bound_int(self._environment, symbol, now)
+            if now not in self._environment.var_to_range[symbol]:
+                raise refusal(f"{now} is beyond what the program before was made for")
+            numbers.append(OpenNumber(slot, int, symbol, value))
+        return numbers

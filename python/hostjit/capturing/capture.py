@@ -32,7 +32,6 @@ from hostjit.capturing.dynamic_dims import (
 )
 from hostjit.capturing.dynamo import DynamoCapture, capture_lock, run_dynamo
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.float_bounds import assume_defined
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guard_check import GuardCheck
 from hostjit.capturing.guards import Guards, LeftOpen
@@ -67,7 +66,7 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_gradients
-from hostjit.capturing.refused_numbers import refuse_wide_numbers
+from hostjit.capturing.refused_numbers import check_numbers
 from hostjit.capturing.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
@@ -199,9 +198,7 @@ def _capture(
         else:
             graph = trace_for_inference(traced, lent, values_of(numbers), in_inference_mode)
     if numbers and not composed:
-        assume_defined(graph.graph_module.graph)
-        ints = [n.symbol for n in numbers if n.type is int and not _is_narrow(n, traced)]
-        refuse_wide_numbers(graph.graph_module.graph, ints)
+        check_numbers(graph.graph_module.graph, numbers, traced.fake_mode.shape_env)
     bindings = _bind_inputs(traced, graph, leaves, numbers)
     elsewhere = {number.position for number in numbers if isinstance(number.position, str)}
     left_open = LeftOpen(frozenset(elsewhere), classes, frozenset(structures))
@@ -312,12 +309,6 @@ def _take_numbers(
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")
     return [*numbers, *made]
-
-
-def _is_narrow(number: OpenNumber, traced: DynamoCapture) -> bool:
-    """Whether an open int has 31 bits."""
-    bounds = traced.fake_mode.shape_env.var_to_range.get(number.symbol)
-    return bounds is None or bool(bounds.upper < 1 << 31 and bounds.lower > -(1 << 31))
 
 
 def _environment(

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo.source import TensorPropertySource
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
@@ -18,6 +19,7 @@ __all__ = [
     "check_kept",
     "guards_again",
     "is_number",
+    "is_size_symbol",
     "is_symbolic",
     "marked",
     "no_more_guards",
@@ -114,6 +116,12 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride()))
     return is_number(value)
+
+
+def is_size_symbol(symbol: Any, environment: Any) -> bool:
+    """Whether a symbol is the size of a dim of a tensor that the caller has."""
+    sources = environment.var_to_sources.get(symbol, ())
+    return any(isinstance(source, TensorPropertySource) for source in sources)
 
 
 def is_number(value: Any) -> bool:

@@ -13,8 +13,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.float_bounds import assume_defined
+from hostjit.capturing.open_numbers import OpenNumber
 
-__all__ = ["refuse_numbers", "refuse_wide_numbers"]
+__all__ = ["check_numbers", "refuse_numbers"]
 
 # What PyTorch's own checks of numbers say; a stand-in may raise for other reasons.
 _ABOUT_NUMBERS = ("without overflow", "with a bool tensor", "Boolean alpha")
@@ -45,7 +47,28 @@ def refuse_numbers(
                 ) from error
 
 
-def refuse_wide_numbers(graph: torch.fx.Graph, symbols: Collection[Any]) -> None:
+def check_numbers(graph: torch.fx.Graph, numbers: Sequence[OpenNumber], environment: Any) -> None:
+    """Raise CaptureError where a program for any value of these numbers would not do as eager does.
+
+    What is assumed about them becomes a guard of the environment.
+
+    Args:
+        graph: functional, traced with the numbers open.
+        numbers: those that it is given.
+        environment: in which it was traced.
+    """
+    assume_defined(graph)
+    ints = [n.symbol for n in numbers if n.type is int and not _is_narrow(n, environment)]
+    _refuse_wide_numbers(graph, ints)
+
+
+def _is_narrow(number: OpenNumber, environment: Any) -> bool:
+    """Whether an open int has 31 bits."""
+    bounds = environment.var_to_range.get(number.symbol)
+    return bounds is None or bool(bounds.upper < 1 << 31 and bounds.lower > -(1 << 31))
+
+
+def _refuse_wide_numbers(graph: torch.fx.Graph, symbols: Collection[Any]) -> None:
     """Raise CaptureError where an open int meets tensors of a type that may not hold it.
 
     Eager raises for some of its values, or computes with what is left of it.

@@ -16,13 +16,12 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._dynamo.source import TensorPropertySource
 from torch.fx import Graph
 from torch.utils._sympy import functions
 from torch.utils._sympy.numbers import IntInfinity, NegativeIntInfinity
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards, refusal
+from hostjit.capturing.dynamic_dims import is_size_symbol, is_symbolic, no_more_guards, refusal
 from hostjit.capturing.open_sizes import known
 from hostjit.kernels.sizes import Size, Symbol, as_size, at_most, defined, quotient
 
@@ -87,7 +86,7 @@ def check_range(number: torch.SymInt) -> None:
     """
     environment = number.node.shape_env
     ranges = dict(environment.var_to_range)
-    sizes = {symbol for symbol in ranges if _is_size(symbol, environment)}
+    sizes = {symbol for symbol in ranges if is_size_symbol(symbol, environment)}
     for symbol in sizes:
         ranges[symbol] = ranges[symbol] & _SIZES
     for part in sympy.preorder_traversal(number.node.expr):
@@ -95,11 +94,6 @@ def check_range(number: torch.SymInt) -> None:
             bounds = bound_sympy(part, ranges)
             if bounds.lower < _INT64.lower or bounds.upper > _INT64.upper:
                 raise refusal(f"{part} may be no int64")
-
-
-def _is_size(symbol: Any, environment: Any) -> bool:
-    sources = environment.var_to_sources.get(symbol, ())
-    return any(isinstance(source, TensorPropertySource) for source in sources)
 
 
 @contextlib.contextmanager

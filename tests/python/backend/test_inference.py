@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -268,6 +269,59 @@ def test_one_program_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
             x, y = torch.randn(n, m), torch.randn(n + 1, m)
             torch.testing.assert_close(fast(x, y), function(x, y))
     assert len(made) <= 2
+
+
+def test_writes_at_a_position_with_open_lengths(runtime: str) -> None:
+    def fill(cache: torch.Tensor, x: torch.Tensor, p: int) -> torch.Tensor:
+        cache[:, p : p + x.shape[1]] = x
+        return cache.sum(1)
+
+    places = [
+        (2, 4),
+        (6, 3),
+        (9, 5),
+        (0, 6),
+        (14, 2),
+        (3, 3),
+        (30, 2),
+        (16, 7),
+        (5, 4),
+        (8, 9),
+        (1, 2),
+    ]
+    check_any(fill, [(torch.randn(2, n, 8), p) for p, n in places], torch.zeros(2, 32, 8), runtime)
+
+
+def test_a_counter_that_may_be_negative(runtime: str) -> None:
+    def decay(state: torch.Tensor, x: torch.Tensor, step: int) -> torch.Tensor:
+        state += x * step
+        return state - step
+
+    steps = (-5, 3, -2, 7, -9, 11, -20, 0, 1, 30, 1 << 29, -(1 << 29))
+    check_any(decay, [(torch.randn(3), step) for step in steps], torch.zeros(3), runtime)
+
+
+def test_a_counter_that_outgrows_its_program(runtime: str) -> None:
+    def scale(state: torch.Tensor, x: torch.Tensor, step: int) -> torch.Tensor:
+        state += x
+        return state.to(torch.int64) * step
+
+    steps = (3, 5, 1 << 40, 9, 1 << 50, 4)
+    check_any(scale, [(torch.randn(3), step) for step in steps], torch.zeros(3), runtime)
+
+
+def check_any(
+    function: Callable[..., Any], calls: list[tuple[Any, ...]], state: torch.Tensor, runtime: str
+) -> None:
+    """Compare calls that write `state` with eager's; a program for each of them is an error."""
+    ours, theirs = state.clone(), state.clone()
+    options = {"runtime": runtime}
+    compiled = torch.compile(function, backend="hostjit", dynamic=True, options=options)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for call in calls:
+            torch.testing.assert_close(compiled(ours, *call), function(theirs, *call))
+            torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("first", [0, 1, 4])
