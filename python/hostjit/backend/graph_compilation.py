@@ -162,7 +162,7 @@ class GraphCompilation(Specializer):
 
 
 def _bind(graph: FunctionalGraph, num_tensors: int) -> list[InputBinding]:
-    """Where the inputs of a graph come from: arguments, of which tensors come first, or it."""
+    """Where the inputs of a graph come from: tensors, then numbers of the call, then constants."""
     constants = graph.inputs[graph.dynamo_input_count :]
     return [
         *map(ArgumentLeaf, range(num_tensors)),
