@@ -136,7 +136,7 @@ def test_reasons_are_dumped(tmp_path: Path) -> None:
 
 
 def test_reasons_of_graphs_are_dumped(tmp_path: Path) -> None:
-    compiled = torch.compile(lambda x, number: x * abs(number), backend="hostjit")
+    compiled = torch.compile(lambda x, number: x * (number & 7), backend="hostjit")
     with torch.no_grad(), hostjit.knobs(dump="shapes", dump_directory=str(tmp_path)):
         for number in (3, 4, 5):
             torch.testing.assert_close(

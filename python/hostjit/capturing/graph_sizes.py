@@ -105,7 +105,18 @@ def over_tensors(
             else:
                 copies[node] = value.node.hint
     graph.output(graph.graph_copy(module.graph, copies))
+    _call_methods_of_numbers(graph)
     return GraphModule(module, graph)
+
+
+def _call_methods_of_numbers(graph: Graph) -> None:
+    """Replace `n.bit_length()` by its value where n is known: `3.bit_length()` is no Python."""
+    for node in graph.find_nodes(op="call_method"):
+        number = node.args[0]
+        if isinstance(number, int) and not node.all_input_nodes:
+            value = getattr(number, node.target)(*node.args[1:], **node.kwargs)
+            node.replace_all_uses_with(value)
+            graph.erase_node(node)
 
 
 def follows_from(number: Any, others: Collection[Any]) -> bool:

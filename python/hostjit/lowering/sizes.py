@@ -155,6 +155,9 @@ def size_of_expression(expression: Any, environment: Any) -> Size:
     if kind in _FOLDS:
         least = _least(expression, environment)
         return functools.reduce(lambda a, b: _fold(_FOLDS[kind], a, b, least), parts)
+    if kind is sympy.Abs:
+        (part,) = parts
+        return _fold("max", part, -1 * part, _least(expression, environment))
     raise refusal(f"a size is {expression}, which has no form in Host IR")
 
 

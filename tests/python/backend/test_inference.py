@@ -310,6 +310,14 @@ def test_a_counter_that_outgrows_its_program(runtime: str) -> None:
     check_any(scale, [(torch.randn(3), step) for step in steps], torch.zeros(3), runtime)
 
 
+def test_a_method_of_an_int_that_specializes_it(runtime: str) -> None:
+    def scale(state: torch.Tensor, x: torch.Tensor, step: int) -> torch.Tensor:
+        state += x * step.bit_length()
+        return state * 2
+
+    check_any(scale, [(torch.randn(3), step) for step in (3, 4, 19, 5)], torch.zeros(3), runtime)
+
+
 def check_any(
     function: Callable[..., Any], calls: list[tuple[Any, ...]], state: torch.Tensor, runtime: str
 ) -> None:

@@ -76,6 +76,15 @@ def test_bounds_of_slices(runtime: str) -> None:
     check(function, calls, runtime=runtime)
 
 
+def test_magnitudes_of_numbers(runtime: str) -> None:
+    x = torch.randn(20, 6)
+
+    def function(x: torch.Tensor, by: int) -> tuple[torch.Tensor, ...]:
+        return x * abs(by), x[abs(by) :] * 2, x.roll(by) + abs(by - 5)
+
+    check(function, [(x, by) for by in (3, 4, 9, -2, 7, -6, 12, -17, 2)], runtime=runtime)
+
+
 def test_a_number_of_arithmetic_makes_no_row(runtime: str) -> None:
     x, whole = torch.randn(7), torch.arange(7)
 
