@@ -59,7 +59,7 @@ bench: all $(BUILD)/with-bench
 	@$(BUILD)/bench/cpp/hostjit_cpp_bench
 	@$(python) bench/python/latency.py
 
-lint: $(VENV)/dev
+lint: $(VENV)/installed $(VENV)/dev
 	@$(python) -m ruff check .
 	@$(python) -m ruff format --check .
 	@$(VENV)/bin/clang-format --dry-run -Werror $(cxx_sources)
@@ -128,6 +128,7 @@ $(VENV)/requirements: pyproject.toml $(VENV)/torch
 
 $(VENV)/dev: pyproject.toml $(VENV)/requirements
 	@echo 'Installing the development tools'
+	@$(pip) install --ignore-installed --group lint
 	@$(pip) install --group dev
 	@touch $@
 
