@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -8,6 +10,15 @@
 #include "ir/program.h"
 
 namespace hostjit {
+
+// Bytes from the begin of a root on; all of them where a symbol decides.
+struct ByteRange {
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+
+  bool overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
+  bool contains(const ByteRange& other) const { return begin <= other.begin && other.end <= end; }
+};
 
 // Whose memory a tensor value may refer to. The roots are the values where memory enters a
 // program: inputs, allocations, constants and results of ATen calls. A view has the roots of its
@@ -26,16 +37,20 @@ class AliasAnalysis {
   // True when an output may refer to the memory of `root`.
   bool escapes(const Value* root) const { return escaping_.contains(root); }
 
-  // True when both may refer to the same root.
-  bool share_root(const Value* a, const Value* b) const;
+  // The part of each root of an operand that `op` may read or write. Operators of ATen go beyond
+  // the elements of a view (as_strided_copy), to anything of the root.
+  ByteRange bytes_used(const Op& op, const Value* operand) const;
 
-  // Like share_root; and two inputs may share memory, whatever their names.
-  bool may_alias(const Value* a, const Value* b) const;
+  // True when both may refer to the same root. Two inputs have roots of their own, whose memory
+  // may be one.
+  bool share_root(const Value* a, const Value* b) const;
 
  private:
   void add_results(const Op& op);
+  void add_bytes(const View& view);
 
   std::unordered_map<const Value*, std::vector<Value*>> roots_;
+  std::unordered_map<const Value*, ByteRange> bytes_;  // of values whose begin is known
   std::unordered_set<const Value*> inputs_;
   std::unordered_set<const Value*> escaping_;
 };

@@ -18,7 +18,7 @@
 namespace hostjit {
 namespace {
 
-// Values that share memory with another operand of an op that writes one of the two.
+// Values that could be taken for another operand of an op that writes one of the two.
 std::unordered_set<const Value*> written_under_two_names(const Program& program) {
   const AliasAnalysis aliases(program);
   std::unordered_set<const Value*> values;
@@ -28,6 +28,7 @@ std::unordered_set<const Value*> written_under_two_names(const Program& program)
       for (size_t i = 0; i < uses.size(); ++i) {
         for (size_t j = 0; j < i; ++j) {
           if (!writes(uses[i].access) && !writes(uses[j].access)) continue;
+          if (uses[i].value->type() != uses[j].value->type()) continue;
           if (!aliases.share_root(uses[i].value, uses[j].value)) continue;
           values.insert({uses[i].value, uses[j].value});
         }

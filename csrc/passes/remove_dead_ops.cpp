@@ -27,9 +27,10 @@ class LiveOps {
       });
       add_inner_ops(*region, nullptr);
     }
-    for (const Value* input : program.inputs()) observe_memory(input);
+    // Who has a view has the memory behind it.
+    for (const Value* input : program.inputs()) observe(input, ByteRange{});
     for (const Value* output : program.outputs()) {
-      observe_memory(output);
+      observe(output, ByteRange{});
       keep_producer(output);
     }
     for (const Region* region : {&program.init(), &program.body()}) {
@@ -62,7 +63,8 @@ class LiveOps {
   void add_writes(const Op& op) {
     for_each_operand(op, [&](const Value* value, Access access) {
       if (!writes(access)) return;
-      for (const Value* root : aliases_.roots(value)) writers_[root].push_back(&op);
+      const ByteRange bytes = aliases_.bytes_used(op, value);
+      for (const Value* root : aliases_.roots(value)) writers_[root].push_back({&op, bytes});
     });
   }
 
@@ -72,11 +74,12 @@ class LiveOps {
 
   void keep_producer(const Value* value) { keep(value->producer()); }
 
-  // Somebody reads the memory of `value`: what is written there counts.
-  void observe_memory(const Value* value) {
+  // Somebody reads `bytes` of the memory of `value`: what is written there counts.
+  void observe(const Value* value, const ByteRange& bytes) {
     for (const Value* root : aliases_.roots(value)) {
-      if (!observed_.insert(root).second) continue;
-      for (const Op* writer : writers_[root]) keep(writer);
+      for (const Writer& writer : writers_[root]) {
+        if (writer.bytes.overlaps(bytes)) keep(writer.op);
+      }
     }
   }
 
@@ -102,18 +105,22 @@ class LiveOps {
       if (const auto found = around_.find(op); found != around_.end()) keep(found->second);
       for_each_operand(*op, [&](const Value* value, Access access) {
         keep_producer(value);
-        if (reads(access)) observe_memory(value);
+        if (reads(access)) observe(value, aliases_.bytes_used(*op, value));
       });
       for_each_result(*op, [&](const Value* value, ResultKind) { keep_symbols(value); });
       for_each_dim(*op, [&](const Dim& dim) { keep_symbol(dim); });
     }
   }
 
+  struct Writer {
+    const Op* op;
+    ByteRange bytes;
+  };
+
   AliasAnalysis aliases_;
   std::unordered_map<const Op*, const Op*> around_;  // by op of a region, the op that has it
-  std::unordered_map<const Value*, std::vector<const Op*>> writers_;  // by root
-  std::unordered_map<std::string, const Value*> scalars_;             // by name
-  std::unordered_set<const Value*> observed_;                         // roots
+  std::unordered_map<const Value*, std::vector<Writer>> writers_;  // by root
+  std::unordered_map<std::string, const Value*> scalars_;          // by name
   std::unordered_set<const Op*> live_;
   std::vector<const Op*> work_;
 };

@@ -57,10 +57,12 @@ class WorkFinder {
   std::vector<Work> take() { return std::move(works_); }
 
  private:
-  // The last write of some memory, and the reads since.
-  struct Accesses {
-    std::optional<size_t> write;
-    std::vector<size_t> reads;
+  // What has touched some bytes of a root. A write takes the place of all that it covers: who comes
+  // after it waits for it, and it for them.
+  struct Touch {
+    size_t work;
+    bool is_write;
+    ByteRange bytes;
   };
 
   void add(Op& op, Device device) {
@@ -74,53 +76,48 @@ class WorkFinder {
       work.dependencies.clear();
       for (size_t before = 0; before < index; ++before) work.dependencies.push_back(before);
       last_alone_ = index;
-      accesses_.clear();
+      touches_.clear();
       return;
     }
     // Effects beyond memory, such as random numbers, stay in their order.
-    if (has_effects) note({nullptr}, /*is_write=*/true, index);
+    if (has_effects) note(nullptr, {index, /*is_write=*/true, ByteRange{}});
     for_each_operand(op, [&](const Value* value, Access access) {
       if (!reads(access) && !writes(access)) return;
-      note(memories(value), writes(access), index);
+      for (const Value* root : aliases_.roots(value)) {
+        // Inputs may be one memory.
+        if (aliases_.is_input(root)) {
+          note(first_input_, {index, writes(access), ByteRange{}});
+        } else {
+          note(root, {index, writes(access), aliases_.bytes_used(op, value)});
+        }
+      }
     });
     for_each_result(op, [&](const Value* value, ResultKind kind) {
-      if (kind == ResultKind::kOwned) note({value}, /*is_write=*/true, index);
+      if (kind == ResultKind::kOwned) note(value, {index, /*is_write=*/true, ByteRange{}});
     });
     std::ranges::sort(work.dependencies);
     const auto repeated = std::ranges::unique(work.dependencies);
     work.dependencies.erase(repeated.begin(), repeated.end());
   }
 
-  // Inputs may be one memory.
-  std::vector<const Value*> memories(const Value* value) const {
-    std::vector<const Value*> result;
-    for (const Value* root : aliases_.roots(value)) {
-      result.push_back(aliases_.is_input(root) ? first_input_ : root);
+  void note(const Value* memory, const Touch& touch) {
+    std::vector<Touch>& touches = touches_[memory];
+    for (const Touch& before : touches) {
+      const bool is_apart = !before.bytes.overlaps(touch.bytes);
+      if (is_apart || (!before.is_write && !touch.is_write) || before.work == touch.work) continue;
+      works_[touch.work].dependencies.push_back(before.work);
     }
-    return result;
-  }
-
-  void note(const std::vector<const Value*>& memories, bool is_write, size_t index) {
-    std::vector<size_t>& dependencies = works_[index].dependencies;
-    const auto depend = [&](size_t before) {
-      if (before != index) dependencies.push_back(before);
-    };
-    for (const Value* memory : memories) {
-      Accesses& accesses = accesses_[memory];
-      if (accesses.write) depend(*accesses.write);
-      if (!is_write) {
-        accesses.reads.push_back(index);
-        continue;
-      }
-      for (const size_t read : accesses.reads) depend(read);
-      accesses = {index, {}};
+    if (touch.is_write) {
+      std::erase_if(touches,
+                    [&](const Touch& before) { return touch.bytes.contains(before.bytes); });
     }
+    touches.push_back(touch);
   }
 
   const AliasAnalysis aliases_;
   const Value* first_input_ = nullptr;
   std::optional<size_t> last_alone_;
-  std::unordered_map<const Value*, Accesses> accesses_;
+  std::unordered_map<const Value*, std::vector<Touch>> touches_;
   std::vector<Work> works_;
 };
 

@@ -342,6 +342,30 @@ TEST_F(SpreadStreamsTest, EachWaitIsNeeded) {
   EXPECT_GT(num_waits, 20u);
 }
 
+TEST_F(SpreadStreamsTest, PartsOfOneBufferNeedNoOrder) {
+  const std::string half = "tensor<f32, [32], cuda:0>";
+  const auto parts = [&](const std::string& offset) {
+    return program_text(allocate("%b") + "  %low = view(source=%b) : " + half +
+                        "\n  %high = view(source=%b, offset=" + offset + ") : " + half + "\n" +
+                        launch("half", "%x", "%low") + launch("half", "%x", "%high") +
+                        allocate("%y") + launch("twice", "%b", "%y") + "  return %y\n") +
+           cuda_kernel("half", "ptr, ptr", {8, 8});
+  };
+  null_cuda_.declare_extents("half", {128, 128});
+  null_cuda_.declare_reads("half", {0});
+  null_cuda_.emulate("half", [](const cuda::LaunchShape&, void** parameters) {
+    const float* from = *static_cast<float**>(parameters[0]);
+    for (int i = 0; i < 32; ++i) (*static_cast<float**>(parameters[1]))[i] = 2 * from[i];
+  });
+  const ScopedKnobs streams{{.enable = "spread_streams(2)"}};
+  RunnableProgram apart = planned(parts("32"));
+  EXPECT_TRUE(contains(to_string(apart.program()), "pool_stream"));
+  EXPECT_FALSE(contains(to_string(planned(parts("31")).program()), "pool_stream"));
+  // The evaluator's views are PyTorch's, which the null device has no as_strided for.
+  EXPECT_EQ(results(apart, /*jit=*/true), std::vector<float>{4});
+  EXPECT_EQ(null_cuda_.take_faults(), std::vector<std::string>());
+}
+
 TEST_F(SpreadStreamsTest, BuffersOfOneStreamShareMemory) {
   std::string body;
   for (const std::string branch : {"a", "b"}) {
