@@ -31,7 +31,8 @@ std::shared_ptr<Specialization> make_specialization(
     const py::sequence& replaceable, const py::object& condition,
     std::vector<Specialization::StaticLeaf> static_leaves, const py::sequence& aligned,
     const py::object& process_modes, std::string reason, bool retries, const py::dict& by_fields,
-    std::vector<std::pair<std::string, size_t>> leaf_checks, const py::object& reads) {
+    std::vector<std::pair<std::string, size_t>> leaf_checks, const py::object& reads,
+    bool in_inference_mode) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -63,6 +64,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.by_fields = by_fields.ptr();
   options.leaf_checks = std::move(leaf_checks);
   options.reads = reads.ptr();
+  options.in_inference_mode = in_inference_mode;
   return std::make_shared<Specialization>(options);
 }
 
@@ -161,7 +163,10 @@ void bind_call_path(py::module_& module) {
       "compared by what they hold, and the names of their slots. leaf_checks: (kind, leaf), where\n"
       "kind is 'has_gradient', 'no_gradient', 'unhooked' or 'unmarked' (no attributes of its own). "
       "reads:\n"
-      "(program, bindings, expected, runtime) of values that have to be these, or None.")
+      "(program, bindings, expected, runtime) of values that have to be these, or None. "
+      "in_inference_mode:\n"
+      "the call enters inference mode, computes, and leaves it; the calls that it answers are not "
+      "in it.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -177,7 +182,7 @@ void bind_call_path(py::module_& module) {
            py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),
            py::arg("reason") = "", py::arg("retries") = false, py::arg("by_fields") = py::dict(),
            py::arg("leaf_checks") = std::vector<std::pair<std::string, size_t>>{},
-           py::arg("reads") = py::none())
+           py::arg("reads") = py::none(), py::arg("in_inference_mode") = false)
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("met_reads_again", &Specialization::met_reads_again)
       .def("describe", &Specialization::describe,

@@ -287,6 +287,7 @@ py::dict Specialization::describe() const {
   described["route"] = object_of(route_);
   described["reason"] = reason_;
   described["retries"] = retries_;
+  described["in_inference_mode"] = in_inference_mode_;
   described["runtime"] = name_of(runtime_);
   described["reuse_outputs"] = reused_ != nullptr;
   described["row_guard"] = object_of(row_guard_.callable());

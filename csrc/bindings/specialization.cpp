@@ -2,6 +2,7 @@
 #include "bindings/specialization.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -97,6 +98,7 @@ Specialization::Specialization(const Options& options)
       backward_(options.backward),
       any_arguments_(options.any_arguments),
       retries_(options.retries),
+      in_inference_mode_(options.in_inference_mode),
       updates_(backward_ && !backward_->updated.empty()),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),
       static_leaves_(options.static_leaves),
@@ -109,7 +111,7 @@ Specialization::Specialization(const Options& options)
                        !aligned_.empty()),
       reason_(options.reason),
       hides_gradients_(
-          at::GradMode::is_enabled() &&
+          at::GradMode::is_enabled() && !in_inference_mode_ &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
       only_runs_(!backward_ && !reused_ && !hides_gradients_ &&
                  std::ranges::none_of(bindings_, &InputBinding::is_scalar)) {
@@ -385,6 +387,13 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
 }
 
 PyObject* Specialization::run(const Leaves& leaves) {
+  if (!in_inference_mode_) [[likely]]
+    return run_in_its_mode(leaves);
+  const c10::InferenceMode mode;
+  return run_in_its_mode(leaves);
+}
+
+PyObject* Specialization::run_in_its_mode(const Leaves& leaves) {
   if (!leaves.row->takes_long()) [[likely]]
     return run_program(leaves);
   // Meanwhile another thread may take a tensor out of a list, or rebind a parameter.

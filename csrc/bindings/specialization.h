@@ -81,6 +81,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     // Where its program fails, the function itself is to run: the program has no effect then, and
     // the function stores numbers or may handle the error.
     bool retries = false;
+    // The call enters inference mode, computes, and leaves it.
+    bool in_inference_mode = false;
   };
 
   // Throws Error when bindings, output or example do not fit the program.
@@ -150,6 +152,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // The dict or list, or null for one that is met among the arguments alone.
   PyObject* known_object(PyObject* object) const;
   bool knows_objects(const Leaves& leaves) const;
+  PyObject* run_in_its_mode(const Leaves& leaves);
   PyObject* run_program(const Leaves& leaves);
   // Where more is to be done than that.
   bool run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves);
@@ -206,6 +209,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
   bool retries_;
+  bool in_inference_mode_;
   bool updates_;
   PyRef condition_;
   std::vector<StaticLeaf> static_leaves_;

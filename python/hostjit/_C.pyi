@@ -208,6 +208,7 @@ class Specialization:
         process_modes: tuple[bool, torch.dtype] | None = None,
         reason: str = "",
         retries: bool = False,
+        in_inference_mode: bool = False,
         by_fields: Mapping[type, tuple[str, ...]] = ...,
         leaf_checks: Sequence[tuple[str, int]] = (),
         reads: tuple[CompiledProgram, Sequence[Any], Sequence[torch.Tensor], str | None]

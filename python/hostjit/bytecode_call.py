@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from hostjit import _C
 from hostjit.capturing.program import CapturedProgram
@@ -44,10 +47,11 @@ def compiled_graph(
         mutated=list(captured.mutated_inputs),
         runtime=runtime,
         reuse_outputs=reuse_outputs and not captured.keeps_results,
+        in_inference_mode=captured.in_inference_mode,
         **flat.described,
     )
 
-    eager = captured.tensor_callable()
+    eager, in_inference_mode = captured.tensor_callable(), captured.in_inference_mode
 
     def run(*given: Any) -> Sequence[Any]:
         arguments = [*given, *constants]
@@ -55,7 +59,8 @@ def compiled_graph(
             program.check(arguments)
         except _C.Error:
             return eager(*given)  # Dynamo's code makes of its inputs what no guard tells
-        return program.run(arguments, runtime)
+        with torch._C._InferenceMode(True) if in_inference_mode else contextlib.nullcontext():
+            return program.run(arguments, runtime)
 
     return _C.CompiledFunction(captured.with_numbers(run), _OneSpecialization(specialization))
 

@@ -25,7 +25,6 @@ from hostjit.capturing.backward import (
     SizeAlone,
     Tangent,
 )
-from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.instances import slot_names
 from hostjit.capturing.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
@@ -82,11 +81,7 @@ def make_specialization(
         graph = composed
         if graph is None:
             assert program is not None
-            if captured.in_inference_mode:
-                with torch.inference_mode():  # what it checks at a call is the mode around it
-                    graph = compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
-                graph = in_inference_mode(graph)
-            elif backward is None:
+            if backward is None:
                 graph = compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)
             else:
                 graph = _flat_training(captured, program, backward, runtime)
@@ -153,6 +148,7 @@ def make_specialization(
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None and composed is None,
         backward=backward,
+        in_inference_mode=captured.in_inference_mode and route is None,
         outside=outside(),
         replaceable=replaceable(),
         reason=captured.bytecode_reason or _COMPOSED * captured.composed,

@@ -161,6 +161,40 @@ def test_inference_mode_inside_is_compiled(
     same_as_eager(compiler, torch.inference_mode()(function), ambient)
 
 
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("ambient", ["grad", "no_grad"])
+@pytest.mark.parametrize("wrap", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize("function", IN_INFERENCE_MODE)
+def test_inference_mode_is_entered_without_python(
+    function: Callable[..., Any], wrap: Callable[..., Any], ambient: str, runtime: str
+) -> None:
+    call = torch.inference_mode()(function)
+    fast = wrap(call, runtime=runtime)
+    with AMBIENT[ambient]():
+        for number in range(4):
+            x = torch.arange(12.0).reshape(3, 4) + number
+            assert_same(fast(x.clone()), call(x.clone()))
+            assert not torch.is_inference_mode_enabled()
+    (specialization,) = fast.specializations
+    assert specialization.describe()["route"] is None
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_an_error_leaves_inference_mode(runtime: str) -> None:
+    @torch.inference_mode()
+    def call(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x.gather(0, index)
+
+    for wrap in (hostjit.compile, hostjit.capture):
+        fast, x, index = wrap(call, runtime=runtime), torch.ones(3), torch.tensor([0, 2])
+        for _ in range(3):
+            fast(x, index)
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            fast(x, index + 1)
+        assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
+        assert fast(x, index).is_inference()
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_parameter_may_be_written_in_inference_mode(compiler: str) -> None:
     expected, found = (nn.Parameter(torch.ones(3)) for _ in range(2))

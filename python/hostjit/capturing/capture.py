@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -168,8 +169,6 @@ def _capture(
     output_spec, reason = None, "; ".join(traced.changes.described)
     if broke is not None:
         reason = "is captured in parts"
-    if in_inference_mode:
-        reason = reason or "computes in inference mode"
     if not reason:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)
@@ -186,9 +185,10 @@ def _capture(
         if output_spec is not None and traced.graph_module is not None:
             module = traced.graph_module
             inputs = dict(zip(traced.tensor_nodes(), traced.inputs, strict=True))
-            shared = ReturnedBases(
-                module, output_spec, steps, training, inputs if of_inputs else None
-            )
+            with torch.no_grad() if in_inference_mode else contextlib.nullcontext():
+                shared = ReturnedBases(
+                    module, output_spec, steps, training, inputs if of_inputs else None
+                )
             traced.numbers = traced.numbers.with_more(steps, shared.operands)
             output_spec = shared.output
             training = training and is_training(traced)

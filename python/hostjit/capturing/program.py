@@ -265,7 +265,8 @@ class CapturedProgram:
                 result = self.bytecode.bind(self.graph_callable())(*args, **kwargs)
             else:
                 assert self.output_spec is not None
-                tensors = self.graph_module(*self.input_values(args, kwargs))
+                run = in_inference_mode if self.in_inference_mode else lambda graph: graph
+                tensors = run(self.graph_module)(*self.input_values(args, kwargs))
                 value_of = self.number_results.compute(given, leaves)
                 result = rebuild_output(self.output_spec, tensors, leaves, numbers, value_of)
         for place, value in self.guards.stores_of(numbers):

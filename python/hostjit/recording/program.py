@@ -69,7 +69,7 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
     graph = _copy(recorder.graph, results.nodes, detach=wants_gradients)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and not results.in_inference_mode:
         _check_shared(results)
     if wants_gradients:
         return _with_backward(module, inputs, sources, results, TupleOutput(tuple(output)))

@@ -176,6 +176,12 @@ class Recorder(TorchDispatchMode):
             )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.is_inference_mode_enabled():
+            # There, composite operators come as they are.
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
         with _lazy_views_resolved():
             return self._run(func, args, kwargs or {})
 

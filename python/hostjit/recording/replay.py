@@ -188,6 +188,7 @@ class Replay:
                 static_leaves=[(leaf, address) for _, leaf, address in self._static],
                 aligned=self._aligned,
                 retries=bool(recorder.handled),
+                in_inference_mode=results.in_inference_mode,
                 by_fields=self._opened,
             )
         owner.note_program(compiled)

@@ -25,6 +25,7 @@ from hostjit.capturing.outputs import (
     Output,
     TupleOutput,
 )
+from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.inputs import Bound, Constant, Leaf
 from hostjit.recording.opened_objects import can_open, fields_of
 from hostjit.recording.recorder import Recorder
@@ -49,6 +50,7 @@ class Results:
         assignments: gradients that the call assigned, or set to None.
         nodes: the results of the graph.
         tensors: what they were in the recorded call.
+        in_inference_mode: the call makes them in inference mode, which it enters and leaves.
     """
 
     def __init__(
@@ -67,6 +69,20 @@ class Results:
         self.output = self._describe(result)
         self.user_count = len(self.nodes)
         self.assignments = [*self._assignments()]
+        self.in_inference_mode = self._mode()
+
+    def _mode(self) -> bool:
+        """Tell whether the results are of inference mode where the caller is not in it."""
+        called = torch.is_inference_mode_enabled()
+        # Views are what they are views of, in any mode.
+        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
+        made = [tensor for tensor in self.tensors if storage_of(tensor) not in inputs]
+        kinds = {tensor.is_inference() for tensor in made}
+        if not kinds - {called}:
+            return False
+        if called or len(kinds) > 1:
+            raise _cannot_make("a tensor of another inference mode")
+        return True
 
     def _assignments(self) -> Iterator[Assignment]:
         for owner, before in self._state.gradients.values():
@@ -126,8 +142,6 @@ class Results:
                 return BoundOutput(source.tensor)
         elif type(tensor) is not torch.Tensor:
             raise _cannot_make(f"a new {type(tensor).__qualname__}")
-        elif tensor.is_inference() != torch.is_inference_mode_enabled():
-            raise _cannot_make("a tensor of another inference mode")
         elif tensor.requires_grad and tensor.is_leaf:
             raise _cannot_make("a new tensor that gradients are to be collected in")
         if tensor.is_conj() or tensor.is_neg():

@@ -28,7 +28,7 @@ from hostjit import _C
 __all__ = ["FORMAT", "SavedFile", "opened", "write"]
 
 # Raised when a reader of the former version would misunderstand a file.
-FORMAT = 5
+FORMAT = 6
 
 _MAGIC = b"hostjit\x1a"
 _NUMBERS = struct.Struct("<8sIIQQ")

@@ -44,6 +44,7 @@ _COMPARED = (
     "identities",
     "runtime",
     "guarded",
+    "in_inference_mode",
     "results",
 )
 
@@ -110,6 +111,7 @@ def _to_json(
         "all_count": facts["identities"]["all_count"],
         "runtime": facts["runtime"],
         "reuse_outputs": facts["reuse_outputs"],
+        "in_inference_mode": facts["in_inference_mode"],
         "numbers": [
             {
                 "bounds": [float_to_bits(x) if is_float else x for x in bounds],
@@ -194,6 +196,7 @@ def specialization_from_json(
             mutated=described["mutated"],
             runtime=described["runtime"],
             reuse_outputs=described["reuse_outputs"],
+            in_inference_mode=bool(described["in_inference_mode"]),
             numbers=numbers,
             results=made_from_json(described["made"], values),
             row_guard=condition and SizeCondition.parse(condition["names"], condition["text"]),

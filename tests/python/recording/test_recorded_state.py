@@ -295,15 +295,49 @@ def test_a_gradient_among_the_arguments() -> None:
             assert_close(fast(x), x * 2 + weight.grad)
 
 
-def test_results_of_another_inference_mode() -> None:
+def test_results_of_inference_mode() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return x * 2
 
     fast = hostjit.capture(call)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("error")
         assert all(fast(randn(3)).is_inference() for _ in range(4))
+    assert fast.captured
+
+
+def test_results_of_two_modes_run_eagerly() -> None:
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.inference_mode():
+            y = x * 2
+        return y, x + 1
+
+    fast = hostjit.capture(call)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            assert [y.is_inference() for y in fast(randn(3))] == [True, False]
+    assert "a tensor of another inference mode" in str(said[0].message)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_values_read_in_inference_mode(inside: bool) -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode(inside or torch.is_inference_mode_enabled()):
+            if x.sum().item() > 0 and (x > -9).all():
+                return x.reshape(-1) * 2
+            return x[:1] - 1
+
+    fast = hostjit.capture(call)
+    with warnings.catch_warnings(), torch.inference_mode(not inside):
+        warnings.simplefilter("error")
+        for value in (1.0, 1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -10.0, -10.0):
+            x = torch.full((2, 2), value)
+            expected = call(x)
+            found = fast(x)
+            assert torch.equal(found, expected) and found.is_inference()
+    assert fast.captured
 
 
 def test_tensors_made_past_the_dispatcher() -> None:

@@ -226,6 +226,17 @@ def inference_mode() -> Case:
     return Case(lambda x: x.exp() + 1, [call(x)], modes=torch.inference_mode)
 
 
+def enters_inference_mode() -> Case:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    @torch.inference_mode()
+    def act(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = model(x)
+        return y, y[:1]
+
+    return Case(act, [call(torch.randn(2, 3)), call(torch.randn(5, 3))])
+
+
 def made_in_inference_mode() -> Case:
     with torch.inference_mode():
         model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
@@ -353,6 +364,7 @@ CASES: dict[str, Callable[[], Case]] = {
             constants,
             tied,
             inference_mode,
+            enters_inference_mode,
         ),
         *(made_in_inference_mode, autocast, process_modes, method),
         *(recorded_sgd, recorded_adamw, recorded_accumulation, recorded_branches, recorded_once),

@@ -285,7 +285,6 @@ class Custom:
     ("target", "args", "text"),
     [
         (Holder(), (X,), "its calls change what objects of this process keep"),
-        (torch.inference_mode()(lambda x: x + 1), (X,), "hold: computes in inference mode"),
         (lambda x: x.to_sparse(), (X,), "which no file can hold"),
         (
             lambda x, o: x + 1,
