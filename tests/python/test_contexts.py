@@ -245,6 +245,91 @@ def test_a_captured_program_runs_in_its_inference_mode() -> None:
     assert_same(program.run(x), torch.inference_mode()(pairs)(x))
 
 
+def prepared(x: torch.Tensor) -> Any:
+    y = x * 2 - 1
+    with torch.inference_mode():
+        return LINEAR(y)
+
+
+def scaled(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = LINEAR(x)
+    return y * 2, y.argmax(-1), x
+
+
+def viewed_outside(x: torch.Tensor) -> Any:
+    row = x[:1]
+    with torch.inference_mode():
+        y = LINEAR(row)
+    return y.squeeze(0), x[1:]
+
+
+def kept(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = LINEAR(x)
+    x[1:].copy_(y[1:])
+    x[0] = y[0]
+    return x
+
+
+def twice(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = LINEAR(x)
+    z = y + x
+    with torch.inference_mode():
+        return LINEAR(z) + LINEAR.weight.t()[0]
+
+
+def array(x: torch.Tensor) -> Any:
+    y = torch.from_numpy(x.numpy()).float()
+    with torch.inference_mode():
+        y = LINEAR(y)
+    return torch.from_numpy(y.numpy() + 1)
+
+
+@pytest.mark.parametrize("ambient", AMBIENT)
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    "function", [prepared, scaled, viewed_outside, kept, twice, array], ids=lambda f: f.__name__
+)
+def test_a_part_in_inference_mode_is_compiled(
+    function: Callable[..., Any], compiler: str, ambient: str
+) -> None:
+    same_as_eager(compiler, function, ambient)
+
+
+def saved_for_backward(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+    return y * LINEAR.weight
+
+
+def written_outside(x: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+    return y.add_(1) + 1
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (saved_for_backward, "cannot be saved for backward"),
+        (written_outside, "Inplace update to inference tensor"),
+    ],
+)
+def test_what_inference_tensors_refuse_is_refused(
+    function: Callable[..., Any], text: str, compiler: str
+) -> None:
+    compiled = COMPILERS[compiler](function)
+    for call in (function, compiled, compiled):
+        with pytest.raises(RuntimeError, match=text):
+            call(torch.ones(4, 4))
+    with torch.inference_mode():
+        assert_same(compiled(torch.ones(4, 4)), function(torch.ones(4, 4)))
+
+
 def then_outside(x: torch.Tensor) -> Any:
     with torch.inference_mode():
         y = x[0] * 2

@@ -16,19 +16,17 @@ from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capturing.contexts import (
+from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
+from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capturing.inference_mode import (
     PARTLY_IN_INFERENCE_MODE,
     Inference,
     Modes,
-    eager_graph,
     find_modes,
-    find_setter,
     in_inference_mode,
-    say_setter,
     take_out_inference_mode,
 )
-from hostjit.capturing.errors import CaptureError
-from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.number_steps import Steps, sizes_of
 from hostjit.capturing.shared_results import ReturnedBases, share_memory, shared_results

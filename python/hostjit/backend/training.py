@@ -23,12 +23,13 @@ from hostjit.backend.float_operands import floats_with_alpha
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capturing.contexts import eager_graph, find_modes
+from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
 )
+from hostjit.capturing.inference_mode import find_modes
 from hostjit.capturing.joint import partition
 from hostjit.capturing.thread_state import thread_state_kept
 

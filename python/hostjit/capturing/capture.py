@@ -14,15 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
 from hostjit.capturing.backward import Backward, ResultKept
 from hostjit.capturing.breaks import Continuation
-from hostjit.capturing.contexts import (
-    PARTLY_IN_INFERENCE_MODE,
-    Inference,
-    Modes,
-    find_modes,
-    find_setter,
-    say_setter,
-    take_out_inference_mode,
-)
+from hostjit.capturing.contexts import find_setter, say_setter
 from hostjit.capturing.dense_attention import flex_attention_is_dense
 from hostjit.capturing.dynamic_dims import (
     check_kept,
@@ -36,6 +28,13 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guard_check import GuardCheck
 from hostjit.capturing.guards import Guards, LeftOpen
+from hostjit.capturing.inference_mode import (
+    PARTLY_IN_INFERENCE_MODE,
+    Inference,
+    Modes,
+    find_modes,
+    take_out_inference_mode,
+)
 from hostjit.capturing.instances import name_of
 from hostjit.capturing.lent_sizes import lent_arguments, open_sizes
 from hostjit.capturing.number_results import take_numbers

@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a graph of Dynamo's does to the state of the thread: contexts that it enters, and settings.
-
-Inference mode is taken out of graphs. Traced inside of it, they would make fake tensors that are
-inference tensors, of which views fail; and an error would skip the node that leaves the mode. Its
-guard would then be destroyed some time later, and set the dispatch keys of the thread to what they
-were inside the trace.
-"""
+"""What a graph of Dynamo's does to the state of the thread: contexts and settings."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import enum
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,106 +15,16 @@ from torch.nn import attention
 
 from hostjit.capturing.checkpoints import with_eager_checkpoints
 from hostjit.capturing.thread_state import ThreadState
-from hostjit.capturing.traced_graph import source_location
 
 __all__ = [
-    "PARTLY_IN_INFERENCE_MODE",
-    "Inference",
-    "Modes",
+    "computes",
     "eager_graph",
-    "find_modes",
     "find_setter",
-    "in_inference_mode",
     "say_setter",
-    "take_out_inference_mode",
 ]
 
-PARTLY_IN_INFERENCE_MODE = (
-    "a part of the call is computed in another inference mode than the rest; put all of it in "
-    "torch.inference_mode(), or use torch.no_grad()"
-)
 _enter_inference_mode: Any = grad_mode._enter_inference_mode
-_exit_inference_mode: Any = grad_mode._exit_inference_mode
 _entered = threading.local()
-
-
-class Inference(enum.Enum):
-    """How a graph stands to inference mode."""
-
-    AS_CALLED = "the mode of the caller, which it does not change"
-    WHOLE = "all of it is computed in inference mode, the caller is not"
-    PARTLY = "only a part of it is computed in the mode of the caller"
-
-
-@dataclasses.dataclass(frozen=True)
-class Modes:
-    """What a graph does to the modes of autograd.
-
-    Attributes:
-        inference: in which mode it computes.
-        changes_grad_mode: it leaves recording of gradients switched, on or off.
-        leaves_inference_mode: it may compute outside of inference mode when the caller is in it.
-        where: of what enters inference mode, if something does.
-    """
-
-    inference: Inference
-    changes_grad_mode: bool
-    leaves_inference_mode: bool
-    where: str | None
-
-
-def find_modes(module: torch.fx.GraphModule) -> Modes:
-    """Read the modes off of Dynamo's graph; the thread is in those of the caller."""
-    called = inference = torch.is_inference_mode_enabled()
-    grad = torch.is_grad_enabled()
-    saved: dict[Any, tuple[bool, bool]] = {}
-    seen: set[bool] = set()
-    for node in module.graph.nodes:
-        if node.target is _enter_inference_mode:
-            saved[node] = inference, grad
-            entered = bool(node.args[0])
-            if not entered and not inference and not grad:
-                seen |= {False, True}  # it switches gradients on, and nothing else
-            inference, grad = entered, not entered
-        elif node.target is _exit_inference_mode:
-            inference, grad = saved[node.args[0]]
-        elif node.target is torch._C._set_grad_enabled:
-            grad = bool(node.args[0])
-        elif _computes(node):
-            seen.add(inference)
-    where = next(map(source_location, saved), None)
-    kind = Inference.AS_CALLED
-    if saved and seen - {called}:
-        kind = Inference.WHOLE if seen == {True} else Inference.PARTLY
-    leaves = any(not node.args[0] for node in saved)
-    return Modes(kind, grad != torch.is_grad_enabled(), leaves, where)
-
-
-def take_out_inference_mode(module: torch.fx.GraphModule, *, and_grad_mode: bool = False) -> None:
-    """Remove what enters and leaves inference mode: whoever calls the graph is in the right one.
-
-    `and_grad_mode`: also what switches recording of gradients, of which inference mode has none.
-    """
-    graph = module.graph
-    nodes = graph.find_nodes(op="call_function", target=_enter_inference_mode)
-    if not nodes:
-        return
-    unwanted = [*graph.find_nodes(op="call_function", target=_exit_inference_mode), *nodes]
-    if and_grad_mode:
-        unwanted += graph.find_nodes(op="call_function", target=torch._C._set_grad_enabled)
-    for node in unwanted:
-        graph.erase_node(node)
-    module.recompile()
-
-
-def in_inference_mode(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what runs a compiled graph in inference mode."""
-
-    def call(*inputs: Any) -> Any:
-        with torch._C._InferenceMode(True):
-            return run(*inputs)
-
-    return call
 
 
 def find_setter(module: torch.fx.GraphModule) -> torch.fx.Node | None:
@@ -182,7 +84,8 @@ def _recorded() -> Iterator[list[Any]]:
         _entered.guards = before
 
 
-def _computes(node: torch.fx.Node) -> bool:
+def computes(node: torch.fx.Node) -> bool:
+    """Tell whether a node of Dynamo's graph is none of those that change settings alone."""
     return node.op.startswith("call_") and not _is_setting(node)
 
 

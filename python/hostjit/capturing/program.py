@@ -12,9 +12,9 @@ import torch
 
 from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
 from hostjit.capturing.backward import Backward
-from hostjit.capturing.contexts import in_inference_mode
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.inference_mode import in_inference_mode
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.open_numbers import Made, NumberPlace, OpenNumber, number_leaves
 from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
