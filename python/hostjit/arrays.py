@@ -19,13 +19,13 @@ from torch._dynamo import utils
 from hostjit import _C
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.traced_graph import source_location
-from hostjit.compilation import Compilation
+from hostjit.compilation import BREAKS, Compilation
 from hostjit.dynamic_shapes import DynamicShapes
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
-__all__ = ["ArrayCalls", "may_be_tensors"]
+__all__ = ["ArrayCalls", "ArrayCompilation", "check_arrays", "makes_arrays", "may_be_tensors"]
 
 # What Dynamo's bytecode calls for an array that it does not return as a tensor.
 _MAKES_ARRAYS = "to_numpy_helper"
@@ -50,10 +50,8 @@ class ArrayCalls:
     def __init__(self, owner: Compilation) -> None:
         self._owner = owner
         self._target = owner.target
-        compilation = _ArrayCompilation(owner)
-        self._compiled: _C.CompiledFunction | None = _C.CompiledFunction(
-            compilation.target, compilation
-        )
+        self._whole: _C.CompiledFunction | None = _compiled(_ArrayCompilation(owner))
+        self._parts: _C.CompiledFunction | None = None
         self._plain: _C.CompiledFunction | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -75,15 +73,36 @@ class ArrayCalls:
             return self._target(*args, **kwargs)
         if not places:
             return self._without_arrays()(*args, **kwargs)
-        if self._compiled is None:
-            return self._target(*args, **kwargs)
-        try:
-            result, kinds = self._compiled(tuple(places), *given, **named)
-        except CaptureError as error:  # before anything has run
-            self._compiled = None
-            self._owner.say("array", f"runs eagerly with NumPy's arrays: {error}")
-            return self._target(*args, **kwargs)
-        return result.numpy() if kinds is True else _with_arrays(result, kinds, args, kwargs)
+        # What raises a CaptureError does so before anything has run.
+        if self._whole is not None:
+            try:
+                result, kinds = self._whole(tuple(places), *given, **named)
+            except CaptureError as error:
+                self._whole = None
+                self._go_on(error)
+            else:
+                if kinds is True:
+                    return result.numpy()
+                return _with_arrays(result, kinds, args, kwargs)
+        if self._parts is not None:
+            try:
+                return self._parts(tuple(places), *given, **named)
+            except CaptureError as error:
+                self._parts = None
+                self._say(error)
+        return self._target(*args, **kwargs)
+
+    def _go_on(self, error: CaptureError) -> None:
+        """Run calls in parts from now on, if that can be."""
+        if self._owner.fallback and error.failure in BREAKS:
+            from hostjit.array_parts import ArrayPartsCompilation
+
+            self._parts = _compiled(ArrayPartsCompilation(self._owner))
+        else:
+            self._say(error)
+
+    def _say(self, error: CaptureError) -> None:
+        self._owner.say("array", f"runs eagerly with NumPy's arrays: {error}")
 
     def _without_arrays(self) -> _C.CompiledFunction:
         if self._plain is None:
@@ -94,15 +113,19 @@ class ArrayCalls:
         return self._plain
 
 
-class _ArrayCompilation(Compilation):
+def _compiled(compilation: Compilation) -> _C.CompiledFunction:
+    return _C.CompiledFunction(compilation.target, compilation)
+
+
+class ArrayCompilation(Compilation):
     """Compiles a function whose arrays are tensors; what it says, it says for that."""
 
-    def __init__(self, owner: Compilation) -> None:
+    def __init__(self, owner: Compilation, target: Callable[..., Any], *, fallback: bool) -> None:
         dynamic = owner.shapes.keywords()["dynamic"]
         super().__init__(
-            _over_tensors(owner.target),
+            target,
             owner.runtime,
-            False,
+            fallback,
             owner.reuse_outputs,
             DynamicShapes(dynamic, None),
             owner.choices,
@@ -113,28 +136,44 @@ class _ArrayCompilation(Compilation):
         return self._owner._target_name()
 
     def _check(self, traced: DynamoCapture) -> None:
-        """Refuse what Dynamo would compute by PyTorch's own NumPy. Raises CaptureError."""
-        for node in traced.graph_module.graph.nodes if traced.graph_module is not None else ():
-            if _is_of_numpy(node) and not _is_exact(node):
-                raise CaptureError(
-                    CaptureFailure.UNSUPPORTED_PROGRAM,
-                    f"NumPy computes {node.target.__name__.removeprefix('wrapped_')}",
-                    where=source_location(node),
-                    hint="compute it of a tensor",
-                )
-        if traced.changes.described and _MAKES_ARRAYS in traced.bytecode.co_names:
-            # It would be another object than the argument, or the result, that is stored.
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                "an array is kept by an object that outlives the call",
-                hint="keep a tensor",
-            )
+        check_arrays(traced)
 
     def _compile_open(self, *args: Any) -> _C.Specialization | None:
         with warnings.catch_warnings():
             # What is an array in the code, and no tensor.
             warnings.filterwarnings("ignore", "To copy construct from a tensor")
             return super()._compile_open(*args)
+
+
+class _ArrayCompilation(ArrayCompilation):
+    """Compiles a function that returns tensors for arrays, too, and which of them are those."""
+
+    def __init__(self, owner: Compilation) -> None:
+        super().__init__(owner, _over_tensors(owner.target), fallback=False)
+
+
+def check_arrays(traced: DynamoCapture) -> None:
+    """Refuse what Dynamo would compute by PyTorch's own NumPy. Raises CaptureError."""
+    for node in traced.graph_module.graph.nodes if traced.graph_module is not None else ():
+        if _is_of_numpy(node) and not _is_exact(node):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"NumPy computes {node.target.__name__.removeprefix('wrapped_')}",
+                where=source_location(node),
+                hint="compute it of a tensor",
+            )
+    if traced.changes.described and makes_arrays(traced):
+        # It would be another object than the argument, or the result, that is stored.
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            "an array is kept by an object that outlives the call",
+            hint="keep a tensor",
+        )
+
+
+def makes_arrays(traced: DynamoCapture) -> bool:
+    """Tell whether Dynamo's bytecode makes arrays of tensors."""
+    return _MAKES_ARRAYS in traced.bytecode.co_names
 
 
 def _over_tensors(target: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Compilation"]
 
 # What Dynamo can stop at, and go on behind.
-_BREAKS = (CaptureFailure.GRAPH_BREAK, CaptureFailure.DATA_DEPENDENT)
+BREAKS = (CaptureFailure.GRAPH_BREAK, CaptureFailure.DATA_DEPENDENT)
 # What Dynamo stops at in parts of the call as well.
 _IN_NO_PARTS = (
     CaptureFailure.USER_EXCEPTION,
@@ -123,7 +123,7 @@ class Compilation(Specializer):
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
                 return parts.by_frames()
-            if error.failure in _BREAKS:
+            if error.failure in BREAKS:
                 recorded = self._record_instead(error, in_loop=True)
                 if recorded is not None:
                     return recorded

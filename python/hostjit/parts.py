@@ -18,7 +18,7 @@ from hostjit.frames import FrameHook
 from hostjit.optimizers import RULES, OptimizerCompilation
 from hostjit.specializer import route_any_call
 
-__all__ = ["Parts"]
+__all__ = ["PartCompilation", "Parts"]
 
 
 class Parts:
@@ -55,9 +55,11 @@ class Parts:
         cells = tuple(map(id, function.__closure__ or ()))
         key = function.__code__, id(function.__globals__), cells
         if key not in self._functions:
-            part = PartCompilation(function, self._options, self._said, self._name)
-            self._functions[key] = _C.CompiledFunction(function, part)
+            self._functions[key] = _C.CompiledFunction(function, self._rest(function))
         return self._functions[key]
+
+    def _rest(self, function: types.FunctionType) -> PartCompilation:
+        return PartCompilation(function, self._options, self._said, self._name)
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""

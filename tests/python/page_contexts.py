@@ -68,7 +68,7 @@ def act(action):
 import numpy
 for _ in range(3):
     assert type(act(numpy.ones(16))) is numpy.ndarray
-assert "program @" in act.owner._arrays._compiled.host_ir()
+assert "program @" in act.owner._arrays._whole.host_ir()
 """,
         """
 recurrent = hostjit.compile(Recurrent())

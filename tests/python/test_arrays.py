@@ -65,6 +65,47 @@ class Policy:
     def read(self, x: Any) -> Any:
         return self.net(torch.from_numpy(x).float()).sum().item()
 
+    @torch.no_grad()
+    def chosen(self, x: Any) -> Any:
+        return int(self.net(torch.as_tensor(x, dtype=torch.float32)).argmax())
+
+    @torch.inference_mode()
+    def listed(self, x: Any) -> Any:
+        return tuple(self.net(torch.from_numpy(x).float()).tolist())
+
+    @torch.no_grad()
+    def decided(self, x: Any) -> Any:
+        y = self.net(torch.from_numpy(x).float())
+        if y.sum() > 0:
+            y = y * self.scale
+        return y.numpy(), y
+
+    @torch.no_grad()
+    def counted(self, x: Any) -> Any:
+        t = torch.from_numpy(x)
+        t.add_(1)
+        count = int((t > 0).sum())
+        return (t.float() * count).numpy(), count
+
+    @torch.no_grad()
+    def same_twice(self, x: Any) -> Any:
+        return self.both(x, x)
+
+    def both(self, x: Any, y: Any) -> Any:
+        t = torch.from_numpy(y)
+        return t * 2 if x is y and t.sum().item() > -99 else None
+
+    @torch.no_grad()
+    def kept_over(self, x: Any) -> Any:
+        index = int(self.net(torch.from_numpy(x).float()).argmax())
+        return x[index]
+
+    @torch.no_grad()
+    def computed_behind(self, x: Any) -> Any:
+        y = self.net(torch.from_numpy(x).float())
+        self.index = y.argmax().item()
+        return numpy.clip(y.numpy(), -0.1, 0.1).sum(), self.index
+
     def differentiated(self, x: Any) -> Any:
         return self.net(torch.from_numpy(x).float())
 
@@ -73,7 +114,8 @@ class Policy:
 
 
 COMPILED = ["plain", "in_a_batch", "first_of_a_batch", "detached", "pair", "in_place", "drawn"]
-EAGER = ["computed", "clipped", "element", "read", "backwards"]
+PARTS = ["read", "chosen", "listed", "decided", "counted", "same_twice"]
+EAGER = ["computed", "clipped", "element", "kept_over", "backwards"]
 
 
 def compare(found: Any, expected: Any) -> None:
@@ -94,7 +136,7 @@ def compare(found: Any, expected: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:hostjit")
 @pytest.mark.parametrize("dtype", [numpy.float32, numpy.float64, numpy.int64])
-@pytest.mark.parametrize("way", [*COMPILED, *EAGER, "differentiated"])
+@pytest.mark.parametrize("way", [*COMPILED, *PARTS, *EAGER, "differentiated", "computed_behind"])
 def test_answers_are_those_of_eager(way: str, dtype: Any) -> None:
     ours, eager = Policy(), Policy()
     fast, slow = hostjit.compile(getattr(ours, way)), getattr(eager, way)
@@ -126,8 +168,26 @@ def test_no_python_runs_once_it_is_compiled(way: str) -> None:
         warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
         for _ in range(2):
             fast(x)
-    (found,) = fast.owner._arrays._compiled.specializations
+    (found,) = fast.owner._arrays._whole.specializations
     assert found.program is not None
+
+
+@pytest.mark.parametrize("way", PARTS)
+def test_a_call_that_breaks_runs_in_parts(way: str) -> None:
+    fast = hostjit.compile(getattr(Policy(), way))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            fast(numpy.ones(4))
+    said = [str(warning.message) for warning in caught if "hostjit" in str(warning.message)]
+    assert len(said) == 1 and "runs in parts" in said[0], said
+    (first,) = fast.owner._arrays._parts.specializations
+    assert first.program is not None
+
+
+def test_a_call_that_breaks_and_has_no_fallback_is_refused() -> None:
+    with pytest.warns(UserWarning, match="runs eagerly with NumPy's arrays"):
+        hostjit.compile(Policy().chosen, fallback=False)(numpy.ones(4))
 
 
 @pytest.mark.parametrize("way", EAGER[:4])
@@ -231,4 +291,4 @@ def test_arrays_that_are_kept_are_the_very_objects() -> None:
         assert result(x) is keeper.last
         with torch.no_grad():
             compare(filtered(x), eager.filtered(x))
-    assert "program @" in filtered.owner._arrays._compiled.host_ir()
+    assert "program @" in filtered.owner._arrays._whole.host_ir()

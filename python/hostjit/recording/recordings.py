@@ -212,10 +212,13 @@ class Recordings(Specializer):
         self._tries[key] = self._tries.get(key, 0) + 1
         if limit is not None:
             is_full = len(known) >= limit or self._tries[key] > 2 * limit or self._in_vain(known)
-            if is_full or sum(replay.reads_floats for replay in known) >= self._most_floats:
+            is_full = is_full or sum(x.reads_floats for x in known) >= self._most_floats
+            if is_full:
                 return self._compile_from_now_on(
                     f"has {len(known)} recordings and keeps meeting new calls"
                 )
+            if not self._ran_backward and any(replay.reads_draws for replay in known):
+                return self._compile_from_now_on("reads numbers that it draws")
             if varies:
                 return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(key, args, kwargs)

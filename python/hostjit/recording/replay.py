@@ -198,6 +198,12 @@ class Replay:
         self._recorder = self._results = None
         self._leaves = ()
 
+    @property
+    def reads_draws(self) -> bool:
+        """Whether the code reads what the default generator draws, which is drawn to compare it."""
+        reads = self.checks.reads
+        return reads is not None and reads.is_random and not reads.generators
+
     def difference(
         self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> str:

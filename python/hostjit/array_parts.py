@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that are given arrays of NumPy, and that Dynamo cannot follow whole.
+
+The parts are compiled as those of calls with tensors are. Dynamo itself never goes on: it would
+compute by PyTorch's own NumPy. Nor does an array that a call is given outlast its first part, since
+the rest would be handed another object over the same memory.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from hostjit import _C
+from hostjit.arrays import ArrayCompilation, check_arrays, makes_arrays
+from hostjit.backend.options import Options
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.compilation import Compilation
+from hostjit.parts import PartCompilation, Parts
+from hostjit.specializer import route_any_call
+
+if TYPE_CHECKING:
+    from hostjit.capturing.dynamo import DynamoCapture
+
+__all__ = ["ArrayPartsCompilation"]
+
+
+class ArrayPartsCompilation(ArrayCompilation):
+    """Compiles the first part of calls; raises CaptureError where it would run eagerly."""
+
+    def __init__(self, owner: Compilation) -> None:
+        super().__init__(owner, _with_arrays(owner.target), fallback=True)
+        self._parts = _ArrayParts(self.target, self.runtime, self._said, self._target_name())
+        self.record_no_more()
+
+    def _fall_back(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        raise error
+
+    def _check(self, traced: DynamoCapture) -> None:
+        super()._check(traced)
+        if traced.broke is not None and makes_arrays(traced):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                "an array is used behind a line that is run as it is",
+                hint="make a tensor of it, and use that",
+            ) from traced.broke
+
+
+class _ArrayParts(Parts):
+    def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        return run
+
+    def by_frames(self) -> _C.Specialization:
+        self.in_use = True
+        return route_any_call(self._target)
+
+    def _rest(self, function: types.FunctionType) -> PartCompilation:
+        return _ArrayPart(function, self._options, self._said, self._name)
+
+
+class _ArrayPart(PartCompilation):
+    def __init__(self, function: types.FunctionType, options: Options, said: set[str], name: str):
+        super().__init__(function, options, said, name)
+        self._parts = _ArrayParts(function, options.runtime, said, name)
+        self._parts.in_use = True
+
+    def _check(self, traced: DynamoCapture) -> None:
+        check_arrays(traced)
+
+
+def _with_arrays(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that takes tensors in the places of arrays, which it is given first."""
+
+    def call(places: tuple[int | str, ...], /, *args: Any, **kwargs: Any) -> Any:
+        given = [x.numpy() if i in places else x for i, x in enumerate(args)]
+        named = {k: x.numpy() if k in places else x for k, x in kwargs.items()}
+        return target(*given, **named)
+
+    return call
