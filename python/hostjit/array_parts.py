@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
+from hostjit.array_arguments import MadeArrays, Place
 from hostjit.arrays import ArrayCompilation, check_arrays, makes_arrays
 from hostjit.backend.options import Options
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -74,9 +75,9 @@ class _ArrayPart(PartCompilation):
 def _with_arrays(target: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that takes tensors in the places of arrays, which it is given first."""
 
-    def call(places: tuple[int | str, ...], /, *args: Any, **kwargs: Any) -> Any:
-        given = [x.numpy() if i in places else x for i, x in enumerate(args)]
-        named = {k: x.numpy() if k in places else x for k, x in kwargs.items()}
+    def call(places: tuple[Place, ...], /, *args: Any, **kwargs: Any) -> Any:
+        made = MadeArrays(places)
+        given, named = made.arguments(args), made.named(kwargs)
         return target(*given, **named)
 
     return call

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -17,6 +17,7 @@ import torch
 from torch._dynamo import utils
 
 from hostjit import _C
+from hostjit.array_arguments import GivenArrays, MadeArrays, Place, can_open
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.traced_graph import source_location
 from hostjit.compilation import BREAKS, Compilation
@@ -37,11 +38,21 @@ _WRAPPERS = (
 
 
 def may_be_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether all values of NumPy among these arguments are arrays, and none is in others."""
+    """Tell whether all values of NumPy among these arguments are arrays, in what can be opened."""
     from hostjit.capturing.arguments import holds_array
 
-    others = [x for x in (*args, *kwargs.values()) if type(x) is not numpy.ndarray]
-    return not holds_array(others, {})
+    def others(values: Iterable[Any]) -> Iterator[Any]:
+        for value in values:
+            if can_open(value):
+                yield from others(value.values() if type(value) is dict else value)
+            elif type(value) is not numpy.ndarray:
+                yield value
+
+    return not holds_array([*others((*args, *kwargs.values()))], {})
+
+
+class _LeftToEager(BaseException):
+    """Raised where a call is not answered by a program."""
 
 
 class ArrayCalls:
@@ -56,19 +67,19 @@ class ArrayCalls:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run a call: as it is, where there is no way to compile it."""
-        arrays: list[numpy.ndarray[Any, Any]] = []
-        tensors: list[torch.Tensor] = []
-        places: list[int | str] = []
+        arrays = GivenArrays()
+        places: list[Place] = []
         given, named = list(args), kwargs
         try:
             for index, value in enumerate(args):
-                if type(value) is numpy.ndarray:
-                    given[index] = _tensor_of(value, arrays, tensors)
-                    places.append(index)
+                given[index], inside = arrays.open(value)
+                if inside:
+                    places.append((index, inside))
             for name, value in kwargs.items():
-                if type(value) is numpy.ndarray:
-                    named = {**named, name: _tensor_of(value, arrays, tensors)}
-                    places.append(name)
+                opened, inside = arrays.open(value)
+                if inside:
+                    named = {**named, name: opened}
+                    places.append((name, inside))
         except (TypeError, ValueError):  # arrays that no tensor can be over
             return self._target(*args, **kwargs)
         if not places:
@@ -80,11 +91,13 @@ class ArrayCalls:
             except CaptureError as error:
                 self._whole = None
                 self._go_on(error)
+            except _LeftToEager:
+                return self._target(*args, **kwargs)
             else:
                 if kinds is True:
                     return result.numpy()
                 return _with_arrays(result, kinds, args, kwargs)
-        if self._parts is not None:
+        if self._parts is not None and all(inside is True for _, inside in places):
             try:
                 return self._parts(tuple(places), *given, **named)
             except CaptureError as error:
@@ -183,34 +196,27 @@ def _over_tensors(target: Callable[..., Any]) -> Callable[..., Any]:
     the place of the argument that it is.
     """
 
-    def call(places: tuple[int | str, ...], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        met: list[tuple[Any, Any, Any]] = []
-        given = [_array_of(x, i, met) if i in places else x for i, x in enumerate(args)]
-        named = {k: _array_of(x, k, met) if k in places else x for k, x in kwargs.items()}
-        return _without_arrays(target(*given, **named), met)
+    def call(places: tuple[Place, ...], /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        if not torch.compiler.is_compiling():
+            raise _LeftToEager  # whose containers are the caller's
+        made = MadeArrays(places)
+        result = target(*made.arguments(args), **made.named(kwargs))
+        made.check_unchanged()
+        return _without_arrays(result, made)
 
     return call
 
 
-def _array_of(tensor: torch.Tensor, place: int | str, met: list[tuple[Any, Any, Any]]) -> Any:
-    """Return the array of a tensor: one for each. Adds them to those met, with their places."""
-    for known, array, _ in met:
-        if known is tensor:
-            return array
-    array = tensor.numpy()
-    met.append((tensor, array, place))
-    return array
-
-
-def _without_arrays(result: Any, met: list[tuple[Any, Any, Any]]) -> tuple[Any, Any]:
+def _without_arrays(result: Any, made: MadeArrays) -> tuple[Any, Any]:
     """Return a result with tensors for its arrays, and what are arrays in it."""
     if isinstance(result, numpy.ndarray):
-        for _, array, place in met:
+        for _, array, path in made.arrays:
             if result is array:
-                return None, place
+                return None, path
         return torch.from_numpy(result), True
+    made.check_not_given(result)
     if type(result) is tuple:
-        pairs = [_without_arrays(item, met) for item in result]
+        pairs = [_without_arrays(item, made) for item in result]
         return tuple([pair[0] for pair in pairs]), tuple([pair[1] for pair in pairs])
     return result, False
 
@@ -224,24 +230,11 @@ def _with_arrays(result: Any, kinds: Any, args: tuple[Any, ...], kwargs: dict[st
     if isinstance(kinds, tuple):
         pairs = zip(result, kinds, strict=True)
         return tuple([_with_arrays(item, kind, args, kwargs) for item, kind in pairs])
-    return kwargs[kinds] if isinstance(kinds, str) else args[kinds]
-
-
-def _tensor_of(
-    array: numpy.ndarray[Any, Any],
-    arrays: list[numpy.ndarray[Any, Any]],
-    tensors: list[torch.Tensor],
-) -> torch.Tensor:
-    """Return the tensor over an array: one for each array. Raises ValueError or TypeError."""
-    if arrays:
-        for known, tensor in zip(arrays, tensors, strict=True):
-            if known is array:
-                return tensor
-    if not array.flags.writeable:
-        raise ValueError("PyTorch would warn of an array that is not to be written")
-    arrays.append(array)
-    tensors.append(torch.from_numpy(array))
-    return tensors[-1]
+    first, *rest = kinds
+    found: Any = kwargs[first] if isinstance(first, str) else args[first]
+    for key in rest:
+        found = found[key]
+    return found
 
 
 def _is_of_numpy(node: torch.fx.Node) -> bool:

@@ -292,3 +292,114 @@ def test_arrays_that_are_kept_are_the_very_objects() -> None:
         with torch.no_grad():
             compare(filtered(x), eager.filtered(x))
     assert "program @" in filtered.owner._arrays._whole.host_ir()
+
+
+class Sensors:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Linear(5, 2)
+        self.last: Any = None
+
+    @torch.inference_mode()
+    def joined(self, given: Any) -> Any:
+        parts = [given["eye"], given["arm"][0]]
+        return self.net(torch.cat([torch.as_tensor(x, dtype=torch.float32) for x in parts])).numpy()
+
+    def compared(self, given: Any, other: Any = None) -> Any:
+        same = given["eye"] is given["arm"][0], given is other
+        return torch.from_numpy(given["eye"]) * 2, same, given["eye"], len(given), given["name"]
+
+    def written(self, given: Any) -> Any:
+        torch.from_numpy(given["eye"]).mul_(2)
+        return given["arm"][0]
+
+
+class ChangingSensors(Sensors):
+    def changed(self, given: Any) -> Any:
+        y = torch.from_numpy(given["eye"]) * 2
+        given["eye"] = y.numpy()
+        return y
+
+    def shortened(self, given: Any) -> Any:
+        return torch.from_numpy(given["arm"].pop()) + 1
+
+    def returned(self, given: Any) -> Any:
+        return torch.from_numpy(given["eye"]) + 1, given
+
+    def raising(self, given: Any) -> Any:
+        given["eye"] = None
+        return torch.from_numpy(given["arm"][0]) @ torch.ones(3, 3)
+
+    def kept(self, given: Any) -> Any:
+        self.last = given
+        return torch.from_numpy(given["eye"]) + 1
+
+
+def sensed(number: int) -> dict[str, Any]:
+    eye, arm = numpy.full(3, number + 1.0), numpy.full(2, number + 2.0)
+    return {"eye": eye, "arm": [arm if number % 2 else eye[:2].copy()], "name": "left"}
+
+
+@pytest.mark.parametrize("way", ["joined", "compared", "written"])
+def test_arrays_in_containers_are_compiled(way: str) -> None:
+    fast, slow = (getattr(Sensors(), way) for _ in range(2))
+    fast = hostjit.compile(fast)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
+        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+        for number in range(4):
+            ours, theirs = sensed(number), sensed(number)
+            found, expected = fast(ours), slow(theirs)
+            if way == "compared":
+                assert found[2] is ours["eye"] and found[1] == expected[1]
+                assert found[3:] == expected[3:]
+                found, expected = found[0], expected[0]
+                assert fast(ours, other=ours)[1] == slow(theirs, theirs)[1]
+            if way == "written":
+                assert found is ours["arm"][0]
+            torch.testing.assert_close(found, expected)
+            numpy.testing.assert_array_equal(ours["eye"], theirs["eye"])
+    assert "program @" in fast.owner._arrays._whole.host_ir()
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("way", ["changed", "shortened", "returned", "kept"])
+def test_containers_of_arrays_that_are_changed_or_kept_are_the_callers(way: str) -> None:
+    sensors = ChangingSensors()
+    fast, slow = hostjit.compile(getattr(sensors, way)), getattr(ChangingSensors(), way)
+    for number in range(4):
+        ours, theirs = sensed(number), sensed(number)
+        found, expected = fast(ours), slow(theirs)
+        if way == "returned":
+            assert found[1] is ours
+            found, expected = found[0], expected[0]
+        if way == "kept":
+            assert sensors.last is ours
+        torch.testing.assert_close(found, expected)
+        assert len(ours["arm"]) == len(theirs["arm"])
+        numpy.testing.assert_array_equal(ours["eye"], theirs["eye"])
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_a_container_of_arrays_is_changed_by_a_call_that_raises() -> None:
+    fast = hostjit.compile(ChangingSensors().raising)
+    for number in range(4):
+        given = sensed(number)
+        with pytest.raises(RuntimeError):
+            fast(given)
+        assert given["eye"] is None
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_a_call_with_arrays_in_a_dict_that_breaks_runs_eagerly() -> None:
+    @torch.no_grad()
+    def chosen(given: Any) -> Any:
+        y = torch.from_numpy(given["eye"])
+        given["eye"] = None
+        return int(y.argmax())
+
+    fast = hostjit.compile(chosen)
+    for number in range(4):
+        given = sensed(number)
+        assert fast(given) == 0 and given["eye"] is None
