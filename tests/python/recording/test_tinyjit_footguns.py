@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import hostjit
 
+pytestmark = pytest.mark.usefixtures("each_runtime")
 randn = torch.randn
 
 
