@@ -76,9 +76,10 @@ def host_ir() -> str:
 TINYJIT = """\
 # Where hostjit.capture differs from TinyJit
 
-What tinygrad's TinyJit documents, what its tests call footguns, and holes in its checks (tinygrad
-of August 2026), beside what [`hostjit.capture`](../how-to/record_and_replay.md) does. Each row is a
-test in [`{folder}`](../../{folder}), whose name it has.
+What tinygrad's TinyJit documents, what its tests call footguns, and holes in its checks, beside
+what [`hostjit.capture`](../how-to/record_and_replay.md) does. Each row is two tests of its name in
+[`{folder}`](../../{folder}): what hostjit gives, by either runtime, in `test_tinyjit_*.py`; and
+what tinygrad 0.14.0 gives on its CPU device, in `test_tinygrad_*.py`.
 
 | test | TinyJit | hostjit.capture |
 | --- | --- | --- |
@@ -94,14 +95,22 @@ def tinyjit() -> str:
 def behaviours() -> Iterator[tuple[str, str, str]]:
     """Yield the name of each test that compares, and what either does."""
     for path in sorted((Path(__file__).parents[1] / RECORDING_TESTS).glob("test_tinyjit_*.py")):
-        for test in ast.parse(path.read_text()).body:
-            if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
-                continue
+        of_tinygrad = path.with_name(path.name.replace("tinyjit", "tinygrad"))
+        shown = [test.name for test in tests_of(of_tinygrad)]
+        if shown != [test.name for test in tests_of(path)]:
+            raise ValueError(f"{of_tinygrad} does not have the tests of {path}, in their order")
+        for test in tests_of(path):
             text = " ".join((ast.get_docstring(test) or "").split())
             found = re.fullmatch(r"tinygrad: (.*); hostjit: (.*)", text)
             if found is None:
                 raise ValueError(f"{path}: {test.name} does not say what tinygrad and hostjit do")
             yield test.name.removeprefix("test_"), found[1], found[2].removesuffix(".")
+
+
+def tests_of(path: Path) -> list[ast.FunctionDef]:
+    """Return the tests of a file."""
+    functions = [f for f in ast.parse(path.read_text()).body if isinstance(f, ast.FunctionDef)]
+    return [function for function in functions if function.name.startswith("test_")]
 
 
 PAGES: dict[str, Callable[[], str]] = {

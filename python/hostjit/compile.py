@@ -56,7 +56,7 @@ def compile(
     kernels: str = "hostjit",
     dynamic: bool | None = None,
     dynamic_shapes: Any = None,
-) -> _C.CompiledFunction | Callable[[Any], _C.CompiledFunction]:
+) -> Any:
     """Compile a PyTorch callable, a FusionDefinition, a Host IR program or its text.
 
     Nothing happens until the first call; each new signature (structure, dtypes, sizes, strides,
@@ -123,7 +123,7 @@ def compile(
     if runtime not in (None, "jit", "evaluator"):
         raise _C.Error(f"unknown runtime '{runtime}', expected 'jit' or 'evaluator'")
     choices = CodeChoices(graphs, streams, kernels)
-    if target is None:
+    if target is None or isinstance(target, (staticmethod, classmethod)):
 
         def decorate(decorated: Any) -> _C.CompiledFunction:
             compiled: _C.CompiledFunction = compile(
@@ -139,7 +139,7 @@ def compile(
             )
             return compiled
 
-        return decorate
+        return decorate if target is None else type(target)(decorate(target.__func__))
     if isinstance(target, _C.CompiledFunction):
         target = target.owner.arguments()[0]
     if isinstance(target, str):

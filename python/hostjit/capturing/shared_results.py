@@ -10,7 +10,7 @@ to the others, but knows only of views that it made itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,7 +22,14 @@ from hostjit.capturing.outputs import GraphOutput, Output, ViewOutput, map_outpu
 from hostjit.capturing.overlap import overlaps_itself
 from hostjit.capturing.traced_graph import source_location, storage_of
 
-__all__ = ["ReturnedBases", "share_memory", "shared_results"]
+__all__ = [
+    "ReturnedBases",
+    "can_be_made",
+    "is_repeated",
+    "share_memory",
+    "shared_results",
+    "view_of",
+]
 
 _autograd: Any = torch._C._autograd
 _CreationMeta = _autograd.CreationMeta
@@ -152,7 +159,7 @@ def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:
         if base is None:
             continue
         of = next((other for other in graph.nodes if _example(other) is base), None)
-        if of is None or not _can_be_made(value, base):
+        if of is None or not can_be_made(value, base):
             return {}
         found[node] = of
     return found
@@ -173,13 +180,13 @@ def _views_of_inputs(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict
         is_view = value is not _example(base) and value._base is not None
         if others or not is_view or overlaps_itself(tensors[base]):
             return {}
-        if not _can_be_made(value, _example(base)):
+        if not can_be_made(value, _example(base)):
             return {}
         found[node] = base
     return found
 
 
-def _can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
+def can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
     """Tell whether the view is one by strides."""
     return (
         (view.dtype, view.requires_grad) == (base.dtype, base.requires_grad)
@@ -197,8 +204,23 @@ def _made_by_calls() -> tuple[Any, ...]:
 
 
 def _is_of_several(node: Node) -> bool:
-    meta = _autograd._get_creation_meta(_example(node))
-    return bool(meta == _CreationMeta.MULTI_OUTPUT_NODE)
+    return _is_one_of_several(_example(node))
+
+
+def _is_one_of_several(view: torch.Tensor) -> bool:
+    return bool(_autograd._get_creation_meta(view) == _CreationMeta.MULTI_OUTPUT_NODE)
+
+
+def view_of(view: torch.Tensor, base: torch.Tensor, index: int) -> ViewOutput:
+    """Return how calls make a view, of known sizes, of what the graph returns at `index`."""
+    return ViewOutput(
+        items=(GraphOutput(index),),
+        sizes=tuple(view.shape),
+        strides=view.stride(),
+        offset=int(view.storage_offset() - base.storage_offset()),
+        of_several=_is_one_of_several(view),
+        base_strides=base.stride(),
+    )
 
 
 def _view_output(view: Node, base: Node, index: int, steps: Steps) -> ViewOutput:
@@ -219,12 +241,18 @@ def _view_output(view: Node, base: Node, index: int, steps: Steps) -> ViewOutput
 
 
 def _twice(output: Output, results: Sequence[Any], views: dict[Node, Node]) -> bool:
+    return is_repeated(output, lambda leaf: results[leaf.index], views)
+
+
+def is_repeated(
+    output: Output, result_of: Callable[[GraphOutput], Any], views: Container[Any]
+) -> bool:
     """Tell whether a view is in the result at several places: there it is one object."""
     count: Counter[Any] = Counter()
 
     def look(leaf: GraphOutput) -> Output:
-        count[results[leaf.index]] += 1
+        count[result_of(leaf)] += 1
         return leaf
 
     map_outputs(output, look)
-    return any(count[view] > 1 for view in views)
+    return any(found > 1 and result in views for result, found in count.items())

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, overload
+
+import torch
 
 from hostjit import _C
 from hostjit.code_choices import CodeChoices
@@ -120,16 +123,21 @@ def capture(
     _check("runtime", runtime, (None, "jit", "evaluator"))
     if warmup < 0:
         raise _C.Error(f"warmup is {warmup}, expected 0 or more")
+    if isinstance(static_inputs, str):
+        raise _C.Error(f"static_inputs is '{static_inputs}', expected a list of names")
     choices = CodeChoices(graphs, streams, kernels)
     options = RecordingOptions(prune, warmup, tuple(static_inputs), on_mismatch, on_read)
 
-    def make(wanted: Any) -> _C.CompiledFunction:
+    def make(wanted: Any) -> Any:
+        if isinstance(wanted, (staticmethod, classmethod)):
+            return type(wanted)(make(wanted.__func__))
         if isinstance(wanted, _C.CompiledFunction):
             wanted = wanted.owner.arguments()[0]
         if not callable(wanted):
             raise TypeError(f"hostjit.capture takes a callable, got {type(wanted).__qualname__}")
         from hostjit.recording.recordings import Recordings
 
+        _check_names(wanted, options.static_inputs)
         owner = Recordings(wanted, options, runtime, fallback, reuse_outputs, choices)
         function = _C.CompiledFunction(wanted, owner)
         owner.function = weakref.ref(function)
@@ -142,3 +150,19 @@ def _check(name: str, value: Any, allowed: Sequence[Any]) -> None:
     if value not in allowed:
         expected = " or ".join(f"'{choice}'" for choice in allowed if choice is not None)
         raise _C.Error(f"unknown {name} '{value}', expected {expected}")
+
+
+def _check_names(target: Callable[..., Any], names: Sequence[str]) -> None:
+    """Raise hostjit.Error for a name that no argument can have."""
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    has_any = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(parameter.kind in has_any for parameter in parameters.values()):
+        return
+    for name in names:
+        if name not in parameters:
+            expected = ", ".join(f"'{known}'" for known in parameters)
+            raise _C.Error(f"static_inputs: there is no parameter '{name}', only {expected}")

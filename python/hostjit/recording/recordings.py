@@ -38,6 +38,7 @@ from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.opened_objects import OpenedClasses, expanded
 from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
+from hostjit.recording.profilers import active_profiler, is_resumable
 from hostjit.recording.recorded_call import (
     is_released,
     memory_is_shared,
@@ -140,7 +141,8 @@ class Recordings(Specializer):
             return route_any_call(self._answers_instead)
         if self._ran_backward and not backward_is_plain():
             return None
-        if not self._lock.acquire(blocking=False):
+        lock = self._lock  # `reset` makes another, also in the middle of a call
+        if not lock.acquire(blocking=False):
             return None  # another thread is recording
         try:
             found = function.match(*args, **kwargs)
@@ -151,7 +153,7 @@ class Recordings(Specializer):
                 return self._answer_for_dims(function, args, kwargs, (plain_args, plain_kwargs))
             return self._answer(args, kwargs)
         finally:
-            self._lock.release()
+            lock.release()
 
     def _answer_for_dims(
         self,
@@ -266,6 +268,9 @@ class Recordings(Specializer):
 
     def _record(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call and record it; return what answers such calls later, and the result."""
+        profiler = active_profiler()
+        if profiler is not None and not is_resumable(profiler):
+            return None
         try:
             plain = expanded(args, kwargs, self._opened.classes)
             _, leaves = describe_arguments(*plain)
@@ -287,18 +292,22 @@ class Recordings(Specializer):
             functools.partial(note_c_call, state),
         )
         launches = RecordedLaunches(recorder, state)
-        with (
-            collection_paused(),
-            RecordedSteps(recorder, state),
-            launches,
-            # Code of backward passes is seen in this thread only.
-            torch.autograd.set_multithreading_enabled(False),
-            FunctionWatcher(recorder),
-            unseen_watcher(),
-            recorder,
-            seen,
-        ):
-            result = self.target(*args, **kwargs)
+        try:
+            with (
+                collection_paused(),
+                RecordedSteps(recorder, state),
+                launches,
+                # Code of backward passes is seen in this thread only.
+                torch.autograd.set_multithreading_enabled(False),
+                FunctionWatcher(recorder),
+                unseen_watcher(),
+                recorder,
+                seen,
+            ):
+                result = self.target(*args, **kwargs)
+        finally:
+            if profiler is not None:
+                profiler.enable()  # here, in a frame that it has seen begin
         recorder.caller = None
         self._codes = dict(state.codes)
         if launches.tuned:
@@ -335,7 +344,10 @@ class Recordings(Specializer):
             failure = CaptureError(CaptureFailure.INTERNAL, f"recording it raised {error!r}")
             failure.__cause__ = error
             return self._refuse(failure, args, kwargs), result
-        self._recorded[key].append(replay)
+        known = self._recorded.get(key)
+        if known is None:
+            return None, result  # the recordings were reset meanwhile
+        known.append(replay)
         return replay.specialization, result
 
     def _make(

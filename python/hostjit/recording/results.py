@@ -24,7 +24,9 @@ from hostjit.capturing.outputs import (
     ObjectOutput,
     Output,
     TupleOutput,
+    map_outputs,
 )
+from hostjit.capturing.shared_results import can_be_made, is_repeated, view_of
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.inputs import Bound, Constant, Leaf
 from hostjit.recording.opened_objects import can_open, fields_of
@@ -67,6 +69,8 @@ class Results:
         self.tensors: list[torch.Tensor] = []
         self._open: set[int] = set()
         self.output = self._describe(result)
+        if torch.is_grad_enabled():
+            self._make_views()
         self.user_count = len(self.nodes)
         self.assignments = [*self._assignments()]
         self.in_inference_mode = self._mode()
@@ -83,6 +87,39 @@ class Results:
         if called or len(kinds) > 1:
             raise _cannot_make("a tensor of another inference mode")
         return True
+
+    def _make_views(self) -> None:
+        """Have calls make results that are views of others: autograd knows of views it made.
+
+        Where all of those that share memory can be made, and need no gradients.
+        """
+        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
+        count = collections.Counter(map(storage_of, self.tensors))
+        bases: dict[int, tuple[torch.fx.Node, torch.Tensor]] = {}
+        for index, view in enumerate(self.tensors):
+            storage, base = storage_of(view), view._base
+            if count[storage] < 2 or storage in inputs or base is None:
+                continue
+            node = self._recorder.node_of(base)
+            if node is None or view.requires_grad or not can_be_made(view, base):
+                return
+            bases[index] = node, base
+        if not bases or is_repeated(self.output, lambda leaf: leaf.index, bases):
+            return
+        kept = dict(zip(self.nodes, self.tensors, strict=True))
+        for index in bases:
+            del kept[self.nodes[index]]
+        kept |= bases.values()
+        nodes = list(kept)
+
+        def replace(leaf: GraphOutput) -> Output:
+            if leaf.index not in bases:
+                return GraphOutput(nodes.index(self.nodes[leaf.index]))
+            node, base = bases[leaf.index]
+            return view_of(self.tensors[leaf.index], base, nodes.index(node))
+
+        self.output = map_outputs(self.output, replace)
+        self.nodes, self.tensors = nodes, list(kept.values())
 
     def _assignments(self) -> Iterator[Assignment]:
         for owner, before in self._state.gradients.values():

@@ -121,7 +121,7 @@ class SeenCode:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
+        sys.setprofile(self._before if callable(self._before) else None)
 
     def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event == "call":

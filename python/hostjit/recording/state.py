@@ -288,8 +288,8 @@ class State(Walk):
         elif is_one_of(kind, self._opened):
             self._push(kind, kind.__qualname__)
             self._add("slots", value, Slots(value, path, watched=False))
-            if kind.__dictoffset__:
-                attributes = instance_dict(value) or {}
+            attributes = instance_dict(value)
+            if attributes is not None:
                 entry = Items(attributes, value, path, by_name=False, watched=False)
                 self._add("items", attributes, entry)
             for name, item in fields_of(value).items():

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.instances import has_member, instance_dict, is_a, shown
+from hostjit.launching.user_kernel import Kernel
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.classes import Class
@@ -289,6 +290,8 @@ class Walk(Reached):
         if triton_types.is_kernel(value):
             self._visit_kernel(value, path)
             return
+        if kind is Kernel:
+            return  # nobody can change one
         self._push(kind, kind.__qualname__)
         slots = self._visit_slots(value, path)
         # A `threading.local` has another dict in each thread, which itself alone finds.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.while_loop import while_loop
 from torch.testing import assert_close
 
 import hostjit
@@ -145,6 +146,78 @@ def test_a_loop_that_many_times_has_a_program_for_each() -> None:
         fast(x, n(2))
     for k in (2, 3, 4, 3):
         assert_close(fast(x, n(k)), power(x, k))
+
+
+def _for(x: torch.Tensor, k: int) -> torch.Tensor:
+    for step in range(k):
+        x = x * 0.9 + step
+    return x
+
+
+def _while(x: torch.Tensor, k: int) -> torch.Tensor:
+    while k > 0:
+        x, k = x * 0.5 + k, k - 2
+    return x
+
+
+def _until(x: torch.Tensor, k: int) -> torch.Tensor:
+    for step in range(99):
+        if step == k:
+            break
+        x = x.tanh() + step
+    return x
+
+
+def _rows(x: torch.Tensor, k: int) -> torch.Tensor:
+    found = [x[row] * row for row in range(k)]
+    return torch.stack(found) if found else x[:0]
+
+
+def _write(x: torch.Tensor, k: int) -> torch.Tensor:
+    for row in reversed(range(k)):
+        x[row] += row
+    return x[:k].sum(0)
+
+
+@pytest.mark.parametrize("function", [_for, _while, _until, _rows, _write])
+@pytest.mark.parametrize("make", [hostjit.capture, hostjit.compile])
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_loops_of_python_are_right_for_each_value(
+    make: Callable[..., hostjit.CompiledFunction], function: Callable[..., Any], runtime: str
+) -> None:
+    n = hostjit.Dim("n", 0, 20)
+    fast = make(function, runtime=runtime)
+    for k in (3, 3, 3, 4, 5, 0, 1, 2, 7, 12, 13, 20, 3, 4, 13):  # more than there are programs
+        x = torch.randn(20, 3)
+        given = x.clone()
+        assert_close(fast(given, n(k)), function(x, k))
+        assert_close(given, x)
+
+
+@pytest.mark.parametrize("make", [hostjit.capture, hostjit.compile])
+def test_a_while_loop_over_a_count_is_one_program(
+    make: Callable[..., hostjit.CompiledFunction], runtime: str
+) -> None:
+    n = hostjit.Dim("n", 0, 500)
+
+    def repeat(x: torch.Tensor, cache: torch.Tensor, k: int) -> tuple[torch.Tensor, ...]:
+        def step(left: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return left - 1, x * 0.9 + cache.index_select(0, left.reshape(1) - 1)[0]
+
+        left = torch.full((), k)
+        return while_loop(lambda left, x: left > 0, step, (left, x))
+
+    def expected(x: torch.Tensor, cache: torch.Tensor, k: int) -> torch.Tensor:
+        for left in range(k, 0, -1):
+            x = x * 0.9 + cache[left - 1]
+        return x
+
+    fast = make(repeat, runtime=runtime, fallback=False)
+    for k in (2, 2, 2, 3, 0, 1, 17, 500, 499, 0, 5):
+        x, cache = torch.randn(3), torch.randn(500, 3)
+        assert_close(fast(x, cache, n(k))[1], expected(x, cache, k))
+    assert len(fast.specializations) == 1
+    assert "while" in fast.host_ir()
 
 
 def test_calls_that_differ_otherwise() -> None:

@@ -105,6 +105,22 @@ def test_a_function_of_numba() -> None:
     check(kernel)
 
 
+def test_a_cfunc_of_numba() -> None:
+    numba = pytest.importorskip("numba")
+    floats = numba.types.CPointer(numba.types.float32)
+    signature = numba.types.void(floats, floats, numba.types.float32, numba.types.int64)
+
+    @numba.cfunc(signature)
+    def scale(y: Any, x: Any, a: float, n: int) -> None:
+        for i in range(n):
+            y[i] = a * x[i]
+
+    kernel = hostjit.kernel(scale, writes=[0])
+    assert kernel.entry == "scale" and kernel.parameters == ("ptr", "ptr", "f32", "i64")
+    assert kernel.dtypes == (torch.float32, torch.float32, None, None)
+    check(kernel)
+
+
 def test_a_function_of_cffi() -> None:
     ffi = pytest.importorskip("cffi").FFI()
     signature = "void(float *, const float *, float, long)"

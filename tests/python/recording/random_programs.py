@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random eager programs of a seed: views, writes in place, loops, branches, scalars, containers."""
+"""Random eager programs of a seed: views, writes in place, loops, branches, scalars, containers.
+
+They take tensors of any sizes from two rows and four columns on, and of any one dtype.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["arguments", "make_program"]
-
-_ROWS, _COLUMNS = 4, 6
+__all__ = ["arguments", "make_program", "sizes_of", "written_by"]
 
 _POINTWISE: tuple[Callable[..., torch.Tensor], ...] = (
     lambda a, b, k: a + b,
@@ -23,7 +24,7 @@ _POINTWISE: tuple[Callable[..., torch.Tensor], ...] = (
     lambda a, b, k: a.softmax(-1) * b,
     lambda a, b, k: torch.layer_norm(a, a.shape[-1:]) + b,
     lambda a, b, k: a - b.mean(0, keepdim=True),
-    lambda a, b, k: a @ b.t() @ a * 0.1,
+    lambda a, b, k: a @ b.t() @ a * 0.02,
     lambda a, b, k: torch.cat([a, b], 1)[:, ::2],
     lambda a, b, k: a.cumsum(1) * 0.1 + b,
     lambda a, b, k: a.roll(1, 0) + b.flip(1),
@@ -52,7 +53,7 @@ def _write_masked(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
 
 def _loop(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
     for step in range(3):
-        a = a * 0.5 + b[step % _ROWS]
+        a = a * 0.5 + b[step % len(b)]
         if step % 2:
             a -= k
     return a
@@ -60,7 +61,7 @@ def _loop(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
 
 def _accumulate(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
     total = torch.zeros_like(a)
-    for row in range(_ROWS):
+    for row in range(min(len(a), 4)):
         total[row] += a[row].sum() + b[row] * k
     return total
 
@@ -75,7 +76,7 @@ def _noise(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
 
 
 def _dtypes(a: torch.Tensor, b: torch.Tensor, k: float) -> torch.Tensor:
-    return (a.double() * k + b.int()).float()
+    return (a.double() * k + b.int()).to(a.dtype)
 
 
 _STATEMENTS = (
@@ -84,22 +85,36 @@ _STATEMENTS = (
 )
 
 
-def make_program(seed: int, rows: int = _ROWS) -> Callable[..., Any]:
+def written_by(seed: int) -> str:
+    """Return what a program writes of its arguments: "state", "input" or nothing."""
+    return random.Random(f"writes {seed}").choices(("", "state", "input"), (6, 4, 2))[0]
+
+
+def sizes_of(seed: int) -> tuple[int, int]:
+    """Return the rows and columns of the tensors that a program is recorded with."""
+    generator = random.Random(f"sizes {seed}")
+    return generator.randint(2, 6), generator.randint(4, 9)
+
+
+def make_program(seed: int) -> Callable[..., Any]:
     """Return a program of two tensors in a container, a tensor that it may change and a number."""
     generator = random.Random(seed)
     statements = [generator.choice(_STATEMENTS) for _ in range(generator.randint(3, 8))]
     operands = [(generator.randint(0, 9), generator.randint(0, 9)) for _ in statements]
-    writes = generator.random() < 0.4
+    writes = written_by(seed)
     shape = generator.choice(("tuple", "dict", "one", "with argument"))
-    constant = torch.randn(rows, _COLUMNS, generator=torch.Generator().manual_seed(seed))
+    constants = torch.randn(64, 16, generator=torch.Generator().manual_seed(seed))
 
     def program(pair: dict[str, list[torch.Tensor]], state: torch.Tensor, k: float) -> Any:
+        constant = constants[: len(state), : state.shape[1]].to(state.dtype)
         values = [*pair["inputs"], state * 1, constant]
         for statement, (first, second) in zip(statements, operands, strict=True):
             a, b = values[first % len(values)], values[second % len(values)]
             values.append(statement(a, b, k))
-        if writes:
+        if writes == "state":
             state.mul_(0.9).add_(values[-1])
+        if writes == "input":
+            pair["inputs"][1][1:].add_(values[-1][:-1] * k)
         if shape == "one":
             return values[-1]
         if shape == "dict":
@@ -111,11 +126,18 @@ def make_program(seed: int, rows: int = _ROWS) -> Callable[..., Any]:
     return program
 
 
-def arguments(seed: int, call: int, rows: int = _ROWS) -> tuple[Any, ...]:
-    """Return fresh data for a program."""
+def arguments(
+    seed: int,
+    call: int,
+    rows: int | None = None,
+    columns: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Any, ...]:
+    """Return fresh data for a program, the same for the same arguments."""
     generator = torch.Generator().manual_seed(1000 * seed + call)
+    sizes = rows or sizes_of(seed)[0], columns or sizes_of(seed)[1]
 
     def data() -> torch.Tensor:
-        return torch.randn(rows, _COLUMNS, generator=generator)
+        return torch.randn(sizes, generator=generator).to(dtype)
 
     return {"inputs": [data(), data()]}, data(), 0.5

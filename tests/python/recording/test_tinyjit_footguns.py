@@ -17,6 +17,7 @@ from torch.testing import assert_close
 
 import hostjit
 
+pytestmark = pytest.mark.usefixtures("each_runtime")
 randn = torch.randn
 
 
@@ -39,13 +40,19 @@ def test_class_method_shared_across_instances() -> None:
 
 
 def test_slice_assign_requires_realize() -> None:
-    """tinygrad: writing a slice was lost without realize(); hostjit: it is part of the replay."""
+    """tinygrad: a slice that is written and not read is lost without realize(); hostjit: is
+    written by each replay."""
 
     def write(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         cache[1:2] = x
         return cache * 1
 
-    check(write, [(randn(4, 3), randn(1, 3)) for _ in range(4)])
+    def write_only(cache: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        cache[1:2] = x
+        return x * 1
+
+    for function in (write, write_only):
+        check(function, [(randn(4, 3), randn(1, 3)) for _ in range(4)])
 
 
 def test_output_buffer_reuse() -> None:
@@ -76,13 +83,16 @@ def test_python_globals_frozen() -> None:
 
 
 def test_conditional_branches_frozen() -> None:
-    """tinygrad: the branch of the capture is kept; hostjit: the value decided on is a guard."""
+    """tinygrad: the branch of the capture is kept for a flag, and one on a tensor raises; hostjit:
+    the flag is compared, and the value that is decided on."""
 
     def branch(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if x.sum() > 0 else x - 1
 
     ones = torch.ones(3)
     check(branch, [(ones,), (ones,), (-ones,), (ones,), (-ones,)], recordings=2)
+    flags = (True, True, False, True, False, False)
+    check(lambda x, flag: x * 2 if flag else x - 1, [(ones, f) for f in flags], recordings=2)
 
 
 def test_item_bakes_in_values() -> None:
@@ -100,7 +110,8 @@ def test_item_bakes_in_values() -> None:
 
 @pytest.mark.parametrize("read", ["tolist", "numpy", "repr", "format", "bool", "equal"])
 def test_data_is_never_baked_in(read: str) -> None:
-    """tinygrad: reads of data raise or are frozen; hostjit: each is a guard or not replayed."""
+    """tinygrad: reads of data raise, and repr() has none; hostjit: each is a guard or not
+    replayed."""
 
     def call(x: torch.Tensor) -> Any:
         if read == "tolist":
@@ -204,7 +215,8 @@ def test_views_with_different_offsets() -> None:
 
 
 def test_nested_jit() -> None:
-    """tinygrad: a jit in a jit raises at its second call; hostjit: it becomes part of the other."""
+    """tinygrad: a jit in a jit raises, or is silently wrong if it was captured before; hostjit: it
+    becomes part of the other."""
     inner = hostjit.capture(lambda x: x * 2)
     outer = hostjit.capture(lambda x: inner(x) + 1)
     for _ in range(5):
@@ -215,7 +227,8 @@ def test_nested_jit() -> None:
 
 
 def test_implicit_inputs() -> None:
-    """tinygrad: a tensor of the closure is read as of the capture; hostjit: read at each call."""
+    """tinygrad: a tensor of the closure is that of the capture, and has to be realized where it was
+    assigned; hostjit: is read at each call."""
     state = {"weight": torch.ones(3)}
     fast = hostjit.capture(lambda x: x * state["weight"])
     for number in range(6):
@@ -251,13 +264,24 @@ def test_implicit_outputs() -> None:
 
 
 def test_implicit_outputs_in_place() -> None:
-    """tinygrad: assign() to a closure's tensor has to be realized; hostjit: writes are replayed."""
+    """tinygrad: an assign() that nothing reads is lost unless realized; hostjit: writes are
+    replayed."""
     buffer, expected = torch.zeros(3), torch.zeros(3)
     fast = hostjit.capture(lambda x: buffer.add_(x).sum())
     for _ in range(5):
         x = randn(3)
         expected += x
         assert_close(fast(x), expected.sum())
+        assert_close(buffer, expected)
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        buffer.add_(x)
+        return x * 1
+
+    write_only = hostjit.capture(add)
+    for _ in range(5):
+        expected += 1
+        write_only(torch.ones(3))
         assert_close(buffer, expected)
 
 
@@ -333,7 +357,7 @@ def test_returned_input() -> None:
 
 
 def test_output_fed_back() -> None:
-    """tinygrad: fixed by a copy at every call; hostjit: right without one."""
+    """tinygrad: right by a copy at every call; hostjit: right without one."""
     fast = hostjit.capture(lambda x: x * 2 + 1)
     x = expected = torch.ones(3)
     for _ in range(8):
@@ -342,7 +366,7 @@ def test_output_fed_back() -> None:
 
 
 def test_graph_input_output_aliasing() -> None:
-    """tinygrad: was wrong for a loop that feeds its result back; hostjit: right."""
+    """tinygrad: right, where graphs of kernels were wrong once; hostjit: right."""
 
     def step(token: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
         cache.copy_(cache.roll(1) + token)
@@ -441,7 +465,7 @@ def test_input_mutation_consistent() -> None:
 
 
 def test_slice_assign_of_state() -> None:
-    """tinygrad: writing a slice works without realize() by now; hostjit: works."""
+    """tinygrad: a slice that is written and read works without realize(); hostjit: works."""
     cache, expected = torch.zeros(4, 3), torch.zeros(4, 3)
 
     @hostjit.capture
@@ -457,7 +481,7 @@ def test_slice_assign_of_state() -> None:
 
 
 def test_other_buffers() -> None:
-    """tinygrad: an input that is a raw Buffer is frozen; hostjit: an array makes a call eager."""
+    """tinygrad: an input that is an array is frozen; hostjit: it makes a call eager."""
     numpy = pytest.importorskip("numpy")
     fast = hostjit.capture(lambda x: torch.from_numpy(x) * 2)
     with warnings.catch_warnings():
@@ -479,7 +503,7 @@ def test_pruned_weights_are_not_stale() -> None:
 
 
 def test_gradient_accumulation() -> None:
-    """tinygrad: accumulated gradients were wrong; hostjit: as eager."""
+    """tinygrad: accumulated gradients are stale unless realized inside; hostjit: as eager."""
     model, twin = nn.Linear(3, 2), nn.Linear(3, 2)
     twin.load_state_dict(model.state_dict())
 
@@ -500,7 +524,7 @@ def test_gradient_accumulation() -> None:
 
 
 def test_batch_norm_statistics() -> None:
-    """tinygrad: running statistics are lost unless realized; hostjit: they are written."""
+    """tinygrad: running statistics are stale unless realized inside; hostjit: they are written."""
     model, twin = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
     fast = hostjit.capture(model)
     with torch.no_grad():
@@ -513,7 +537,7 @@ def test_batch_norm_statistics() -> None:
 
 
 def test_a_failed_recording_is_repeated() -> None:
-    """tinygrad: an exception leaves the jit uncaptured; hostjit: the next call records."""
+    """tinygrad: after an exception the next call captures; hostjit: the next call records."""
 
     def call(x: torch.Tensor, fails: bool) -> torch.Tensor:
         if fails:

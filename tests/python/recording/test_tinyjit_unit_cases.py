@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 import hostjit
 
+pytestmark = pytest.mark.usefixtures("each_runtime")
 randn = torch.randn
 
 
@@ -62,7 +63,7 @@ def test_tensors_in_a_list() -> None:
 
 
 def test_method() -> None:
-    """tinygrad: a decorated method works on one instance; hostjit: on each of them."""
+    """tinygrad: a decorated method is that of one instance; hostjit: of each of them."""
 
     class Function:
         def __init__(self) -> None:
@@ -84,7 +85,8 @@ def test_size1_input() -> None:
 
 
 def test_random_regen() -> None:
-    """tinygrad: a seed gives the same set again; hostjit: eager's set, too."""
+    """tinygrad: a seed gives a new jit its set again, and does nothing for a captured one;
+    hostjit: eager's set, at any time."""
 
     def draw(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(10)
@@ -154,7 +156,7 @@ def test_reused_outputs_are_the_same_memory() -> None:
 
 
 def test_recorded_on_empty_tensors() -> None:
-    """tinygrad: recorded on tensors without values, right for others; hostjit: the same."""
+    """tinygrad: recorded on tensors without values, silently wrong for others; hostjit: right."""
     fast = hostjit.capture(lambda x: x * 2 + 1)
     for _ in range(3):
         fast(torch.empty(3))
@@ -163,7 +165,7 @@ def test_recorded_on_empty_tensors() -> None:
 
 
 def test_write_into_an_empty_input() -> None:
-    """tinygrad: assign into an input made by empty_like works; hostjit: the same."""
+    """tinygrad: an input without values is not written by replays; hostjit: it is."""
 
     def write(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         return out.copy_(x * 2)
@@ -177,7 +179,7 @@ def test_write_into_an_empty_input() -> None:
 
 
 def test_lazy_grad_after_replay() -> None:
-    """tinygrad: a gradient made in the capture was overwritten; hostjit: it is a new tensor."""
+    """tinygrad: a gradient is that of the capture unless realized; hostjit: it is a new tensor."""
     weight = torch.ones(3, requires_grad=True)
 
     @hostjit.capture
@@ -245,7 +247,7 @@ def test_explicit_inputs_and_outputs() -> None:
 
 
 def test_implicit_input_that_is_updated() -> None:
-    """tinygrad: an implicit input has to be realized when updated; hostjit: is read each time."""
+    """tinygrad: an implicit input has to be realized if updated; hostjit: is read each time."""
     state = torch.zeros(1)
     fast = hostjit.capture(lambda: state + 1)
     for number in range(5):
@@ -254,7 +256,7 @@ def test_implicit_input_that_is_updated() -> None:
 
 
 def test_implicit_output_and_input() -> None:
-    """tinygrad: writes have to be realized inside; hostjit: they are part of the replay."""
+    """tinygrad: writes have to be realized inside, else it raises; hostjit: they are replayed."""
     state = torch.zeros(1)
 
     @hostjit.capture
@@ -355,12 +357,14 @@ def test_not_capturing() -> None:
 
 
 def test_const_input() -> None:
-    """tinygrad: an input that is a constant raises; hostjit: a number is compared."""
+    """tinygrad: an input that is a constant raises, a number is frozen; hostjit: a number is
+    compared, and any tensor is an input."""
     fast = hostjit.capture(lambda x, k: x + k)
     for number in (1.0, 1.0, 1.0, 2.0, 2.0, 1.0):
         x = randn(3)
         assert_close(fast(x, number), x + number)
     assert len(fast.specializations) == 2
+    check(lambda x: x + 1, [(torch.tensor(number),) for number in (2.0, 3.0, 4.0, 5.0)])
 
 
 def test_deviceless_compute_input() -> None:
@@ -382,7 +386,8 @@ def test_random_with_and_without_a_jit() -> None:
 
 
 def test_implicit_output() -> None:
-    """tinygrad: what is assigned has to be realized inside; hostjit: writes are replayed."""
+    """tinygrad: what is assigned has to be realized inside, else it raises; hostjit: writes are
+    replayed."""
     state = torch.zeros(1)
 
     @hostjit.capture
