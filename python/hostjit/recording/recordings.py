@@ -22,6 +22,7 @@ from hostjit.capturing.arguments import (
     object_leaves,
     walk_arguments,
 )
+from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.thread_state import ThreadState
@@ -375,7 +376,8 @@ class Recordings(Specializer):
         replay = Replay(
             self, recorder, state, results, bool(wanted), aligned, leaves, signature, opened
         )
-        replay.build(args, kwargs)
+        with compile_lock:
+            replay.build(args, kwargs)
         return replay
 
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
