@@ -30,6 +30,7 @@ from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
 from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
+from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
 from hostjit.recording.gradient_hooks import backward_is_plain
@@ -287,6 +288,7 @@ class Recordings(Specializer):
         launches = RecordedLaunches(recorder, state)
         with (
             collection_paused(),
+            compiled_regions_run_eagerly(),
             RecordedSteps(recorder, state),
             launches,
             # Code of backward passes is seen in this thread only.
@@ -310,6 +312,8 @@ class Recordings(Specializer):
         if ThreadState.current() != before:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
+        if recorder.control:
+            return self._compile_from_now_on(recorder.problem), result
         problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
