@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat_output
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
+from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import (
@@ -45,6 +46,10 @@ def compile_dynamo_graph(
 ) -> Callable[..., Any]:
     """Return a callable that answers as `module` does, gradients included."""
     leave_out_profiler_events()
+    if has_lists(inputs):
+        return over_flat_inputs(
+            module, inputs, lambda flat, values: compile_dynamo_graph(flat, values, options)
+        )
     name = f"graph_{next(_graph_numbers)}"
     obstacle = _obstacle(module)
     if obstacle:
