@@ -20,7 +20,7 @@ from hostjit.calls import (
     makes_generators,
     memory_pattern,
 )
-from hostjit.capturing.compile_lock import compile_lock
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.capturing.instances import name_of
 from hostjit.code_choices import CodeChoices
@@ -89,9 +89,15 @@ class Specializer(Inspection):
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Return a Specialization for this call, or None to run the target eagerly."""
+        if is_left_locked():
+            self._say_left_locked()
+            return None
         with compile_lock:
             # Another thread may have made it while this one waited.
             return function.match(*args, **kwargs) or self._specialize(args, kwargs)
+
+    def _say_left_locked(self) -> None:
+        self._say("fork", "runs eagerly: another thread compiled when this process was forked")
 
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import convert_frame
 from torch.utils.data import DataLoader, Dataset
 
 import hostjit
@@ -157,6 +159,33 @@ def test_calls_and_compilations_after_a_fork(runtime: str) -> None:
 
     assert succeeds_in_a_fork(work)
     assert torch.equal(compiled(x), expected)
+
+
+@pytest.mark.parametrize("wrap", [hostjit.compile, hostjit.capture])
+@pytest.mark.filterwarnings("ignore:hostjit. .* another thread compiled")
+def test_another_thread_compiled_when_the_process_was_forked(wrap: Any) -> None:
+    compiled, new = wrap(large), wrap(large)
+    x, other = torch.randn(4, 5), torch.randn(2, 3)
+    expected = compiled(x)
+    entered, leave = threading.Event(), threading.Event()
+
+    def compile() -> None:
+        with convert_frame.compile_lock:
+            entered.set()
+            leave.wait()
+
+    def work() -> bool:
+        signal.alarm(60)
+        return torch.equal(compiled(x), expected) and torch.equal(new(other), large(other))
+
+    thread = threading.Thread(target=compile)
+    thread.start()
+    entered.wait()
+    try:
+        assert succeeds_in_a_fork(work)
+    finally:
+        leave.set()
+        thread.join()
 
 
 def test_threads_were_used_before_the_fork() -> None:

@@ -22,7 +22,7 @@ from hostjit.capturing.arguments import (
     object_leaves,
     walk_arguments,
 )
-from hostjit.capturing.compile_lock import compile_lock
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.thread_state import ThreadState
@@ -134,6 +134,9 @@ class Recordings(Specializer):
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return a Specialization, None to run eagerly, or one for later calls and a result."""
+        if is_left_locked():
+            self._say_left_locked()
+            return None
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
         if makes_generators(self.target):
