@@ -135,6 +135,9 @@ IValue to_ivalue(const Literal& literal, const c10::Type& type, std::optional<in
       if (!value.isBoolean()) throw LiteralMismatch();
       return value.toBool();
     }
+    case TypeKind::AnyType:
+      if (const auto* text = std::get_if<std::string>(&literal.value)) return *text;
+      return number(literal);
     case TypeKind::StringType:
       if (const auto* text = std::get_if<std::string>(&literal.value)) return *text;
       throw LiteralMismatch();

@@ -23,8 +23,9 @@ from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
+from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.container_changes import stopping_at_container_changes
-from hostjit.capturing.dynamo import capture_lock, guard_settings
+from hostjit.capturing.dynamo import guard_settings
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.optimizer_steps import stopping_at_steps
@@ -86,7 +87,7 @@ class _Callback:
             "recompile_limit": _NO_LIMIT if limit is None else limit,
         }
         with (
-            capture_lock,
+            compile_lock,
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
             stopping_at_random_numbers(),

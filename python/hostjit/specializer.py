@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +20,7 @@ from hostjit.calls import (
     makes_generators,
     memory_pattern,
 )
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.capturing.instances import name_of
 from hostjit.code_choices import CodeChoices
@@ -30,7 +30,6 @@ from hostjit.inspection import Inspection
 
 __all__ = ["Specializer", "route_any_call"]
 
-_capture_lock = threading.RLock()
 # Calls that raise are remembered; each costs the others a comparison.
 _MOST_ATTEMPTS = 64
 _LIBRARY_FOLDERS = tuple(
@@ -90,9 +89,15 @@ class Specializer(Inspection):
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Return a Specialization for this call, or None to run the target eagerly."""
-        with _capture_lock:
+        if is_left_locked():
+            self._say_left_locked()
+            return None
+        with compile_lock:
             # Another thread may have made it while this one waited.
             return function.match(*args, **kwargs) or self._specialize(args, kwargs)
+
+    def _say_left_locked(self) -> None:
+        self._say("fork", "runs eagerly: another thread compiled when this process was forked")
 
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

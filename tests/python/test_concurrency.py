@@ -7,12 +7,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo import convert_frame
 from torch.utils.data import DataLoader, Dataset
 
 import hostjit
@@ -37,6 +40,50 @@ def test_threads_through_torch_compile() -> None:
     calls, failures = soak(compiled, seconds=2.0, num_threads=8, sizes=(1, 3, 64))
     assert not failures, failures[0]
     assert calls >= 48
+
+
+@torch.library.custom_op("hostjit_tests::slow_to_trace", mutates_args=())
+def slow_to_trace(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+class Meanwhile:
+    """Compiles linear layers in another thread, for another backend, while operators are traced."""
+
+    def __init__(self) -> None:
+        torch.compiler.reset()
+        self.pool = ThreadPoolExecutor(1)
+        self.x = torch.randn(4, 3)
+        self.models = [torch.nn.Linear(3, size) for size in range(1, 7)]
+        self.answers: list[Future[Tensor]] = []
+
+    def compile_one(self) -> None:
+        model = self.models[len(self.answers)]
+        compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+        self.answers.append(self.pool.submit(compiled, self.x))
+        wait(self.answers, timeout=1)  # at the most: it is to wait for what is under way
+
+    def check(self) -> None:
+        assert self.answers
+        for model, answer in zip(self.models, self.answers, strict=False):
+            torch.testing.assert_close(answer.result(), model(self.x))
+
+
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+def test_other_backends_may_compile_meanwhile(compile: Any) -> None:
+    meanwhile = Meanwhile()
+
+    def trace(x: Tensor) -> Tensor:
+        meanwhile.compile_one()
+        return torch.empty_like(x)
+
+    slow_to_trace.register_fake(trace)
+    compiled = compile(lambda x: slow_to_trace(x) + 1)
+    x = torch.randn(3)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), x + 1)
+    meanwhile.check()
 
 
 def large(x: Tensor) -> Tensor:
@@ -112,6 +159,33 @@ def test_calls_and_compilations_after_a_fork(runtime: str) -> None:
 
     assert succeeds_in_a_fork(work)
     assert torch.equal(compiled(x), expected)
+
+
+@pytest.mark.parametrize("wrap", [hostjit.compile, hostjit.capture])
+@pytest.mark.filterwarnings("ignore:hostjit. .* another thread compiled")
+def test_another_thread_compiled_when_the_process_was_forked(wrap: Any) -> None:
+    compiled, new = wrap(large), wrap(large)
+    x, other = torch.randn(4, 5), torch.randn(2, 3)
+    expected = compiled(x)
+    entered, leave = threading.Event(), threading.Event()
+
+    def compile() -> None:
+        with convert_frame.compile_lock:
+            entered.set()
+            leave.wait()
+
+    def work() -> bool:
+        signal.alarm(60)
+        return torch.equal(compiled(x), expected) and torch.equal(new(other), large(other))
+
+    thread = threading.Thread(target=compile)
+    thread.start()
+    entered.wait()
+    try:
+        assert succeeds_in_a_fork(work)
+    finally:
+        leave.set()
+        thread.join()
 
 
 def test_threads_were_used_before_the_fork() -> None:

@@ -69,6 +69,101 @@ def test_cond_inside_cond(runtime: str) -> None:
     check(choose, runtime, (x,), (x * 5,), (-x,))
 
 
+def adds_or_scales(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    between = x * 2
+
+    def add(between: Tensor, y: Tensor) -> Tensor:
+        between.add_(1)
+        return between * y
+
+    def scale(between: Tensor, y: Tensor) -> Tensor:
+        y[0].mul_(3)
+        return between + y
+
+    result = torch.cond(x.sum() > 0, add, scale, (between, y))
+    return result, between, y + 1
+
+
+def returns_what_it_writes(x: Tensor, y: Tensor) -> Tensor:
+    def inner(y: Tensor) -> Tensor:
+        return torch.cond(y.sum() > 9, lambda y: y.sin_(), lambda y: y.mul_(2), (y,))
+
+    result: Tensor = torch.cond(x.sum() > 0, inner, lambda y: y.clone(), (y.t(),))
+    return result
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("function", [adds_or_scales, returns_what_it_writes])
+def test_branches_may_change_what_they_are_given(
+    function: Callable[..., Any], runtime: str
+) -> None:
+    compiled = hostjit.compile(function, runtime=runtime, fallback=False)
+    with torch.no_grad():
+        for sign, factor in ((1, 1), (-1, 1), (1, 5)):
+            x, ours = sign * torch.ones(2, 3), factor * torch.ones(2, 3)
+            eager = ours.clone()
+            assert_close(compiled(x, ours), function(x, eager))
+            assert_close(ours, eager)
+
+
+def test_branches_that_change_memory_of_two_operands_run_eagerly() -> None:
+    def shift(row: Tensor, both: Tensor) -> Tensor:
+        row.add_(1)
+        return both * 2
+
+    def choose(x: Tensor) -> Tensor:
+        result: Tensor = torch.cond(x.sum() > 0, shift, lambda row, both: both * 3, (x[0], x))
+        return result
+
+    compiled = hostjit.compile(choose)
+    x = torch.ones(2, 3)
+    with torch.no_grad(), pytest.warns(UserWarning, match="memory that two of its operands share"):
+        found = compiled(x.clone())
+    with torch.no_grad():
+        assert_close(found, choose(x))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.filterwarnings("error:hostjit. .* runs eagerly")
+def test_cond_on_a_size(dynamic: bool | None, runtime: str) -> None:
+    def choose(x: Tensor) -> Tensor:
+        def many(x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 4, (x,))
+
+        result: Tensor = torch.cond(x.shape[0] > 3, many, lambda x: x * 3, (x,))
+        return result
+
+    torch.compiler.reset()
+    options = {"runtime": runtime}
+    compiled = torch.compile(choose, backend="hostjit", dynamic=dynamic, options=options)
+    for size, sign in ((3, 1), (5, 1), (6, -1), (2, 1), (7, 1)):
+        x = sign * torch.ones(size)
+        assert_close(compiled(x), choose(x))
+
+
+@torch.compiler.nested_compile_region  # type: ignore[untyped-decorator]
+def region(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x * 4, (x,))
+
+
+def choices_in_regions(x: Tensor) -> Tensor:
+    return region(region(x) - 3)
+
+
+def choice_in_a_checkpoint(x: Tensor) -> Tensor:
+    return checkpoint(lambda x: region(x) + 1, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("function", [choices_in_regions, choice_in_a_checkpoint])
+def test_cond_inside_of_what_only_groups(function: Callable[..., Any], runtime: str) -> None:
+    compiled = hostjit.compile(function, runtime=runtime, fallback=False)
+    with torch.no_grad():
+        for x in (torch.ones(3), -torch.ones(3)):
+            assert_close(compiled(x), function(x))
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_while_loop_runs_as_often_as_its_condition_says(runtime: str) -> None:
     def iterate(i: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

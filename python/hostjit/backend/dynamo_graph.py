@@ -12,8 +12,10 @@ import torch
 from torch._dynamo.exc import SkipFrame
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from hostjit.backend.found_sizes import compile_in_parts, finds_sizes
 from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat_output
 from hostjit.backend.lean_bytecode import leave_out_profiler_events
+from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
@@ -43,6 +45,10 @@ def compile_dynamo_graph(
 ) -> Callable[..., Any]:
     """Return a callable that answers as `module` does, gradients included."""
     leave_out_profiler_events()
+    if has_lists(inputs):
+        return over_flat_inputs(
+            module, inputs, lambda flat, values: compile_dynamo_graph(flat, values, options)
+        )
     name = f"graph_{next(_graph_numbers)}"
     obstacle = _obstacle(module)
     if obstacle:
@@ -51,6 +57,8 @@ def compile_dynamo_graph(
         if is_lost or find_stream_use(module.graph) is not None:
             raise SkipFrame(obstacle)  # what Dynamo's graph does is not what the function does
         return eager_graph(module)
+    if options.fallback and finds_sizes(module) and not _has_subclasses(inputs):
+        return compile_in_parts(module, name, options)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
         take_out_inference_mode(module)
@@ -156,7 +164,7 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any], mod
         return True
     nodes = module.graph.nodes
     values = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if any(is_traceable_wrapper_subclass(value) for value in values):
+    if _has_subclasses(values):
         return True
     if any(_is_number_in_a_tensor(node) for node in nodes):
         return True
@@ -168,6 +176,10 @@ def _needs_aot_autograd(module: torch.fx.GraphModule, inputs: Sequence[Any], mod
         return _has_views(module.graph) and not shared_results(module.graph)
     results = module.graph.output_node().all_input_nodes
     return any(_requires_grad(node) for node in results)
+
+
+def _has_subclasses(inputs: Sequence[Any]) -> bool:
+    return any(is_traceable_wrapper_subclass(value) for value in inputs)
 
 
 def _is_lazy(node: torch.fx.Node) -> bool:

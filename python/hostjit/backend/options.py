@@ -13,7 +13,7 @@ from hostjit.code_choices import CodeChoices
 __all__ = ["Options", "read_options"]
 
 # All the same here: CUDA graphs are an option of their own, and there is no tuning.
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 # Read by Dynamo before the backend is called.
 _READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
 _OF_CODE = ("graphs", "streams", "kernels")

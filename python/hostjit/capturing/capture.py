@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
 from hostjit.capturing.backward import Backward, ResultKept
 from hostjit.capturing.breaks import Continuation
+from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.contexts import find_setter, say_setter
 from hostjit.capturing.dense_attention import flex_attention_is_dense
 from hostjit.capturing.dynamic_dims import (
@@ -23,7 +24,7 @@ from hostjit.capturing.dynamic_dims import (
     marked,
     refusal,
 )
-from hostjit.capturing.dynamo import DynamoCapture, capture_lock, run_dynamo
+from hostjit.capturing.dynamo import DynamoCapture, run_dynamo
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional import FunctionalGraph
 from hostjit.capturing.guard_check import GuardCheck
@@ -118,7 +119,7 @@ def capture(
         program.run(x)
     """
     with (
-        capture_lock,
+        compile_lock,
         contiguity_stays_open(),
         thread_state_kept(),
         without_log_of_failures(),

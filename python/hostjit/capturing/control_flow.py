@@ -22,21 +22,16 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capturing.control_operators import CONTROL_OPERATORS
 from hostjit.capturing.dynamic_dims import is_symbolic, refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.number_inputs import with_numbers
+from hostjit.capturing.region_writes import check_apart, writing_clones
 
-__all__ = ["CONTROL_OPERATORS", "Region", "trace_higher_order"]
+__all__ = ["Region", "trace_higher_order"]
 
 _operators = torch.ops.higher_order
 
-# Operators whose regions stay regions.
-CONTROL_OPERATORS: tuple[HigherOrderOperator, ...] = (
-    _operators.cond,
-    _operators.while_loop,
-    _operators.map_impl,
-    _operators.scan,
-)
 # Operators that call the graph which is their first argument with the arguments at this position
 # and after.
 _INLINED: dict[str, int] = {"tag_activation_checkpoint": 1, "invoke_subgraph": 2}
@@ -49,10 +44,12 @@ class Region:
     Attributes:
         graph_module: placeholders for the operands, then for `constants`; a flat tuple of results.
         constants: tensors that the region itself made.
+        mutated: positions of the operands that it writes; those of `cond` alone may be written.
     """
 
     graph_module: torch.fx.GraphModule
     constants: list[torch.Tensor]
+    mutated: tuple[int, ...] = ()
 
 
 _NUMBERS = (bool, int, float)
@@ -61,7 +58,11 @@ TraceRegion = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Region]
 
 
 def trace_higher_order(
-    target: HigherOrderOperator, args: Sequence[Any], trace_region: TraceRegion, fake_mode: Any
+    target: HigherOrderOperator,
+    args: Sequence[Any],
+    trace_region: TraceRegion,
+    inline: Callable[[torch.fx.GraphModule, Sequence[Any]], Any],
+    fake_mode: Any,
 ) -> Any:
     """Record one call of a higher-order operator, and return its results as functional tensors.
 
@@ -69,22 +70,34 @@ def trace_higher_order(
         target: the operator.
         args: functional tensors, in lists as the operator takes them, and the graphs of regions.
         trace_region: makes the functional graph of a region from examples of its operands.
+        inline: runs a region as a part of the program.
         fake_mode: in which the results are made.
 
     Raises CaptureError when the operator, or what it is called with, is not supported.
     """
     if target.name() in _INLINED:
-        region, *operands = (args[0], *args[_INLINED[target.name()] :])
-        return region(*operands)
+        return inline(args[0], args[_INLINED[target.name()] :])
     if target not in CONTROL_OPERATORS:
         raise _unsupported(f"the program contains the higher-order operator {target.name()}")
+    if target is _operators.cond and isinstance(args[0], (bool, torch.SymBool)):
+        return inline(args[1] if args[0] else args[2], args[3])
     call = _Call(target, args, fake_mode)
-    regions = [
-        trace_region(module, [_like(tensor, fake_mode) for tensor in operands])
-        for module, operands in zip(call.modules, call.region_operands(), strict=True)
-    ]
-    _share_constants(regions)
-    return call.record(regions)
+    regions = call.regions(trace_region)
+    written = sorted({position for region in regions for position in region.mutated})
+    if not written:
+        return call.record(regions)
+    if target is not _operators.cond:
+        raise _unsupported(
+            "a region of a higher-order operator changes what it is given",
+            hint="change a clone, and return it",
+        )
+    operands = [item for item in args[-1] if isinstance(item, torch.Tensor)]
+    check_apart(operands, written)
+    call.modules = [writing_clones(module, written) for module in call.modules]
+    results = call.record(call.regions(trace_region))
+    for position, written_now in zip(written, results[len(results) - len(written) :], strict=True):
+        operands[position].copy_(written_now)
+    return results[: len(results) - len(written)]
 
 
 class _Call:
@@ -104,6 +117,15 @@ class _Call:
             self.modules = [with_numbers(module, given) for module in self.modules]
             rest = [*rest[:-1], tensors]
         self.lists = [[_plain(item) for item in items] for items in rest]
+
+    def regions(self, trace_region: TraceRegion) -> list[Region]:
+        """Trace the graphs; each takes the constants of all."""
+        regions = [
+            trace_region(module, [self._like(tensor) for tensor in operands])
+            for module, operands in zip(self.modules, self.region_operands(), strict=True)
+        ]
+        _share_constants(regions)
+        return regions
 
     def region_operands(self) -> list[list[torch.Tensor]]:
         """What each region takes: for map and scan, a slice of what is walked."""
@@ -251,5 +273,5 @@ def _without_modes(fake_mode: Any) -> Iterator[None]:
         yield
 
 
-def _unsupported(what: str) -> CaptureError:
-    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="run this function eagerly")
+def _unsupported(what: str, hint: str = "run this function eagerly") -> CaptureError:
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint=hint)

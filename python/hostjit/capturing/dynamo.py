@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import operator
-import threading
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -53,14 +52,12 @@ from hostjit.capturing.tensor_methods import checked_tensor_methods
 from hostjit.capturing.traced_instead import tracing_instead
 from hostjit.whole_operators import whole_operators
 
-__all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
+__all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
 
 _GRAPH = "__compiled_fn"
 # What Dynamo puts among the user's globals for one capture alone.
 _OWN_NAMES = (_GRAPH, "__builtins_dict__", "__resume_at", "__hostjit")
 
-# One capture at a time: configuration and functions of Dynamo are patched during one.
-capture_lock = threading.RLock()
 # A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
 function_modes: Any = torch_function_mode_stack_state_mgr
 
@@ -219,7 +216,7 @@ def run_dynamo(
 ) -> DynamoCapture:
     """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
-    The caller holds `capture_lock`.
+    The caller holds `compile_lock`.
 
     Args:
         target: the user's callable.

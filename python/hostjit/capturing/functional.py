@@ -145,14 +145,8 @@ def _trace_region(
         with fake_mode:
             fakes = [fake_mode.from_tensor(tensor) for tensor in attributes.values()]
         traced = record(recipe, [*operands, *fakes], fake_mode)
-    if recipe.mutated:
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_PROGRAM,
-            "a region of a higher-order operator changes what it is given",
-            hint="change a clone, and return it",
-        )
     constants = [*attributes.values(), *_finish(traced, recipe)]
-    return Region(traced, constants)
+    return Region(traced, constants, tuple(recipe.mutated))
 
 
 class _Recipe:
@@ -310,7 +304,13 @@ class _Interpreter(torch.fx.Interpreter):
         def trace(module: torch.fx.GraphModule, operands: Sequence[torch.Tensor]) -> Region:
             return _trace_region(module, operands, self._fake_mode)
 
-        return trace_higher_order(target, args, trace, self._fake_mode)
+        return trace_higher_order(target, args, trace, self._inline, self._fake_mode)
+
+    def _inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
+        """Run a region as a part of this graph."""
+        part = _Interpreter(module, {}, self._fake_mode)
+        part._input_storages = self._input_storages
+        return super(_Interpreter, part).run(*operands)
 
 
 def _kept_whole() -> contextlib.AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -62,7 +63,10 @@ class Recorder(TorchDispatchMode):
         handled: the first operator that may raise where the code would handle it; "" if none.
         draws: what was drawn from generators that operators were given.
         caller: the frame that calls what is recorded.
+        control: the first operator that chooses what runs (cond, while_loop); "" if none.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State, on_read: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -84,6 +88,7 @@ class Recorder(TorchDispatchMode):
         self.handled = ""
         self.draws: list[Draw] = []
         self.caller: types.FrameType | None = None
+        self.control = ""
 
     def refuse(
         self, problem: str, failure: CaptureFailure = CaptureFailure.UNSUPPORTED_PROGRAM
@@ -176,6 +181,10 @@ class Recorder(TorchDispatchMode):
             )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            self.control = self.control or func.name()
+            self.refuse(f"it calls {func.name()}, which runs what its operands say")
+            return func(*args, **(kwargs or {}))
         if torch.is_inference_mode_enabled():
             # There, composite operators come as they are.
             with self:

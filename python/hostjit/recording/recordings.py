@@ -22,6 +22,7 @@ from hostjit.capturing.arguments import (
     object_leaves,
     walk_arguments,
 )
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.thread_state import ThreadState
@@ -29,6 +30,7 @@ from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
 from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
+from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
 from hostjit.recording.gradient_hooks import backward_is_plain
@@ -133,6 +135,9 @@ class Recordings(Specializer):
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Return a Specialization, None to run eagerly, or one for later calls and a result."""
+        if is_left_locked():
+            self._say_left_locked()
+            return None
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
         if makes_generators(self.target):
@@ -295,6 +300,7 @@ class Recordings(Specializer):
         try:
             with (
                 collection_paused(),
+                compiled_regions_run_eagerly(),
                 RecordedSteps(recorder, state),
                 launches,
                 # Code of backward passes is seen in this thread only.
@@ -321,6 +327,8 @@ class Recordings(Specializer):
         if ThreadState.current() != before:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
+        if recorder.control:
+            return self._compile_from_now_on(recorder.problem), result
         problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
@@ -390,7 +398,8 @@ class Recordings(Specializer):
         replay = Replay(
             self, recorder, state, results, bool(wanted), aligned, leaves, signature, opened
         )
-        replay.build(args, kwargs)
+        with compile_lock:
+            replay.build(args, kwargs)
         return replay
 
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:

@@ -13,6 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
+import torch._inductor
 from entry_point import environment_with_entry_point
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -27,7 +28,7 @@ def compile_and_call(**arguments: Any) -> Any:
     return compiled
 
 
-@pytest.mark.parametrize("mode", [None, "default", "reduce-overhead", "max-autotune"])
+@pytest.mark.parametrize("mode", [None, *torch._inductor.list_mode_options()])
 def test_modes_are_accepted(mode: str | None) -> None:
     compile_and_call(mode=mode)
 
@@ -35,7 +36,10 @@ def test_modes_are_accepted(mode: str | None) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "fastest"}, "unknown mode 'fastest', expected 'default', 'reduce-overhead',"),
+        (
+            {"mode": "fastest"},
+            "unknown mode 'fastest', expected 'default', 'lite', 'reduce-overhead',",
+        ),
         (
             {"options": {"reuse": True}},
             "unknown option 'reuse', expected 'runtime', 'fallback', 'reuse_outputs', 'graphs', "
