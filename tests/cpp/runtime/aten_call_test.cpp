@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/aten_call.h"
 
+#include <torch/library.h>
+
 #include "frame_fixture.h"
 #include "runtime/torch_types.h"
 #include "support/check.h"
@@ -127,6 +129,24 @@ TEST(AtenCall, EveryKindOfLiteral) {
   expect_call("aten::mul.Tensor", {operand(0), lit(0.5)}, {at::ones({3}, at::kHalf)},
               {at::ones({3}, at::kHalf) * 0.5});
   expect_call("aten::relu.default", {operand(0)}, {x}, {x.relu()});
+}
+
+// As `group_name` of functional collectives is.
+at::Tensor tagged(const at::Tensor& x, const c10::IValue& tag) {
+  if (tag.isString()) return x + static_cast<int64_t>(tag.toStringRef().size());
+  return x * tag.toScalar();
+}
+
+TORCH_LIBRARY_FRAGMENT(hostjit_aten_call_test, library) {
+  library.def("tagged(Tensor x, Any tag) -> Tensor", tagged);
+}
+
+TEST(AtenCall, AnArgumentMayBeOfAnyType) {
+  const at::Tensor x = at::ones({2});
+  const std::string target = "hostjit_aten_call_test::tagged";
+  expect_call(target, {operand(0), lit("abc")}, {x}, {x + 3});
+  expect_call(target, {operand(0), lit(4)}, {x}, {x * 4});
+  expect_call(target, {operand(0), lit(0.5)}, {x}, {x * 0.5});
 }
 
 TEST(AtenCall, ScalarOperands) {
