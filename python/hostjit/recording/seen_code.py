@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 import os
 import random
@@ -33,6 +34,7 @@ __all__ = [
     "is_repeatable",
     "names_of",
     "patterns_of",
+    "reads_groups",
     "runs_custom_function",
     "sets_by_variable",
     "user_line",
@@ -86,6 +88,12 @@ _OF_MODULES = os.path.join(_TORCH, "nn") + os.sep
 _OF_SETTINGS = (
     *(os.path.join(_TORCH, name) + os.sep for name in ("backends", "sparse")),
     *(os.path.join(_TORCH, name) for name in ("__init__.py", "utils/deterministic.py")),
+)
+
+# Of the groups of optimizers, these look at the parameters alone.
+_OF_GRADIENTS = frozenset(
+    inspect.unwrap(function).__code__
+    for function in (torch.optim.Optimizer.zero_grad, torch.amp.GradScaler._unscale_grads_)
 )
 
 
@@ -284,6 +292,13 @@ def sets_by_variable(code: types.CodeType) -> bool:
     """Tell whether code is of torch.nn and assigns attributes whose names it is given."""
     names = ("setattr", "delattr")
     return code.co_filename.startswith(_OF_MODULES) and not set(names).isdisjoint(code.co_names)
+
+
+def reads_groups(code: types.CodeType) -> bool:
+    """Tell whether code looks at the groups of an optimizer, and so maybe at their numbers."""
+    if "param_groups" not in names_of(code) or code.co_filename.startswith(_HOSTJIT):
+        return False
+    return code not in _OF_GRADIENTS
 
 
 @functools.cache

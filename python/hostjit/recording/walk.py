@@ -12,7 +12,6 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,10 +63,10 @@ class Walk(Reached):
         self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
         self.leaves: set[int] = set()
         self.shared: list[torch.Tensor] = []
-        self.optimizers: list[torch.optim.Optimizer] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._graphs: dict[int, tuple[torch.Tensor, Any]] = {}
-        self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
+        self._numbers: list[tuple[Items, str]] = []  # of optimizers, by their entries and keys
+        self._reads_numbers = False
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
@@ -317,23 +316,35 @@ class Walk(Reached):
         self.objects[id(vars(kernel))] = vars(kernel)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
-        """Numbers such as learning rates are read at each call, so they are free to change."""
+        """Numbers such as learning rates are read at each call, so they are free to change.
+
+        Not where code other than a recorded step reads them, which knows one value.
+        """
         numbers = RULES[type(optimizer)].numbers
-        for index, group in enumerate(optimizer.param_groups):
+        groups = optimizer.param_groups
+        self._add("list", groups, ListEntry(groups, f"{path}.param_groups"))
+        self.objects[id(groups)] = groups  # its items are looked at here, without their numbers
+        for index, group in enumerate(groups):
             entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
             for key in ("params", *optimizer.defaults):
                 if key in numbers and not torch.is_tensor(group[key]):
-                    continue
-                entry.add(key)
-                self._push(group[key], f"{entry.path}[{key!r}]")
-            self._add("items", group, entry)
-            self.objects[id(group)] = group
+                    self._numbers.append((entry, key))
+                else:
+                    entry.add(key)
+                    self._push(group[key], f"{entry.path}[{key!r}]")
+            self._add("group", group, entry)
+        if self._reads_numbers:
+            self._compare_numbers()
         self._push(type(optimizer), type(optimizer).__qualname__)
         self._visit_attributes(optimizer, path)
         self._extend(self._entries["items", id(vars(optimizer))], {"step"})
-        self.optimizers.append(optimizer)
-        if self.on_optimizer is not None:
-            self.on_optimizer(optimizer)
+
+    def _compare_numbers(self) -> None:
+        """Compare the numbers of optimizers from now on: code is going to read them."""
+        self._reads_numbers = True
+        for entry, key in self._numbers:
+            entry.add(key)
+        self._numbers.clear()
 
 
 def _graph_of(tensor: torch.Tensor) -> Any:
