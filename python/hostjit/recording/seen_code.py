@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dis
 import functools
-import inspect
 import itertools
 import os
 import random
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.recording import numpy_types, triton_types
+from hostjit.recording.group_reads import GROUPS, reads_numbers
 
 __all__ = [
     "RANDOM_SOURCES",
@@ -88,12 +88,6 @@ _OF_MODULES = os.path.join(_TORCH, "nn") + os.sep
 _OF_SETTINGS = (
     *(os.path.join(_TORCH, name) + os.sep for name in ("backends", "sparse")),
     *(os.path.join(_TORCH, name) for name in ("__init__.py", "utils/deterministic.py")),
-)
-
-# Of the groups of optimizers, these look at the parameters alone.
-_OF_GRADIENTS = frozenset(
-    inspect.unwrap(function).__code__
-    for function in (torch.optim.Optimizer.zero_grad, torch.amp.GradScaler._unscale_grads_)
 )
 
 
@@ -295,10 +289,10 @@ def sets_by_variable(code: types.CodeType) -> bool:
 
 
 def reads_groups(code: types.CodeType) -> bool:
-    """Tell whether code looks at the groups of an optimizer, and so maybe at their numbers."""
-    if "param_groups" not in names_of(code) or code.co_filename.startswith(_HOSTJIT):
+    """Tell whether code may look at numbers in the groups of an optimizer."""
+    if GROUPS not in names_of(code) or code.co_filename.startswith(_HOSTJIT):
         return False
-    return code not in _OF_GRADIENTS
+    return reads_numbers(code)
 
 
 @functools.cache

@@ -104,7 +104,7 @@ class State(Walk):
             ) or sets_by_variable(code):
                 self.add_everything()
             if reads_groups(code):
-                self._compare_numbers()
+                self._compare_groups()
             if fresh:
                 self._extend_all(fresh)
             if is_user:

@@ -65,8 +65,8 @@ class Walk(Reached):
         self.shared: list[torch.Tensor] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._graphs: dict[int, tuple[torch.Tensor, Any]] = {}
-        self._numbers: list[tuple[Items, str]] = []  # of optimizers, by their entries and keys
-        self._reads_numbers = False
+        self._groups: list[Items] = []  # those of optimizers
+        self._reads_groups = False
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
@@ -328,23 +328,25 @@ class Walk(Reached):
             entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
             for key in ("params", *optimizer.defaults):
                 if key in numbers and not torch.is_tensor(group[key]):
-                    self._numbers.append((entry, key))
-                else:
-                    entry.add(key)
-                    self._push(group[key], f"{entry.path}[{key!r}]")
+                    continue
+                entry.add(key)
+                self._push(group[key], f"{entry.path}[{key!r}]")
             self._add("group", group, entry)
-        if self._reads_numbers:
-            self._compare_numbers()
+            self._groups.append(entry)
+        if self._reads_groups:
+            self._compare_groups()
         self._push(type(optimizer), type(optimizer).__qualname__)
         self._visit_attributes(optimizer, path)
         self._extend(self._entries["items", id(vars(optimizer))], {"step"})
 
-    def _compare_numbers(self) -> None:
-        """Compare the numbers of optimizers from now on: code is going to read them."""
-        self._reads_numbers = True
-        for entry, key in self._numbers:
-            entry.add(key)
-        self._numbers.clear()
+    def _compare_groups(self) -> None:
+        """Compare all that groups of optimizers have from now on: code is going to look at it."""
+        self._reads_groups = True
+        for entry in self._groups:
+            keys = entry.keys()
+            for key in filter(entry.add, keys):
+                for value in entry.values(key):
+                    self._push(value, f"{entry.path}[{key!r}]")
 
 
 def _graph_of(tensor: torch.Tensor) -> Any:

@@ -39,6 +39,18 @@ def _with_hooks(optimizer: Optimizer) -> Callable[[], Any]:
     return lambda: optimizer.step()
 
 
+def _clipped(optimizer: Optimizer) -> Callable[[], Any]:
+    def step() -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(parameters, 0.1)
+        for group in optimizer.param_groups:
+            nn.utils.clip_grad_value_(group["params"], 0.05)
+        assert len(optimizer.param_groups[0]["params"]) == 2
+        optimizer.step()
+
+    return step
+
+
 def _twice(optimizer: Optimizer) -> Callable[[], Any]:
     def step() -> None:
         optimizer.step()
@@ -56,6 +68,7 @@ _CALLS: dict[str, Step] = {
     "replaced": _replaced,
     "hooks": _with_hooks,
     "twice": _twice,
+    "clipped": _clipped,
 }
 _KINDS: list[Callable[[Any], Optimizer]] = [
     lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -79,6 +92,7 @@ class _Pair:
             if set_rate:
                 for optimizer in self.optimizers:
                     optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+                    optimizer.param_groups[0]["scale"] = 0.01 * number
             assert_close(steps[1](x), steps[0](x))
             assert_close(self.models[1].state_dict(), self.models[0].state_dict())
             first, second = (optimizer.state_dict() for optimizer in self.optimizers)
@@ -152,6 +166,24 @@ def _by_hand_of_a_group(model: nn.Module, optimizer: Optimizer) -> None:
             parameter.sub_(model.group["lr"] * parameter.grad)  # type: ignore[operator, index]
 
 
+def _by_another_key(model: nn.Module, optimizer: Optimizer) -> None:
+    with torch.no_grad():
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["scale"] * parameter.grad)
+
+
+def _given_to_a_function(model: nn.Module, optimizer: Optimizer) -> None:
+    def update(group: dict[str, Any]) -> None:
+        numbers = dict(group)
+        for parameter in group["params"]:
+            parameter.sub_(numbers["".join("lr")] * parameter.grad)
+
+    with torch.no_grad():
+        for group in optimizer.param_groups:
+            update(group)
+
+
 def _read_besides(model: nn.Module, optimizer: Optimizer) -> None:
     optimizer.step()
     with torch.no_grad():
@@ -167,7 +199,15 @@ def _through_the_state(model: nn.Module, optimizer: Optimizer) -> None:
 @pytest.mark.filterwarnings("ignore:hostjit")
 @pytest.mark.parametrize("compile", _COMPILERS)
 @pytest.mark.parametrize(
-    "update", [_by_hand, _by_hand_of_a_group, _read_besides, _through_the_state]
+    "update",
+    [
+        _by_hand,
+        _by_hand_of_a_group,
+        _by_another_key,
+        _given_to_a_function,
+        _read_besides,
+        _through_the_state,
+    ],
 )
 def test_code_that_reads_the_rate(
     update: Callable[[nn.Module, Optimizer], None], compile: Callable[..., Any]
