@@ -47,6 +47,9 @@ from hostjit.recording.seen_code import RANDOM_SOURCES, is_library
 
 __all__ = ["Walk"]
 
+# What PyTorch puts around steps of optimizers, which recordings of other threads replace.
+_OF_STEPS = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
 
 class Walk(Reached):
     """What is reached, and the entries that it is compared by.
@@ -164,7 +167,8 @@ class Walk(Reached):
             self._extend_by(known, ["__getattr__"])
 
     def _visit_function(self, function: types.FunctionType, path: str) -> None:
-        if is_library(function.__code__.co_filename) and not function.__closure__:
+        file = function.__code__.co_filename
+        if file == _OF_STEPS or (is_library(file) and not function.__closure__):
             return
         self._add("function", function, Function(function, path))
         for value in function.__defaults__ or ():

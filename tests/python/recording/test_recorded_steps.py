@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
@@ -128,6 +129,50 @@ def test_schedules_are_followed(
         warnings.simplefilter("error")
         pair.train(steps)
     assert len(steps[1].specializations) == 1
+
+
+def test_recordings_in_several_threads() -> None:
+    """Of what one replaces for the time of a recording the others see nothing."""
+    barrier = threading.Barrier(4)
+    failures: list[BaseException] = []
+
+    def train() -> None:
+        weights = [nn.Parameter(torch.ones(3)) for _ in range(2)]
+        optimizers = [torch.optim.AdamW([weight], lr=0.1) for weight in weights]
+
+        def training(weight: Tensor, optimizer: Optimizer) -> Callable[..., Any]:
+            update = optimizer.step
+
+            def step(x: Tensor) -> Tensor:
+                optimizer.zero_grad()
+                loss = (weight * x).square().mean()
+                loss.backward()
+                update()
+                return loss.detach()
+
+            return step
+
+        steps = [*map(training, weights, optimizers)]
+        fast = hostjit.capture(steps[1], fallback=False)
+        try:
+            for number in range(6):
+                barrier.wait(timeout=60)
+                for optimizer in optimizers:
+                    optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+                x = torch.arange(3.0) + number
+                assert_close(fast(x), steps[0](x))
+                assert_close(weights[1], weights[0])
+            assert len(fast.specializations) == 1
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=train) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
 
 
 @pytest.mark.parametrize("make", _KINDS)
