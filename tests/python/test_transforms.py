@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -110,3 +110,78 @@ def test_failure_inside() -> None:
     assert_close(jvp(torch.sin, (x,), (x,)), (x.sin(), x.cos() * x))
     with torch.autograd.graph.save_on_cpu():
         pass
+
+
+class _Square(torch.autograd.Function):
+    """Has another derivative than its forward has, and twice the value under `vmap`."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:  # type: ignore[override]
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return 3 * gradient * ctx.saved_tensors[0]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:  # type: ignore[override]
+        return 5 * tangent * ctx.saved_tensors[0]
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, x: Tensor) -> Any:  # type: ignore[override]
+        return 2 * _Square.apply(x), dims[0]
+
+
+def _squares(x: Tensor) -> Tensor:
+    return cast(Tensor, _Square.apply(x.sin())).sum()
+
+
+def _in_eager_code(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return vmap(_squares)(x)
+
+
+def _to_torch(function: Callable[..., Any]) -> Any:
+    return torch.compile(function, backend="hostjit")
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compile", [hostjit.compile, _to_torch, hostjit.capture])
+@pytest.mark.parametrize(
+    "function",
+    [
+        grad(_squares),
+        vmap(_squares),
+        vmap(grad(_squares)),
+        jacrev(_squares),
+        jacfwd(_squares),
+        lambda x: vjp(_squares, x)[1](torch.ones(()))[0],
+        lambda x: jvp(_squares, (x,), (x,))[1],
+        lambda x: grad(lambda y: grad(_squares)(y).sum())(x),
+        _in_eager_code,
+    ],
+    ids=lambda function: getattr(function, "__name__", None),
+)
+def test_functions_with_derivatives_of_their_own(
+    function: Callable[[Tensor], Tensor], compile: Callable[..., Any]
+) -> None:
+    def doubled(x: Tensor) -> Tensor:
+        return function(x) * 2
+
+    torch._dynamo.reset()
+    fast = compile(doubled)
+    for _ in range(3):
+        x = torch.randn(4, 3, requires_grad=True)
+        twin = x.detach().clone().requires_grad_()
+        found, expected = fast(twin), doubled(x)
+        assert_close(found, expected)
+        assert found.requires_grad == expected.requires_grad
+        if expected.requires_grad:
+            found.sum().backward()
+            expected.sum().backward()
+            assert_close(twin.grad, x.grad)

@@ -19,7 +19,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from hostjit.capturing.second import second_derivatives
+from hostjit.capturing.second import depending_results, second_derivatives
 from hostjit.capturing.tracing import is_random
 
 __all__ = ["EagerGradients"]
@@ -42,12 +42,19 @@ class EagerGradients:
         self._module = module
         self._name = name
         self._is_random = False
+        self._written: frozenset[int] = frozenset()
+        self._depending: frozenset[int] = frozenset()  # results, on what is written
         self._num_tangents = 0
         self._reached: list[frozenset[int]] = []  # by gradient: the tangents that it is made of
 
     def note_joint(self, graph: torch.fx.Graph, num_results: int) -> None:
         """Look at the graph of both passes: results, and then the gradients of the inputs."""
         self._is_random = is_random(graph)
+        placeholders = graph.find_nodes(op="placeholder")
+        writes = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+        targets = {node.args[0] for node in writes}
+        self._written = frozenset(n for n, node in enumerate(placeholders) if node in targets)
+        self._depending = depending_results(graph, self._written, num_results)
         found: dict[torch.fx.Node, frozenset[int]] = {}
         self._num_tangents = 0
         for node in graph.nodes:
@@ -76,12 +83,12 @@ class EagerGradients:
         if len(wanted) != self._num_tangents:
             wanted = []
         again = self._again(kind.metadata, wanted)
-        name, reached = self._name, self._reached
+        name, reached, written = self._name, self._reached, self._written
         is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
 
         def keep_inputs(ctx: Any, *given: Any) -> Any:
-            ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given)
+            ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given, written)
             if wanted:
                 ctx.set_materialize_grads(False)
             return forward(ctx, *given)
@@ -92,7 +99,7 @@ class EagerGradients:
             if torch.is_grad_enabled():
                 if inputs is None:
                     raise RuntimeError(f"hostjit: the graph of '{name}' has been freed")
-                if again is not None and _versions(inputs) == ctx.hostjit_versions:
+                if again is not None and _versions(inputs, written) == ctx.hostjit_versions:
                     return tuple(again(inputs, [tangents[index] for index in wanted]))
                 with torch.no_grad():
                     gradients = compute(ctx, tangents)
@@ -120,11 +127,20 @@ class EagerGradients:
         self, metadata: Any, wanted: Sequence[int]
     ) -> Callable[[Sequence[Any], _Gradients], _Gradients] | None:
         """Return what computes the gradients with a graph; None where the forward has effects."""
-        changes = any(info.mutates_data or info.mutates_metadata for info in metadata.input_info)
-        views = any(info.output_type is not OutputType.non_alias for info in metadata.output_info)
-        if self._is_random or changes or views or not wanted:
+        changes = any(
+            info.mutates_metadata or (info.mutates_data and index not in self._written)
+            for index, info in enumerate(metadata.input_info)
+        )
+        takes = len(self._module.graph.find_nodes(op="placeholder"))
+        changes = changes or len(metadata.input_info) != takes  # views of one tensor, in its place
+        views = any(
+            info.requires_grad and info.output_type is not OutputType.non_alias
+            for info in metadata.output_info
+        )
+        depends = not self._depending.isdisjoint(wanted)
+        if self._is_random or depends or changes or views or not wanted:
             return None
-        return second_derivatives(self._module, wanted)
+        return second_derivatives(self._module, wanted, self._written)
 
 
 def _tangents(metadata: Any) -> list[int]:
@@ -164,8 +180,10 @@ def _with_zeros(tangents: _Gradients, wanted: Sequence[int], results: Any) -> li
     return given
 
 
-def _versions(inputs: Sequence[Any]) -> list[int]:
-    return [x._version for x in inputs if isinstance(x, torch.Tensor) and not x.is_inference()]
+def _versions(inputs: Sequence[Any], written: frozenset[int]) -> list[int]:
+    """Return the versions of what the function does not write itself."""
+    tensors = [x for n, x in enumerate(inputs) if n not in written and isinstance(x, torch.Tensor)]
+    return [x._version for x in tensors if not x.is_inference()]
 
 
 def _skip(code: types.CodeType) -> None:

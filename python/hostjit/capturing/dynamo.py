@@ -50,6 +50,7 @@ from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 from hostjit.capturing.traced_instead import tracing_instead
+from hostjit.transformed_functions import stopping_at_transformed_functions
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
@@ -249,6 +250,7 @@ def run_dynamo(
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
+        stack.enter_context(stopping_at_transformed_functions())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))

@@ -19,11 +19,11 @@ from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.gradients import marks_input_dirty, needs_backward
 from hostjit.capturing.graph_sizes import Place, find_sizes, over_tensors
-from hostjit.capturing.joint import CannotSplitError, split, writes_input
+from hostjit.capturing.joint import CannotSplitError, JointGraphs, split, writes_input
 from hostjit.capturing.lent_sizes import Lent
 from hostjit.capturing.open_gradients import keep_numbers_open
 from hostjit.capturing.open_numbers import OpenValue
-from hostjit.capturing.second import second_derivatives
+from hostjit.capturing.second import depending_results, second_derivatives
 from hostjit.capturing.shared_results import share_memory, shared_results
 from hostjit.capturing.tensors import check_tensor
 from hostjit.capturing.traced_graph import placeholder_values, source_location
@@ -79,11 +79,20 @@ def trace_with_backward(
         if not isinstance(error, CaptureError):
             _blame_higher_order(module, error)
         raise translate_failure(error) from error
-    if not graph.mutated and not is_random(graph.graph_module.graph):
-        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
-        again = second_derivatives(module, wanted)
-        backward = dataclasses.replace(backward, again=again)
-    return graph, backward
+    return graph, with_second_derivatives(backward, graph, module, joint)
+
+
+def with_second_derivatives(
+    backward: Backward, graph: FunctionalGraph, module: torch.fx.GraphModule, joint: JointGraphs
+) -> Backward:
+    """Add what computes gradients that can be differentiated, where the call may run again."""
+    functional, written = graph.graph_module.graph, graph.mutated
+    depending = depending_results(functional, written, len(backward.differentiable))
+    is_wanted = any(backward.differentiable[index] for index in depending)
+    if joint.updated or is_random(functional) or is_wanted:
+        return backward
+    wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
+    return dataclasses.replace(backward, again=second_derivatives(module, wanted, written))
 
 
 def untraced(traced: DynamoCapture, lent: Lent, numbers: Collection[str]) -> FunctionalGraph:

@@ -64,13 +64,16 @@ class Step:
                 return True
         return not found
 
-    def obstacle(self) -> str:
-        """Say why the step has to run eagerly; "" when it need not."""
-        hooks = [getattr(self._optimizer, name) for name in _HOOKS]
-        hooks += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
+    def obstacle(self, hooks: bool = True) -> str:
+        """Say why the step has to run eagerly; "" when it need not.
+
+        `hooks`: those of the optimizer are in the way.
+        """
+        found = [getattr(self._optimizer, name) for name in _HOOKS]
+        found += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
         if self._as_called and not has_original_step(self._optimizer):
             return "the optimizer's 'step' was replaced"
-        if any(hooks):
+        if hooks and any(found):
             return "the optimizer has hooks"
         if any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf")):
             return "a scaler scales the step"

@@ -7,6 +7,7 @@ PyTorch's own steps read the step count as a number, which would be another one 
 from __future__ import annotations
 
 import threading
+import types
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.optimizers.rules import RULES
-from hostjit.optimizers.step import Step, has_original_step
+from hostjit.optimizers.step import Step
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.state import State
 
@@ -29,56 +30,57 @@ _READ = frozenset(
 
 
 class RecordedSteps:
-    """While entered, the steps of the optimizers that a call reaches are recorded as tensors."""
+    """While entered, steps of optimizers in this thread are recorded as tensors.
+
+    However they are called (`optimizer.step()`, a method kept elsewhere, `SGD.step(optimizer)`, a
+    schedule's function or a user's around it), they come to the function of their class, in which
+    PyTorch runs hooks around the one that it was defined as. That one is replaced.
+    """
+
+    _lock = threading.Lock()
+    _entered = 0
+    # What PyTorch's functions had in the variables that are replaced.
+    _replaced: list[tuple[types.CellType, Any]] = []  # noqa: RUF012
+    _of_thread = threading.local()
 
     def __init__(self, recorder: Recorder, state: State) -> None:
         self._recorder = recorder
         self._state = state
-        self._thread = threading.get_ident()
-        # The optimizers, what they had for a `step` of their own, and what they have instead.
-        self._replaced: list[tuple[torch.optim.Optimizer, Any, Any]] = []
+        self._outer: RecordedSteps | None = None
 
     def __enter__(self) -> RecordedSteps:
-        self._state.on_optimizer = self._replace
-        for optimizer in self._state.optimizers:
-            self._replace(optimizer)
+        kind = RecordedSteps
+        self._outer = getattr(kind._of_thread, "current", None)
+        kind._of_thread.current = self
+        with kind._lock:
+            kind._entered += 1
+            if kind._entered == 1:
+                found = filter(None, map(_definition_of, RULES))
+                for cell in {id(cell): cell for cell in found}.values():  # classes share them
+                    kind._replaced.append((cell, cell.cell_contents))
+                    cell.cell_contents = _recorded(cell.cell_contents)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._state.on_optimizer = None
-        for optimizer, original, step in self._replaced:
-            if vars(optimizer).get("step") is not step:
-                continue  # the call has assigned another
-            if original is None:
-                vars(optimizer).pop("step", None)
-            else:
-                vars(optimizer)["step"] = original
-        # Each `step` has this object, which would live on, with all tensors of the recording.
-        self._replaced.clear()
+        kind = RecordedSteps
+        kind._of_thread.current = self._outer
+        with kind._lock:
+            kind._entered -= 1
+            if kind._entered == 0:
+                for cell, contents in kind._replaced:
+                    cell.cell_contents = contents
+                kind._replaced.clear()
 
-    def _replace(self, optimizer: torch.optim.Optimizer) -> None:
-        if type(optimizer) not in RULES or not has_original_step(optimizer):
-            return
-        original = vars(optimizer).get("step")
-        whole = optimizer.step
+    def knows(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Tell whether there is a rule for an optimizer, which was there before the call."""
+        return type(optimizer) in RULES and id(optimizer) in self._state.objects
 
-        def step(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != self._thread or args or kwargs:
-                return whole(*args, **kwargs)
-            if self._record(optimizer):
-                if original is not None:  # what a schedule looks at
-                    optimizer._opt_called = True  # type: ignore[attr-defined]
-                return None
-            return whole()
-
-        vars(optimizer)["step"] = step
-        self._replaced.append((optimizer, original, step))
-
-    def _record(self, optimizer: torch.optim.Optimizer) -> bool:
+    def record(self, optimizer: torch.optim.Optimizer) -> bool:
         """Make the step, and record it; False where it has no form of tensors."""
         step = Step(optimizer, RULES[type(optimizer)])
         with _disable_current_modes():
-            if step.is_unfinished() or step.obstacle():
+            # Hooks run around it, and are recorded as any code is.
+            if step.is_unfinished() or step.obstacle(hooks=False):
                 return False
             module = step.graph()
             self._state.add_names(_READ)
@@ -91,3 +93,35 @@ class RecordedSteps:
         with torch.no_grad():
             module(*step.examples)
         return True
+
+
+def _definition_of(kind: type[torch.optim.Optimizer]) -> types.CellType | None:
+    """Return the variable in which the `step` of a class has what it runs hooks around.
+
+    None where there is no such thing, as of a class that has no objects yet.
+    """
+    step: Any = kind.step
+    if not getattr(step, "hooked", False) or not isinstance(step, types.FunctionType):
+        return None
+    cells = dict(zip(step.__code__.co_freevars, step.__closure__ or (), strict=True))
+    cell = cells.get("func")
+    is_known = cell is not None and cell.cell_contents is getattr(step, "__wrapped__", None)
+    return cell if is_known else None
+
+
+def _recorded(original: Any) -> Any:
+    def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        current = getattr(RecordedSteps._of_thread, "current", None)
+        closures = [*args, *(kwargs[name] for name in ("closure",) if name in kwargs)]
+        is_known = len(closures) == len(args) + len(kwargs) <= 1
+        if current is None or not is_known or not current.knows(optimizer):
+            return original(optimizer, *args, **kwargs)
+        loss = None
+        if closures and closures[0] is not None:
+            with torch.enable_grad():
+                loss = closures[0]()
+        if not current.record(optimizer):
+            original(optimizer)
+        return loss
+
+    return step

@@ -26,9 +26,8 @@ from hostjit.capturing.outputs import (
 )
 from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
-from hostjit.capturing.second import second_derivatives
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
-from hostjit.capturing.tracing import is_random
+from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.capturing.unused import drop_unused
 from hostjit.recording.inputs import Constant, Source, bind
 from hostjit.recording.recorder import Read, Recorder
@@ -230,9 +229,7 @@ def _with_backward(
         raise CaptureError(
             CaptureFailure.NEEDS_AUTOGRAD, "its results need gradients in a way not recorded"
         )
-    if not functional.mutated and not is_random(functional.graph_module.graph):
-        wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
-        backward = dataclasses.replace(backward, again=second_derivatives(module, wanted))
+    backward = with_second_derivatives(backward, functional, module, joint)
     bindings = _bind(sources, functional)
 
     def replace(found: GraphOutput) -> Output:

@@ -50,7 +50,7 @@ from hostjit.recording.recorded_call import (
 from hostjit.recording.recorder import Recorder
 from hostjit.recording.replay import Recording, Replay
 from hostjit.recording.results import Results
-from hostjit.recording.seen_code import SeenCode, runs_custom_function
+from hostjit.recording.seen_code import SeenCode, is_library, reads_groups, runs_custom_function
 from hostjit.recording.state import State
 from hostjit.recording.triton_launches import RecordedLaunches
 from hostjit.recording.varying import Varying
@@ -315,7 +315,12 @@ class Recordings(Specializer):
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.caller = None
-        self._codes = dict(state.codes)
+        # What a library reads of optimizers it may not read at the next recording.
+        self._codes = {
+            code: variables
+            for code, variables in state.codes.items()
+            if not (reads_groups(code) and is_library(code.co_filename))
+        }
         if launches.tuned:
             return None, result  # the next call finds what was chosen
         self._ran_backward = self._ran_backward or recorder.ran_backward

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.recording import numpy_types, triton_types
+from hostjit.recording.group_reads import GROUPS, reads_numbers
 
 __all__ = [
     "RANDOM_SOURCES",
@@ -33,6 +34,7 @@ __all__ = [
     "is_repeatable",
     "names_of",
     "patterns_of",
+    "reads_groups",
     "runs_custom_function",
     "sets_by_variable",
     "user_line",
@@ -284,6 +286,13 @@ def sets_by_variable(code: types.CodeType) -> bool:
     """Tell whether code is of torch.nn and assigns attributes whose names it is given."""
     names = ("setattr", "delattr")
     return code.co_filename.startswith(_OF_MODULES) and not set(names).isdisjoint(code.co_names)
+
+
+def reads_groups(code: types.CodeType) -> bool:
+    """Tell whether code may look at numbers in the groups of an optimizer."""
+    if GROUPS not in names_of(code) or code.co_filename.startswith(_HOSTJIT):
+        return False
+    return reads_numbers(code)
 
 
 @functools.cache

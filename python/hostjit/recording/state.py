@@ -44,6 +44,7 @@ from hostjit.recording.seen_code import (
     is_of_standard_library,
     names_of,
     patterns_of,
+    reads_groups,
     sets_by_variable,
 )
 from hostjit.recording.settings import LOCALE
@@ -102,6 +103,8 @@ class State(Walk):
                 "__getattribute__" in code.co_names and is_of_standard_library(file)
             ) or sets_by_variable(code):
                 self.add_everything()
+            if reads_groups(code):
+                self._compare_groups()
             if fresh:
                 self._extend_all(fresh)
             if is_user:

@@ -12,7 +12,6 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,6 +48,9 @@ from hostjit.recording.seen_code import RANDOM_SOURCES, is_library
 
 __all__ = ["Walk"]
 
+# What PyTorch puts around steps of optimizers, which recordings of other threads replace.
+_OF_STEPS = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
 
 class Walk(Reached):
     """What is reached, and the entries that it is compared by.
@@ -65,10 +67,10 @@ class Walk(Reached):
         self.tensors: dict[int, tuple[torch.Tensor, str]] = {}
         self.leaves: set[int] = set()
         self.shared: list[torch.Tensor] = []
-        self.optimizers: list[torch.optim.Optimizer] = []
         self.gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._graphs: dict[int, tuple[torch.Tensor, Any]] = {}
-        self.on_optimizer: Callable[[torch.optim.Optimizer], None] | None = None
+        self._groups: list[Items] = []  # those of optimizers
+        self._reads_groups = False
         self._by_position = False
         self._weak: list[tuple[weakref.ref[Any], str]] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
@@ -166,7 +168,8 @@ class Walk(Reached):
             self._extend_by(known, ["__getattr__"])
 
     def _visit_function(self, function: types.FunctionType, path: str) -> None:
-        if is_library(function.__code__.co_filename) and not function.__closure__:
+        file = function.__code__.co_filename
+        if file == _OF_STEPS or (is_library(file) and not function.__closure__):
             return
         self._add("function", function, Function(function, path))
         for value in function.__defaults__ or ():
@@ -320,23 +323,37 @@ class Walk(Reached):
         self.objects[id(vars(kernel))] = vars(kernel)
 
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
-        """Numbers such as learning rates are read at each call, so they are free to change."""
+        """Numbers such as learning rates are read at each call, so they are free to change.
+
+        Not where code other than a recorded step reads them, which knows one value.
+        """
         numbers = RULES[type(optimizer)].numbers
-        for index, group in enumerate(optimizer.param_groups):
+        groups = optimizer.param_groups
+        self._add("list", groups, ListEntry(groups, f"{path}.param_groups"))
+        self.objects[id(groups)] = groups  # its items are looked at here, without their numbers
+        for index, group in enumerate(groups):
             entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
             for key in ("params", *optimizer.defaults):
                 if key in numbers and not torch.is_tensor(group[key]):
                     continue
                 entry.add(key)
                 self._push(group[key], f"{entry.path}[{key!r}]")
-            self._add("items", group, entry)
-            self.objects[id(group)] = group
+            self._add("group", group, entry)
+            self._groups.append(entry)
+        if self._reads_groups:
+            self._compare_groups()
         self._push(type(optimizer), type(optimizer).__qualname__)
         self._visit_attributes(optimizer, path)
         self._extend(self._entries["items", id(vars(optimizer))], {"step"})
-        self.optimizers.append(optimizer)
-        if self.on_optimizer is not None:
-            self.on_optimizer(optimizer)
+
+    def _compare_groups(self) -> None:
+        """Compare all that groups of optimizers have from now on: code is going to look at it."""
+        self._reads_groups = True
+        for entry in self._groups:
+            keys = entry.keys()
+            for key in filter(entry.add, keys):
+                for value in entry.values(key):
+                    self._push(value, f"{entry.path}[{key!r}]")
 
 
 def _graph_of(tensor: torch.Tensor) -> Any:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -242,6 +244,61 @@ def test_second_derivatives_where_the_forward_is_random(runtime: str) -> None:
     (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivatives of '.*' are not possible"):
         torch.autograd.grad(gradient.sum(), x)
+
+
+class _Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4).double()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.float64))
+        self.calls: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.norm(x).tanh()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", ["compile", "evaluator", "capture", "backend"])
+def test_second_derivatives_where_statistics_are_updated(way: str) -> None:
+    compilers: dict[str, Callable[[Any], Any]] = {
+        "compile": hostjit.compile,
+        "evaluator": functools.partial(hostjit.compile, runtime="evaluator"),
+        "capture": hostjit.capture,
+        "backend": functools.partial(torch.compile, backend="hostjit"),
+    }
+
+    def train(compile: Callable[[Any], Any]) -> list[Any]:
+        torch.manual_seed(0)
+        module = _Counting()
+        run = compile(module)
+        found: list[Any] = []
+        for _ in range(4):
+            x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+            module.zero_grad()
+            y = run(x)
+            (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+            (y.sum() + gradient.square().sum()).backward()
+            found += [y, gradient, x.grad, *(p.grad for p in module.parameters())]
+            found += [buffer.clone() for buffer in module.buffers()]
+        return found
+
+    torch.testing.assert_close(train(compilers[way]), train(lambda module: module))
+
+
+@pytest.mark.parametrize("backend", [False, True])
+def test_second_derivatives_where_results_depend_on_what_was_written(backend: bool) -> None:
+    def function(x: Tensor, state: Tensor) -> Tensor:
+        result = x.sin() * state.clone()
+        state.add_(1)
+        return result
+
+    fast = torch.compile(function, backend="hostjit") if backend else hostjit.compile(function)
+    for _ in range(3):
+        x = leaf(3)
+        (gradient,) = torch.autograd.grad(fast(x, torch.ones(3)).sum(), x, create_graph=True)
+        torch.testing.assert_close(gradient, x.cos())
+        with pytest.raises(RuntimeError, match=r"second derivatives of '.*' are not possible"):
+            torch.autograd.grad(gradient.sum() + x.sum() * 0, x)
 
 
 def test_an_error_in_the_backward_pass(runtime: str) -> None:

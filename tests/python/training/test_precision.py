@@ -66,6 +66,46 @@ def test_a_checkpoint_draws_its_numbers_once(reentrant: bool, runtime: str) -> N
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_updates_statistics_as_compilers_do(
+    reentrant: bool, autocast: bool, runtime: str
+) -> None:
+    """Eager updates them again when it recomputes; AOTAutograd, under every backend, does not."""
+    modules = [nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8))]
+    modules += [copy.deepcopy(modules[0]) for _ in range(3)]
+
+    def function(module: nn.Module, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            result: Tensor = checkpoint(module, x, use_reentrant=reentrant)
+        return result.float().square()
+
+    def without(module: nn.Module, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            return module(x).float().square()  # type: ignore[no-any-return]
+
+    calls = [
+        hostjit.compile(function, runtime=runtime, fallback=False),
+        torch.compile(function, backend="aot_eager"),
+        without,
+        function,
+    ]
+    for _ in range(2):
+        x = torch.randn(4, 6)
+        for module, call in zip(modules, calls, strict=True):
+            module.zero_grad()
+            call(module, x.clone().requires_grad_()).sum().backward()
+    norms: list[Any] = [module[1] for module in modules]
+    assert [int(norm.num_batches_tracked) for norm in norms] == [2, 2, 2, 4]
+    for name in ("running_mean", "running_var"):
+        for norm in norms[1:3]:
+            torch.testing.assert_close(
+                getattr(norms[0], name), getattr(norm, name), rtol=2e-2, atol=2e-2
+            )
+    for ours, eager in zip(modules[0].parameters(), modules[3].parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, eager.grad, rtol=2e-2, atol=2e-2)
+
+
 def test_autocast_and_a_scaler(runtime: str) -> None:
     found = train(compile_with(runtime), autocast=True, scale=True)
     expected = train(lambda module: module, True, True)
