@@ -42,6 +42,7 @@ from hostjit.capturing.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.older_dynamo import as_later_dynamo
+from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.open_strides import strides_known
 from hostjit.capturing.operator_errors import stopping_at_operator_errors
@@ -242,6 +243,7 @@ def run_dynamo(
         stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
         stack.enter_context(tracing_instead())
+        stack.enter_context(composites_of_open_sizes())
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())
