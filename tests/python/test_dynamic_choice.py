@@ -160,6 +160,29 @@ def test_a_replaced_parameter_is_seen_at_any_size() -> None:
         torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_parameters_that_are_arguments_vary() -> None:
+    def descend(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            parameter -= 0.5 * gradient
+        return parameter.square().sum()
+
+    for dynamic, count in ((None, 2), (True, 1)):
+        compiled = hostjit.compile(descend, dynamic=dynamic)
+        with torch.enable_grad():
+            for n, m in ((3, 4), (4, 5), (5, 6), (9, 9)):
+                gradient, values = torch.randn(n, m), torch.randn(n, m)
+                ours, theirs = (torch.nn.Parameter(values.clone()) for _ in range(2))
+                results = compiled(ours, gradient), descend(theirs, gradient)
+                torch.testing.assert_close(*results)
+                torch.testing.assert_close(ours, theirs)
+                found = (
+                    torch.autograd.grad(results[0], ours),
+                    torch.autograd.grad(results[1], theirs),
+                )
+                torch.testing.assert_close(*found)
+        assert len(compiled.specializations) == count
+
+
 def test_other_signatures_are_other_programs() -> None:
     compiled = hostjit.compile(double, dynamic=True)
     assert programs(compiled, (4, 8), (4,), (4, 8, 2), (5,), (3, 3)) == 3

@@ -82,6 +82,7 @@ guard_settings = {k: v for k, v in _GUARDS.items() if hasattr(torch._dynamo.conf
 _SETTINGS: dict[str, Any] = {
     "assume_static_by_default": True,
     "automatic_dynamic_shapes": False,
+    "force_parameter_static_shapes": False,
     "specialize_int": True,
     "specialize_float": True,
     # Else bytecode computes such numbers anew at each call, and nothing guards what of.
