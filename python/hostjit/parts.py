@@ -12,6 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.arguments import walk_arguments
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation
 from hostjit.frames import FrameHook
@@ -120,6 +121,19 @@ class PartCompilation(Compilation):
         self._name = name
         self._parts = Parts(function, options.runtime, said, name)
         self._parts.in_use = True
+
+    def _fall_back(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Keep Dynamo away from writes to memory that two inputs share.
+
+        It looks at what runs eagerly between parts, and takes the views of later calls to lie in
+        their base where those of the first one did.
+        """
+        if error.failure is not CaptureFailure.OVERLAPPING_INPUTS:
+            return super()._fall_back(error, args, kwargs)
+        self._say("overlap", f"runs eagerly: {error}")
+        return route_any_call(torch._dynamo.disable(self.target))
 
     def _target_name(self) -> str:
         return self._name

@@ -52,6 +52,7 @@ from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 from hostjit.capturing.traced_instead import tracing_instead
+from hostjit.capturing.unknown_items import items_unknown
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "capture_lock", "function_modes", "guard_settings", "run_dynamo"]
@@ -252,6 +253,7 @@ def run_dynamo(
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(items_unknown())
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
