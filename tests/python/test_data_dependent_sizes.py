@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from torch.testing import assert_close
 import hostjit
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
+
+NOWHERE = io.StringIO()
 
 
 @pytest.fixture(autouse=True)
@@ -159,3 +162,20 @@ def test_a_written_view_whose_place_varies() -> None:
         return y.mul_(2), x.exp().sum()
 
     check(function, *[(torch.randn(5, 3), torch.tensor(i)) for i in (2, 1, -1, 4, 0)])
+
+
+def test_a_written_view_whose_place_varies_with_gradients() -> None:
+    def function(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        y = x[int(i) : int(i) + 2]
+        print("between", file=NOWHERE)
+        y.mul_(2)
+        return y, x.exp()
+
+    fast = hostjit.compile(function)
+    for i in (2, 1, 3, 0):
+        values, gradients = torch.randn(5, 3), []
+        for call in (fast, function):
+            leaf = values.clone().requires_grad_()
+            results = call(leaf * 1, torch.tensor(i))
+            gradients += [*results, *torch.autograd.grad(sum(map(torch.sum, results)), leaf)]
+        assert_close(gradients[:3], gradients[3:])
