@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -23,14 +21,20 @@ from hostjit.capturing.open_numbers import (
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
+from hostjit.named_dims import named_dims
 from hostjit.varying_objects import VaryingObjects
 
 __all__ = ["DynamicShapes", "Refusal"]
 
 # The tensors of a call, and the types of its numbers.
 _Key = tuple[tuple[tuple[torch.dtype, int], ...], tuple[type, ...]]
-# Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic, by mark_static.
-_MARKS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices")
+# Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic and by mark_unbacked, by mark_static.
+_MARKS = (
+    "_dynamo_dynamic_indices",
+    "_dynamo_weak_dynamic_indices",
+    "_dynamo_unbacked_indices",
+    "_dynamo_strict_unbacked_indices",
+)
 _MARKED_STATIC = "_dynamo_static_indices"
 
 
@@ -133,7 +137,9 @@ class DynamicShapes:
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> dict[int, set[int]]:
         """Return those of these dims that the user said to leave open."""
-        named = self._named_dims(target, args, kwargs)
+        named: dict[int, set[int]] = {}
+        if self._named is not None:
+            named = named_dims(self._named, target, args, kwargs, self._objects.classes)
         found: dict[int, set[int]] = {}
         for number, leaf in enumerate(tensor_leaves(args, kwargs, self._objects.classes)):
             wanted = set(range(leaf.dim())) if self._dynamic else set()
@@ -275,57 +281,7 @@ class DynamicShapes:
         numbers = tuple(type(value) for _, value in found)
         return tuple((leaf.dtype, leaf.dim()) for leaf in leaves), numbers
 
-    def _named_dims(
-        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[int, set[int]]:
-        if self._named is None:
-            return {}
-        specs = self._named
-        if isinstance(specs, Mapping):
-            names = list(inspect.signature(_function(target)).parameters)
-            by_position: Sequence[Any] = [specs.get(name) for name in names[: len(args)]]
-        else:
-            by_position, specs = list(specs), {}
-        found: list[Any] = []
-        for value, spec in zip(args, [*by_position, *[None] * len(args)], strict=False):
-            found += _leaf_specs(value, spec)
-        for name, value in kwargs.items():
-            found += _leaf_specs(value, specs.get(name))
-        return {leaf: _dims(spec) for leaf, spec in enumerate(found)}
-
 
 def _open_dims(tensor: torch.Tensor, dims: set[int]) -> set[int]:
     """Those of these dims that may be open: eager and the compiler treat 0 and 1 unlike others."""
     return {dim for dim in dims if tensor.shape[dim] > 1}
-
-
-def _function(target: Any) -> Any:
-    return target.forward if isinstance(target, torch.nn.Module) else target
-
-
-def _leaf_specs(value: Any, spec: Any) -> Iterator[Any]:
-    """The parts of a spec for the tensors in a value, in the order of `tensor_leaves`."""
-    if isinstance(value, torch.Tensor):
-        yield spec
-    elif isinstance(value, (tuple, list)):
-        parts = spec if isinstance(spec, Sequence) else [None] * len(value)
-        for item, part in zip(value, parts, strict=True):
-            yield from _leaf_specs(item, part)
-    elif type(value) in (dict, collections.OrderedDict):
-        for key, item in value.items():
-            yield from _leaf_specs(item, spec.get(key) if isinstance(spec, Mapping) else None)
-
-
-def _dims(spec: Any) -> set[int]:
-    """The dims that a spec leaves open: a Dim, Dim.AUTO or Dim.DYNAMIC, not None or a number."""
-    if spec is None:
-        return set()
-    pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
-    return {dim for dim, kind in pairs if kind is not None and not _is_static(kind)}
-
-
-def _is_static(kind: Any) -> bool:
-    return isinstance(kind, int) or getattr(kind, "type", None) is _STATIC or kind is _STATIC
-
-
-_STATIC = getattr(torch.export.Dim, "STATIC", None)

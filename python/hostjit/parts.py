@@ -11,7 +11,8 @@ import torch
 
 from hostjit import _C
 from hostjit.backend.options import Options
-from hostjit.capturing.arguments import walk_arguments
+from hostjit.capturing.arguments import tensor_leaves, walk_arguments
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation
 from hostjit.frames import FrameHook
@@ -123,5 +124,26 @@ class PartCompilation(Compilation):
         self._parts = Parts(function, options.runtime, said, name)
         self._parts.in_use = True
 
+    def _fall_back(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Keep Dynamo away from memory that two inputs share.
+
+        It looks at what runs eagerly between parts, and takes the views of later calls to lie in
+        their base where those of the first one did. That matters where one is written.
+        """
+        memory = [tensor.untyped_storage()._cdata for tensor in _with_memory(args, kwargs)]
+        another = (CaptureFailure.USER_EXCEPTION, CaptureFailure.LAZY_MODULE)
+        if len(memory) == len(set(memory)) or error.failure in another:
+            return super()._fall_back(error, args, kwargs)
+        self._say(str(error.failure), f"runs eagerly: {error}")
+        return route_any_call(torch._dynamo.disable(self.target))
+
     def _target_name(self) -> str:
         return self._name
+
+
+def _with_memory(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The different tensors among arguments that have a storage."""
+    leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}
+    return [tensor for tensor in leaves.values() if tensor.layout is torch.strided]

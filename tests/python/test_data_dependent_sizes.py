@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,8 @@ from torch.testing import assert_close
 import hostjit
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
+
+NOWHERE = io.StringIO()
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +131,51 @@ def test_parts_go_away_with_the_function() -> None:
     gc.collect()
     assert alive() is None
     assert not [name for name in set(globals()) - names if name.startswith("__resume")]
+
+
+AT_A_PLACE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "a row": lambda x, i: (x * 2)[i].exp() + x.sum(0),
+    "a view that is returned": lambda x, i: (x[i], x * 3),
+    "a view that is written": lambda x, i: (x[i].mul_(2), x.exp().sum()),
+    "an item": lambda x, i: x.exp().__setitem__(i, 1.0),
+    "select": lambda x, i: x.exp().select(0, i) * 2,
+    "a factor": lambda x, i: torch.add(x, x.exp(), alpha=i),
+}
+
+
+@pytest.mark.parametrize("name", AT_A_PLACE)
+def test_a_place_that_a_tensor_without_dims_tells(name: str) -> None:
+    """The rest is compiled, where all of it ran eagerly."""
+    calls = [(torch.randn(5, 3), torch.tensor(i)) for i in (2, 1, -1, 4, 0)]
+    with pytest.warns(UserWarning, match="runs in parts"):
+        fast = check(AT_A_PLACE[name], *calls)
+    if name != "a factor":
+        with pytest.raises(IndexError, match=r"out of (range|bounds)"):
+            fast(torch.randn(5, 3), torch.tensor(7))
+
+
+def test_a_written_view_whose_place_varies() -> None:
+    """What runs eagerly behind a break is not compiled for the place of the first view."""
+
+    def function(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        y = x[i + 0]
+        return y.mul_(2), x.exp().sum()
+
+    check(function, *[(torch.randn(5, 3), torch.tensor(i)) for i in (2, 1, -1, 4, 0)])
+
+
+def test_a_written_view_whose_place_varies_with_gradients() -> None:
+    def function(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        y = x[int(i) : int(i) + 2]
+        print("between", file=NOWHERE)
+        y.mul_(2)
+        return y, x.exp()
+
+    fast = hostjit.compile(function)
+    for i in (2, 1, 3, 0):
+        values, gradients = torch.randn(5, 3), []
+        for call in (fast, function):
+            leaf = values.clone().requires_grad_()
+            results = call(leaf * 1, torch.tensor(i))
+            gradients += [*results, *torch.autograd.grad(sum(map(torch.sum, results)), leaf)]
+        assert_close(gradients[:3], gradients[3:])

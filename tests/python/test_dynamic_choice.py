@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import decorators
 from torch.export import Dim
 
 import hostjit
@@ -65,8 +67,63 @@ def test_dims_in_containers_are_named_as_the_containers_are() -> None:
     assert len(compiled.specializations) == 1
 
 
+def add_all(*args: torch.Tensor, scale: float = 2.0, **rest: torch.Tensor) -> torch.Tensor:
+    return (sum(args) + sum(rest.values())) * scale
+
+
+ADD_ALL_SHAPES: list[Any] = [
+    {"args": ({0: Dim.AUTO}, {-2: Dim.AUTO}), "rest": {"z": {0: Dim.AUTO}}},
+    {"args": [{0: Dim.AUTO}, {0: Dim.AUTO}], "z": {0: Dim.AUTO}},
+    [[{0: Dim.AUTO}, {0: Dim.AUTO}], None, {"z": {0: Dim.AUTO}}],
+]
+
+
+@pytest.mark.parametrize("shapes", ADD_ALL_SHAPES)
+def test_dims_of_variadic_arguments(shapes: Any) -> None:
+    compiled = hostjit.compile(add_all, dynamic=False, dynamic_shapes=shapes)
+    for n in (4, 5, 9):
+        x, y, z = torch.randn(3, n, 8).unbind()
+        torch.testing.assert_close(compiled(x, y, z=z), add_all(x, y, z=z))
+    assert len(compiled.specializations) == 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_dims_behind_an_object_of_tensors() -> None:
+    def function(pair: Pair, x: torch.Tensor) -> torch.Tensor:
+        return pair.first + pair.second.sum() + x.sum()
+
+    compiled = hostjit.compile(function, dynamic=False, dynamic_shapes={"x": {0: Dim.AUTO}})
+    for n in (3, 4, 5, 6):
+        pair, x = Pair(torch.randn(1, 2), torch.randn(7)), torch.randn(n, 2)
+        torch.testing.assert_close(compiled(pair, x), function(pair, x))
+    assert len(compiled.specializations) == 2
+
+
+WRONG_SHAPES: list[tuple[Any, str]] = [
+    ({"y": {0: Dim.AUTO}}, "names 'y', expected names of parameters: x"),
+    ({"x": {2: Dim.AUTO}}, "names dim 2 of a tensor with 2 dims"),
+    ({"x": Dim.AUTO}, "for a tensor, expected a dict or a list"),
+    (7, "is 7, expected a dict, list or tuple"),
+]
+
+
+@pytest.mark.parametrize(("shapes", "message"), WRONG_SHAPES)
+def test_shapes_that_do_not_fit_the_call(shapes: Any, message: str) -> None:
+    with pytest.raises(hostjit.Error, match=message):
+        hostjit.compile(double, dynamic_shapes=shapes)(torch.randn(4, 8))
+
+
 def test_marked_dims_are_open() -> None:
-    for mark in (torch._dynamo.mark_dynamic, torch._dynamo.maybe_mark_dynamic):
+    for mark in (
+        torch._dynamo.mark_dynamic,
+        torch._dynamo.maybe_mark_dynamic,
+        decorators.mark_unbacked,
+    ):
         compiled = hostjit.compile(double, dynamic=False)
         x = torch.randn(4, 8)
         mark(x, 0)
@@ -101,6 +158,29 @@ def test_a_replaced_parameter_is_seen_at_any_size() -> None:
     for n in (6, 7):
         x = torch.randn(n, 8)
         torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_parameters_that_are_arguments_vary() -> None:
+    def descend(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            parameter -= 0.5 * gradient
+        return parameter.square().sum()
+
+    for dynamic, count in ((None, 2), (True, 1)):
+        compiled = hostjit.compile(descend, dynamic=dynamic)
+        with torch.enable_grad():
+            for n, m in ((3, 4), (4, 5), (5, 6), (9, 9)):
+                gradient, values = torch.randn(n, m), torch.randn(n, m)
+                ours, theirs = (torch.nn.Parameter(values.clone()) for _ in range(2))
+                results = compiled(ours, gradient), descend(theirs, gradient)
+                torch.testing.assert_close(*results)
+                torch.testing.assert_close(ours, theirs)
+                found = (
+                    torch.autograd.grad(results[0], ours),
+                    torch.autograd.grad(results[1], theirs),
+                )
+                torch.testing.assert_close(*found)
+        assert len(compiled.specializations) == count
 
 
 def test_other_signatures_are_other_programs() -> None:

@@ -35,10 +35,10 @@ _MARKS = "_dynamo_weak_dynamic_indices"
 _USERS_MARKS = (
     "_dynamo_dynamic_indices",
     "_dynamo_propagated_dynamic_indices",
-    "_dynamo_unbacked_indices",
-    "_dynamo_strict_unbacked_indices",
     "_has_dynamo_dim_marking",
 )
+# With these, Dynamo would not know the sizes of the call: they are open dims like others instead.
+_UNKNOWN_MARKS = ("_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices")
 
 
 @contextlib.contextmanager
@@ -51,7 +51,7 @@ def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
     try:
         for tensor in {id(tensor): tensor for tensor in leaves}.values():
             mine = marks[id(tensor)]
-            for name in (_MARKS, *(() if mine else _USERS_MARKS)):
+            for name in (_MARKS, *_UNKNOWN_MARKS, *(() if mine else _USERS_MARKS)):
                 if hasattr(tensor, name):
                     saved.append((tensor, name, getattr(tensor, name)))
                     delattr(tensor, name)

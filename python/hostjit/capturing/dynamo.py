@@ -41,6 +41,7 @@ from hostjit.capturing.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
 from hostjit.capturing.older_dynamo import as_later_dynamo
+from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.open_numbers import left_open
 from hostjit.capturing.open_strides import strides_known
 from hostjit.capturing.operator_errors import stopping_at_operator_errors
@@ -50,6 +51,7 @@ from hostjit.capturing.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 from hostjit.capturing.traced_instead import tracing_instead
+from hostjit.capturing.unknown_items import items_unknown
 from hostjit.transformed_functions import stopping_at_transformed_functions
 from hostjit.whole_operators import whole_operators
 
@@ -79,6 +81,7 @@ guard_settings = {k: v for k, v in _GUARDS.items() if hasattr(torch._dynamo.conf
 _SETTINGS: dict[str, Any] = {
     "assume_static_by_default": True,
     "automatic_dynamic_shapes": False,
+    "force_parameter_static_shapes": False,
     "specialize_int": True,
     "specialize_float": True,
     # Else bytecode computes such numbers anew at each call, and nothing guards what of.
@@ -240,6 +243,7 @@ def run_dynamo(
         stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
         stack.enter_context(tracing_instead())
+        stack.enter_context(composites_of_open_sizes())
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())
@@ -247,6 +251,7 @@ def run_dynamo(
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(items_unknown())
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())

@@ -36,6 +36,7 @@ from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.graph_writes import refuse_writes_through_unfold
 from hostjit.capturing.interpolation import interpolation_in_one
+from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.open_dropout import to_pytorch
 from hostjit.capturing.open_indices import get_item, set_item
 from hostjit.capturing.open_sizes import all_equal, known
@@ -113,6 +114,7 @@ def trace_functional(
         _kept_whole(),
         recurrent_networks_known(),
         interpolation_in_one(),
+        composites_of_open_sizes(),
         eager_derivatives(),
         torch._C._AutoDispatchBelowAutograd(),
     ):

@@ -15,6 +15,7 @@ from hostjit.capturing.dropout import dropout
 from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.kept_checks import checks_kept
+from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.python_kernels import python_kernels_changed
 from hostjit.capturing.recurrent_dropout import dropout_between_layers
 
@@ -36,6 +37,7 @@ def composites_with_gradients() -> Iterator[None]:
             python_kernels_changed({torch.ops.aten.dropout.default: {_COMPOSITE: dropout}}),
             eager_derivatives(),
             interpolation_in_one(),
+            composites_of_open_sizes(),
             dropout_between_layers(),
             checks_kept(),
             inductor_config.patch(fallback_random=True),

@@ -15,7 +15,6 @@ from hostjit.capturing.number_function import is_exact
 from hostjit.capturing.open_dropout import DROPOUT
 
 __all__ = [
-    "arange",
     "attention",
     "cdist",
     "celu",
@@ -27,7 +26,6 @@ __all__ = [
     "has_distances",
     "has_quantile",
     "is_leaky",
-    "is_range",
     "isclose",
     "logit",
     "nan_to_num",
@@ -125,35 +123,6 @@ def nan_to_num(
 def replaces_floats(given: Mapping[str, Any]) -> bool:
     """Whether a tensor is one of floats."""
     return isinstance(given["input"], Tensor) and given["input"].is_floating_point()
-
-
-def arange(
-    start: float,
-    end: float | None = None,
-    step: float = 1,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-    requires_grad: bool = False,
-) -> Tensor:
-    """`arange` over floats: Python computes how many there are."""
-    first, last = (0, start) if end is None else (start, end)
-    count = math.ceil((last - first) / step)
-    return (
-        torch.arange(count, dtype=dtype or torch.get_default_dtype(), device=device) * step + first
-    )
-
-
-def is_range(given: Mapping[str, Any]) -> bool:
-    """Whether it has elements, and is one of floats."""
-    start, end, step, dtype = (given[name] for name in ("start", "end", "step", "dtype"))
-    if given["requires_grad"] is not False or (dtype is not None and dtype not in _FLOATS):
-        return False
-    first, last = (0, start) if end is None else (start, end)
-    numbers = (int, float, torch.SymInt, torch.SymFloat)
-    if not all(isinstance(number, numbers) for number in (first, last, step)):
-        return False
-    return bool(last > first) and bool(step > 0.0)
 
 
 def cdist(

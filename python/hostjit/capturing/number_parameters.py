@@ -22,7 +22,7 @@ from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.nn import functional
 
-from hostjit.capturing import number_operands
+from hostjit.capturing import number_operands, number_ranges
 from hostjit.capturing.number_dropout import DROPOUTS
 from hostjit.capturing.number_function import NumberFunction, is_exact
 from hostjit.capturing.number_losses import LOSSES
@@ -124,7 +124,7 @@ _OTHERS: dict[Callable[..., Any], NumberFunction] = {
         ("scale", "dropout_p"), number_operands.attention, number_operands.scales_or_drops
     ),
     torch.arange: NumberFunction(
-        ("start", "end", "step"), number_operands.arange, number_operands.is_range
+        ("start", "end", "step"), number_ranges.arange, number_ranges.is_range
     ),
     torch.as_tensor: NumberFunction(("data",), _tensor, _is_constant, _NUMBERS),
     torch.asarray: NumberFunction(("obj",), _array, _is_constant, _NUMBERS),
@@ -134,6 +134,9 @@ _OTHERS: dict[Callable[..., Any], NumberFunction] = {
     ),
     torch.isclose: NumberFunction(
         ("rtol", "atol"), number_operands.isclose, number_operands.compares
+    ),
+    torch.linspace: NumberFunction(
+        ("start", "end", "steps"), number_ranges.linspace, number_ranges.is_linear, _NUMBERS
     ),
     torch.logit: NumberFunction(("eps",), number_operands.logit, number_operands.clamps),
     torch.special.logit: NumberFunction(("eps",), number_operands.logit, number_operands.clamps),

@@ -152,22 +152,22 @@ class PointwiseContext:
 
         They are rounded to the promoted type before, which shows for the half types;
         `exact_numbers` keeps numbers, and tensors without dims on the CPU, as they are, as eager's
-        kernels of products and quotients do.
+        kernels of products and quotients do: those for the CPU only the last operand.
         """
         compute, promoted = self._promotion(operands, kind)
         values = [self.value(operand, compute) for operand in operands]
         if promoted.register is not compute:
             return values
 
-        def is_rounded(operand: Operand) -> bool:
+        def is_rounded(place: int, operand: Operand) -> bool:
+            is_exact = exact_numbers and (place == len(operands) - 1 or self.on_cuda())
             if not isinstance(operand, Node):
-                return exact_numbers
-            is_exact = exact_numbers and is_number_of_the_host(operand)
-            return dtype_of(operand) is promoted or is_exact
+                return is_exact
+            return dtype_of(operand) is promoted or (is_exact and is_number_of_the_host(operand))
 
         return [
-            value if is_rounded(operand) else self.builder.cast(value, promoted)
-            for operand, value in zip(operands, values, strict=True)
+            value if is_rounded(place, operand) else self.builder.cast(value, promoted)
+            for place, (operand, value) in enumerate(zip(operands, values, strict=True))
         ]
 
     def _promotion(self, operands: Sequence[Operand], kind: PROMOTION) -> tuple[DType, DType]:

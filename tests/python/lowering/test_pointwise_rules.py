@@ -191,6 +191,28 @@ def test_operands_are_rounded_to_half_types_first(dtype: torch.dtype, other: tor
     )
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("count", [1, 64])
+def test_a_number_before_the_operator_is_rounded_too(dtype: torch.dtype, count: int) -> None:
+    """Eager's kernels keep it as it is behind the operator only."""
+    numbers = [torch.tensor(number, dtype=F64) for number in (1000.3, 0.1, 2049.0, 1e10)]
+
+    def exact(x: Tensor) -> list[Tensor]:
+        found = [1000.3 / x]
+        for number in numbers:
+            found += [number * x, number / x, number % x]
+            found.append(torch.div(number, x, rounding_mode="trunc"))
+        return found
+
+    def floor(x: Tensor) -> list[Tensor]:
+        return [1e10 // x, *(number // x for number in numbers)]
+
+    torch.manual_seed(0)
+    x = (torch.rand(count) * 3 + 0.01).to(dtype)
+    torch.testing.assert_close(hostjit.compile(exact)(x), exact(x), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(hostjit.compile(floor)(x), floor(x), equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [F64, F32, F16, BF16], ids=str)
 @pytest.mark.parametrize(
     "function",
