@@ -90,6 +90,8 @@ class Backward final : public torch::autograd::Node {
   }
 
   variable_list apply(variable_list&& tangents) override {
+    // Nothing that the caller wants depends on the results: what was kept may be gone already.
+    if (std::ranges::none_of(tangents, &at::Tensor::defined)) return variable_list(num_outputs());
     const bool is_again =
         at::GradMode::is_enabled() || (plan_->again && std::ranges::any_of(tangents, is_batched));
     if (is_again) return gradients_by_pytorch(std::move(tangents));

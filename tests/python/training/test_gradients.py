@@ -374,3 +374,26 @@ def test_gradients_of_what_nothing_arrives_for_are_none() -> None:
             sum(found[index].sum() for index in results).backward()
             gradients.append([parameter.grad for parameter in parameters])
         assert_close(gradients[1], gradients[0])
+
+
+def test_a_state_that_is_no_part_of_the_loss(runtime: str) -> None:
+    class Running(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.linear = nn.Linear(3, 3)
+            self.mean = torch.zeros(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.linear(x)
+            self.mean = 0.9 * self.mean + 0.1 * y.mean(0)
+            return y.pow(2).sum()
+
+    ours, eager = Running(), Running()
+    fast = hostjit.compile(ours, runtime=runtime)
+    for number in range(4):
+        x = torch.full((2, 3), number + 1.0)
+        fast(x).backward()
+        eager(x).backward()
+        assert_close(ours.linear.weight.grad, eager.linear.weight.grad)
+        assert_close(ours.mean, eager.mean)
