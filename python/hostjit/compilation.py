@@ -12,7 +12,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.arguments import describe_arguments, holds_array
+from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -122,14 +122,27 @@ class Compilation(Specializer):
         parts = self._parts
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
-                return parts.by_frames()
+                return self._leave_to_dynamo(parts, error, args, kwargs)
             if error.failure in BREAKS:
                 recorded = self._record_instead(error, in_loop=True)
                 if recorded is not None:
                     return recorded
                 self._say_parts(error)
-                return parts.by_frames()
+                return self._leave_to_dynamo(parts, error, args, kwargs)
         return super()._fall_back(error, args, kwargs)
+
+    def _leave_to_dynamo(
+        self, parts: Parts, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization:
+        """Leave all further calls to Dynamo, or to eager where two inputs share memory.
+
+        Dynamo takes the views of later calls to lie in their base where those of the first one did.
+        That matters where one is written.
+        """
+        if not share_memory(args, kwargs):
+            return parts.by_frames()
+        self._say(str(error.failure), f"runs eagerly: {error}")
+        return route_any_call(torch._dynamo.disable(self.target))
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile with as much left open as should be and can be."""
@@ -304,3 +317,11 @@ class Compilation(Specializer):
         """Say of bound Dims among these numbers that there is a program for each value."""
         for name in self.shapes.dims_known(positions, args, kwargs):
             self._say(f"Dim {name}", f"is compiled for each value of Dim '{name}': {reason}")
+
+
+def share_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether two different tensors among arguments have one storage."""
+    leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}
+    strided = (tensor for tensor in leaves.values() if tensor.layout is torch.strided)
+    memory = [tensor.untyped_storage()._cdata for tensor in strided]
+    return len(memory) > len(set(memory))

@@ -11,10 +11,10 @@ import torch
 
 from hostjit import _C
 from hostjit.backend.options import Options
-from hostjit.capturing.arguments import tensor_leaves, walk_arguments
+from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation
+from hostjit.compilation import Compilation, share_memory
 from hostjit.frames import FrameHook
 from hostjit.optimizers import RULES, OptimizerCompilation
 from hostjit.specializer import route_any_call
@@ -127,23 +127,12 @@ class PartCompilation(Compilation):
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        """Keep Dynamo away from memory that two inputs share.
-
-        It looks at what runs eagerly between parts, and takes the views of later calls to lie in
-        their base where those of the first one did. That matters where one is written.
-        """
-        memory = [tensor.untyped_storage()._cdata for tensor in _with_memory(args, kwargs)]
+        """Keep Dynamo away from memory that two inputs share, as it looks at what runs eagerly."""
         another = (CaptureFailure.USER_EXCEPTION, CaptureFailure.LAZY_MODULE)
-        if len(memory) == len(set(memory)) or error.failure in another:
+        if error.failure in another or not share_memory(args, kwargs):
             return super()._fall_back(error, args, kwargs)
-        self._say(str(error.failure), f"runs eagerly: {error}")
-        return route_any_call(torch._dynamo.disable(self.target))
+        assert self._parts is not None
+        return self._leave_to_dynamo(self._parts, error, args, kwargs)
 
     def _target_name(self) -> str:
         return self._name
-
-
-def _with_memory(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The different tensors among arguments that have a storage."""
-    leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}
-    return [tensor for tensor in leaves.values() if tensor.layout is torch.strided]

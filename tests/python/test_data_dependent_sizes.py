@@ -179,3 +179,25 @@ def test_a_written_view_whose_place_varies_with_gradients() -> None:
             results = call(leaf * 1, torch.tensor(i))
             gradients += [*results, *torch.autograd.grad(sum(map(torch.sum, results)), leaf)]
         assert_close(gradients[:3], gradients[3:])
+
+
+def written(y: Tensor, x: Tensor) -> Tensor:
+    y.mul_(2)
+    return x.exp()
+
+
+def test_a_loop_that_writes_a_view_whose_place_varies() -> None:
+    def function(y: Tensor, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        results = []
+        for _ in range(2):
+            print("between", file=NOWHERE)
+            results.append(written(y, x))
+        return y, results
+
+    fast = hostjit.compile(function)
+    for i in (2, 1, 3, 0, 2, 1, 3, 0):
+        values, found = torch.randn(5, 2), []
+        for call in (fast, function):
+            x = values.clone().requires_grad_() * 1
+            found.append((*call(x[i], x), x))
+        assert_close(*found)
