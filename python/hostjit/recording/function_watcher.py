@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
@@ -69,22 +68,39 @@ class FunctionWatcher(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+_lock = threading.Lock()
+_entered = 0
+_original: Any = None  # while it is replaced
+
+
 @contextlib.contextmanager
 def unseen_watcher() -> Iterator[None]:
-    """Have modules of torch.nn decide as if no `FunctionWatcher` were there, in this thread.
+    """Have modules of torch.nn decide as if no `FunctionWatcher` were there.
 
     Attention and encoders of transformers take other paths where functions may be overridden, some
-    of which give padding other values.
+    of which give padding other values. Threads may enter and leave in any order.
     """
-    owner = threading.get_ident()
-    original = torch.overrides.has_torch_function
+    global _entered, _original
+    with _lock:
+        _entered += 1
+        if _entered == 1:
+            _original = torch.overrides.has_torch_function
+            torch.overrides.has_torch_function = _without_watcher(_original)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        with _lock:
+            _entered -= 1
+            if _entered == 0:
+                torch.overrides.has_torch_function = _original
 
-    def has_torch_function(args: Sequence[Any]) -> bool:
-        modes = _get_current_function_mode_stack() if threading.get_ident() == owner else []
+
+def _without_watcher(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
+    def has_torch_function(args: Iterable[Any]) -> bool:
+        modes = _get_current_function_mode_stack()
         if len(modes) != 1 or not isinstance(modes[0], FunctionWatcher):
             return original(args)
         with torch.overrides._pop_mode_temporarily():
             return original(args)
 
-    with mock.patch.object(torch.overrides, "has_torch_function", has_torch_function):
-        yield
+    return has_torch_function

@@ -73,6 +73,8 @@ class Recordings(Specializer):
 
     # Recordings that read a float of a tensor: it is seldom the same again.
     _most_floats = 3
+    # Recordings that read what the call draws, which each of them draws again to compare it.
+    _most_draws = 3
     # Recordings one after the other whose values, those that the code reads, no later call had.
     _most_in_vain: int | None = None
 
@@ -224,7 +226,8 @@ class Recordings(Specializer):
                 return self._compile_from_now_on(
                     f"has {len(known)} recordings and keeps meeting new calls"
                 )
-            if not self._ran_backward and any(replay.reads_draws for replay in known):
+            draws = sum(replay.reads_draws for replay in known)
+            if not self._ran_backward and draws >= self._most_draws:
                 return self._compile_from_now_on("reads numbers that it draws")
             if varies:
                 return self._compile_from_now_on(f"keeps meeting new values of {varies}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _lsprof
 import asyncio
+import contextlib
 import cProfile
 import functools
 import threading
@@ -16,6 +17,7 @@ import torch
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.recording.function_watcher import unseen_watcher
 
 pytestmark = pytest.mark.usefixtures("each_runtime")
 randn = torch.randn
@@ -360,3 +362,17 @@ def test_profilers(profiler: Callable[[], Any]) -> None:
     assert profiler is _lsprof.Profiler or fast.captured is not None
     _agrees(fast, lambda x: x * 2)
     assert fast.captured is not None
+
+
+def test_recordings_of_several_threads_leave_functions_as_they_were() -> None:
+    before = torch.overrides.has_torch_function
+    first, second = unseen_watcher(), unseen_watcher()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(first)
+        inner = contextlib.ExitStack()
+        inner.enter_context(second)
+        assert torch.overrides.has_torch_function is not before
+        stack.close()
+        assert torch.overrides.has_torch_function is not before
+        inner.close()
+    assert torch.overrides.has_torch_function is before
