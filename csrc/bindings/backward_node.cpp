@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "bindings/autograd_node.h"
+#include "bindings/donation.h"
 #include "bindings/program_arguments.h"
 #include "bindings/second_backward.h"
 #include "support/check.h"
@@ -36,10 +37,10 @@ class TakenFrame {
   Frame* frame_;
 };
 
-// `inputs` as `plan.inputs`; those that are numbers are among `numbers`.
+// `inputs` as `plan.inputs`; those that are numbers are among `numbers`. Tensors go as soon as the
+// program no longer needs them.
 std::vector<at::Tensor> run(const BackwardPlan& plan, ProgramRow& row,
-                            const std::vector<at::Tensor>& inputs,
-                            const std::vector<int64_t>& numbers) {
+                            std::vector<at::Tensor>& inputs, const std::vector<int64_t>& numbers) {
   CompiledProgram& program = *plan.program;
   const TakenFrame frame(row.state());
   ProgramArguments arguments(program.program(), frame.get());
@@ -51,6 +52,7 @@ std::vector<at::Tensor> run(const BackwardPlan& plan, ProgramRow& row,
       arguments.set_tensor(i, inputs[i]);
     }
   }
+  const Donation donation(frame.get(), inputs.data());
   c10::SmallVector<void*, 16> raw(program.program().outputs().size(), nullptr);
   if (program.main(plan.runtime, row)(/*cache_id=*/0, arguments.inputs(), raw.data()) != 0) {
     ProgramState::rethrow(frame.get());
@@ -96,6 +98,11 @@ class Backward final : public torch::autograd::Node {
         at::GradMode::is_enabled() || (plan_->again && std::ranges::any_of(tangents, is_batched));
     if (is_again) return gradients_by_pytorch(std::move(tangents));
     return gradients(std::move(tangents));
+  }
+
+  void will_release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_last_ = true;
   }
 
   void release_variables() override {
@@ -145,10 +152,13 @@ class Backward final : public torch::autograd::Node {
   variable_list gradients(variable_list&& tangents) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::shared_ptr<ProgramRow> row = plan_->program->row(sizes_);
-    const std::vector<at::Tensor> inputs = program_inputs(*row, tangents);
+    std::vector<at::Tensor> inputs = program_inputs(*row, tangents);
     std::vector<bool> arrived;
     for (const at::Tensor& tangent : tangents) arrived.push_back(tangent.defined());
     tangents.clear();
+    if (is_last_) {
+      for (SavedVariable& saved : saved_) saved.reset_data();
+    }
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<at::Tensor> outputs = run(*plan_, *row, inputs, numbers_);
@@ -186,6 +196,7 @@ class Backward final : public torch::autograd::Node {
   RowSizes sizes_;                // of the backward program's symbols
   std::vector<int64_t> numbers_;  // see BackwardPlan::numbers
   std::vector<SavedVariable> saved_;
+  bool is_last_ = false;  // nobody may ask for what is saved after the call that comes
 };
 
 }  // namespace

@@ -176,6 +176,9 @@ PyMethodDef methods[] = {
      "match(*args, **kwargs)\n--\n\nThe specialization that would answer this call, or None."},
     {"add", add, METH_O,
      "add(specialization)\n--\n\nLets calls find a specialization, first of all."},
+    {"call_boxed", call_boxed, METH_O,
+     "call_boxed(arguments)\n--\n\nA call with the items of a list, which is empty from then on: "
+     "tensors that nobody\nelse holds go as soon as the call no longer needs them."},
     {"profile", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(profile)),
      METH_VARARGS | METH_KEYWORDS,
      "profile(*args, calls=100, **kwargs)\n--\n\nMeasures each node of the program that answers "

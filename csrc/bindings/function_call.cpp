@@ -53,8 +53,13 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
   return run_eagerly(self, values, nargs, kwnames);
 }
 
+// `given_up`: the references to the arguments, of a call that gives them up; else null.
 PyObject* run_specialization(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
-                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames) {
+                             PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                             HeldArguments* given_up) {
+  if (given_up != nullptr && specialization.donates()) {
+    return specialization.run_donating(leaves, *given_up);
+  }
   if (specialization.updates() && self->is_original && !specialization.may_update(leaves))
       [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);  // which raises, or writes unseen by autograd
@@ -70,21 +75,27 @@ PyObject* run_specialization(CompiledFunction* self, Specialization& specializat
   return specialization.run(leaves);
 }
 
-// Asks the owner for a specialization and runs it, or the function itself. An owner that has run
-// the call itself gives a tuple: a specialization for later calls, or None, and the result.
-PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
-               Py_ssize_t nargs, PyObject* kwnames) {
+// What the owner makes for a call, see miss(); null with a Python error set.
+PyRef ask_owner(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
+                PyObject* kwnames) {
   const PyRef args = PyRef::steal(PyTuple_New(nargs));
   const PyRef kwargs = PyRef::steal(PyDict_New());
-  if (!args || !kwargs) return nullptr;
+  if (!args || !kwargs) return {};
   for (Py_ssize_t i = 0; i < nargs; ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(values[i]));
   const Py_ssize_t num_names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   for (Py_ssize_t i = 0; i < num_names; ++i) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, i);
-    if (PyDict_SetItem(kwargs.get(), name, values[nargs + i]) < 0) return nullptr;
+    if (PyDict_SetItem(kwargs.get(), name, values[nargs + i]) < 0) return {};
   }
-  const PyRef made = PyRef::steal(
+  return PyRef::steal(
       PyObject_CallMethod(self->owner, "specialize", "OOO", self, args.get(), kwargs.get()));
+}
+
+// Asks the owner for a specialization and runs it, or the function itself. An owner that has run
+// the call itself gives a tuple: a specialization for later calls, or None, and the result.
+PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
+               Py_ssize_t nargs, PyObject* kwnames, HeldArguments* given_up) {
+  const PyRef made = ask_owner(self, values, nargs, kwnames);
   if (!made) return nullptr;
   if (made.get() == Py_None) {
     self->refusals.note();
@@ -107,13 +118,14 @@ PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const
   if (!specialization->match(state, values, nargs, kwnames, leaves)) {
     return run_eagerly(self, values, nargs, kwnames);
   }
-  return run_specialization(self, *specialization, leaves, values, nargs, kwnames);
+  return run_specialization(self, *specialization, leaves, values, nargs, kwnames, given_up);
 }
 
 bool is_off(const CompiledFunction* self) { return !compile_enabled() && self->is_original; }
 
-PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssize_t nargs,
-                         PyObject* kwnames) {
+[[gnu::always_inline]] inline PyObject* call_unchecked(CompiledFunction* self,
+                                                       PyObject* const* values, Py_ssize_t nargs,
+                                                       PyObject* kwnames, HeldArguments* given_up) {
   const GlobalState state = GlobalState::current();
   if (torch_function_mode_active() || self->refusals.skip() || is_off(self)) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
@@ -122,9 +134,9 @@ PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssi
   Leaves leaves;
   if (Specialization* found = self->specializations->find(state, values, nargs, kwnames, leaves))
       [[likely]] {
-    return run_specialization(self, *found, leaves, values, nargs, kwnames);
+    return run_specialization(self, *found, leaves, values, nargs, kwnames, given_up);
   }
-  return miss(self, state, values, nargs, kwnames);
+  return miss(self, state, values, nargs, kwnames, given_up);
 }
 
 // The Python error that PyTorch sets for the C++ exception being handled.
@@ -145,7 +157,28 @@ PyObject* call_unchecked(CompiledFunction* self, PyObject* const* values, Py_ssi
 PyObject* call_compiled_function(PyObject* object, PyObject* const* values, size_t nargsf,
                                  PyObject* kwnames) {
   try {
-    return call_unchecked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames);
+    return call_unchecked(as_compiled(object), values, PyVectorcall_NARGS(nargsf), kwnames,
+                          /*given_up=*/nullptr);
+  } catch (...) {
+    return set_error_of_current_exception();
+  }
+}
+
+PyObject* call_boxed(PyObject* object, PyObject* list) {
+  if (!PyList_CheckExact(list)) {
+    PyErr_Format(PyExc_TypeError, "call_boxed() takes a list, got %s", Py_TYPE(list)->tp_name);
+    return nullptr;
+  }
+  HeldArguments held;
+  c10::SmallVector<PyObject*, 16> values;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    values.push_back(PyList_GET_ITEM(list, i));
+    held.push_back(PyRef::share(values.back()));
+  }
+  if (PyList_SetSlice(list, 0, PyList_GET_SIZE(list), nullptr) < 0) return nullptr;
+  try {
+    return call_unchecked(as_compiled(object), values.data(),
+                          static_cast<Py_ssize_t>(values.size()), /*kwnames=*/nullptr, &held);
   } catch (...) {
     return set_error_of_current_exception();
   }

@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -38,6 +39,11 @@ class OutputSpec {
     if (kind_ == Kind::kOutput) [[likely]]
       return static_cast<PyObject*>(std::exchange(outputs[index_], nullptr));
     return build_node(outputs, leaves, values);
+  }
+
+  // Whether some argument is in it.
+  bool has_arguments() const {
+    return kind_ == Kind::kArgument || std::ranges::any_of(children_, &OutputSpec::has_arguments);
   }
 
   // What it was made from.

@@ -12,6 +12,7 @@
 #include "ir/printer.h"
 #include "ir/verifier.h"
 #include "ir/visitor.h"
+#include "passes/insert_deallocations.h"
 
 namespace py = pybind11;
 
@@ -185,6 +186,8 @@ void bind_program(py::module_& module) {
             p->set_outputs(std::move(values));
           },
           py::arg("outputs"))
+      .def("donate_inputs", &donate_inputs, py::arg("positions"),
+           "Lets calls give up these inputs. What an output may refer to stays with the caller.")
       .def("verify", [](const Program& p) { verify_program(p); })
       .def("clone", [](const Program& p) { return std::make_shared<Program>(p.clone()); })
       .def("__eq__", [](const Program& a, const Program& b) { return structurally_equal(a, b); })

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/compiled_program.h"
+#include "bindings/donation.h"
 #include "bindings/input_binding.h"
 #include "bindings/program_arguments.h"
 #include "runtime/kept_tensors.h"
@@ -48,6 +49,9 @@ class ProgramCall {
   // Lets the call write its outputs into the tensors kept, and keep those that it makes. `kept`
   // outlives this object's last run.
   void keep_outputs(KeptTensors& kept);
+
+  // Lets the call release those of `inputs`, one per program input, that the program donates.
+  Donation donate(at::Tensor* inputs) { return {frame_, inputs}; }
 
   // Releases the GIL for a row that takes_long(): then the caller keeps the tensors alive.
   // False with a Python error set: the class and text that eager raises, and a note that names the

@@ -14,6 +14,7 @@
 
 #include "bindings/backward_node.h"
 #include "bindings/program_call.h"
+#include "passes/insert_deallocations.h"
 #include "support/check.h"
 
 namespace py = pybind11;
@@ -114,7 +115,10 @@ Specialization::Specialization(const Options& options)
           at::GradMode::is_enabled() && !in_inference_mode_ &&
           (any_needs_gradient(arguments_.example_leaves()) || any_needs_gradient(bindings_))),
       only_runs_(!backward_ && !reused_ && !hides_gradients_ &&
-                 std::ranges::none_of(bindings_, &InputBinding::is_scalar)) {
+                 std::ranges::none_of(bindings_, &InputBinding::is_scalar)),
+      donates_(program_ && donates_inputs(program_->program()) && !route_ && !backward_ &&
+               !reused_ && !in_inference_mode_ && !retries_ && !makes_numbers_ &&
+               !output_.has_arguments()) {
   HOSTJIT_CHECK(!any_arguments_ || (route_ && !program_),
                 "specialization: only a route without a program takes any arguments");
   for (const auto& [leaf, address] : static_leaves_) {
@@ -418,6 +422,25 @@ PyObject* Specialization::run_program(const Leaves& leaves) {
   }
   if (!ok) return nullptr;
   return output_.build(call.outputs(), leaves.data(), leaves.values.data());
+}
+
+PyObject* Specialization::run_donating(const Leaves& leaves, HeldArguments& held) {
+  std::vector<at::Tensor> inputs(bindings_.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!bindings_[i].is_scalar()) inputs[i] = input(i, leaves);
+  }
+  held.clear();
+  ProgramCall call(*program_, *leaves.row);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (bindings_[i].is_scalar()) {
+      call.set_index(i, bindings_[i].scalar(leaves));
+    } else {
+      call.set_tensor(i, inputs[i]);
+    }
+  }
+  const Donation donation = call.donate(inputs.data());
+  if (!run_for_inference(call, program_->main(runtime_, *leaves.row), leaves)) return nullptr;
+  return output_.build(call.outputs(), /*leaves=*/nullptr, leaves.values.data());
 }
 
 bool Specialization::run_with_care(ProgramCall& call, MainFunction main, const Leaves& leaves) {

@@ -31,6 +31,9 @@ namespace hostjit {
 struct BackwardPlan;
 class ProgramCall;
 
+// References to the arguments of a call that gives them up.
+using HeldArguments = c10::SmallVector<PyRef, 16>;
+
 // A compiled program together with everything that has to hold for it to answer a call.
 class Specialization : public std::enable_shared_from_this<Specialization> {
  public:
@@ -96,6 +99,11 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // Runs the program on the leaves that match() found. A new reference, or null with a Python
   // error set.
   PyObject* run(const Leaves& leaves);
+
+  // Whether calls may give up their arguments: run_donating() then takes the place of run(). `held`
+  // are all references to them that the call has; they are dropped before the program runs.
+  bool donates() const { return donates_; }
+  PyObject* run_donating(const Leaves& leaves, HeldArguments& held);
 
   // Whether a call has numbers to return or to store: then compute() comes before it, and store()
   // after it.
@@ -221,6 +229,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // Some input needs a gradient: operators that the program calls must not notice.
   bool hides_gradients_;
   bool only_runs_;  // nothing is done around a call of the program
+  bool donates_;
 };
 
 }  // namespace hostjit

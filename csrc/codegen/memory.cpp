@@ -94,6 +94,10 @@ void Dispatcher::emit(const Deallocate& op) {
   for (const auto& [slot, owner] : live_slots) {
     if (owner == root) release_slot(slot);
   }
+  const bool runs_later = graph_words_ != nullptr || uses_streams();
+  if (storage_.of(op.buffer).base == MemoryBase::kInput && !runs_later) {
+    call(Extern::hostjit_release_input, {frame_, integer(storage_.of(op.buffer).index)});
+  }
 }
 
 void Dispatcher::emit(const Copy& op) {

@@ -95,7 +95,9 @@ void OpEvaluator::evaluate(const Allocate& op) {
 
 // What streams may still use goes when the call is over.
 void OpEvaluator::evaluate(const Deallocate& op) {
-  if (!uses_streams()) values_.drop(op.buffer);
+  if (uses_streams()) return;
+  values_.drop(op.buffer);
+  if (op.buffer->producer() == nullptr) hostjit_release_input(frame_, values_.number(op.buffer));
 }
 
 void OpEvaluator::evaluate(const Copy& op) { tensor(op.out).copy_(tensor(op.source)); }

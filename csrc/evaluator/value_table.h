@@ -14,7 +14,7 @@ namespace hostjit {
 // What a value is during one call. Booleans are the integers 0 and 1.
 using RuntimeValue = std::variant<std::monostate, at::Tensor, int64_t, double>;
 
-// Consecutive numbers for the values of a program.
+// Consecutive numbers for the values of a program, inputs first.
 class ValueNumbering {
  public:
   void add(const Value* value) { numbers_.try_emplace(value, numbers_.size()); }
@@ -35,6 +35,8 @@ class ValueTable {
     values_[numbering_->of(value)] = std::move(content);
   }
   void drop(const Value* value) { set(value, std::monostate()); }
+  // Of an input: its position.
+  int64_t number(const Value* value) const { return static_cast<int64_t>(numbering_->of(value)); }
 
   // The verifier promises that it is defined here.
   RuntimeValue& get(const Value* value) {

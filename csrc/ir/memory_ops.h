@@ -24,8 +24,10 @@ struct Allocate {
   void verify(const OpVerifier& verifier) const;
 };
 
+// An input with one is donated: calls may give up the tensor, and the op releases their reference.
 struct Deallocate {
-  static constexpr OpInfo kInfo{"deallocate", "Ends the life of memory that an op allocated."};
+  static constexpr OpInfo kInfo{"deallocate",
+                                "Ends the life of memory that an op allocated, or of an input."};
   Value* buffer = nullptr;
 
   static void fields(auto& self, auto& visit) {

@@ -157,9 +157,8 @@ class MemoryVerifier {
   void free(const Op& op, const std::string& name, const Value* value) {
     const std::vector<size_t>& roots = roots_[value];
     const bool is_root = !roots.empty() && memories_[roots.front()].value == value;
-    HOSTJIT_CHECK(is_root && memories_[roots.front()].producer, describe(op), ": '", name, "' is %",
-                  value->name(), is_root ? ", an input" : ", a view",
-                  ", expected memory that an op allocated");
+    HOSTJIT_CHECK(is_root, describe(op), ": '", name, "' is %", value->name(),
+                  ", a view, expected memory that an op allocated, or an input");
     HOSTJIT_CHECK(memories_[roots.front()].depth == used_inside_.size(), describe(op), ": '", name,
                   "' is %", value->name(), ", made outside of this region, ",
                   "expected memory that this region made");

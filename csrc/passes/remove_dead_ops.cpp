@@ -43,9 +43,10 @@ class LiveOps {
   }
 
   bool contains(const Op& op) const {
-    // A Deallocate keeps nothing alive; it stays with its buffer.
+    // A Deallocate keeps nothing alive; it stays with its buffer, and inputs stay.
     if (const auto* deallocate = op.get_if<Deallocate>()) {
-      return live_.contains(deallocate->buffer->producer());
+      const Op* producer = deallocate->buffer->producer();
+      return producer == nullptr || live_.contains(producer);
     }
     return live_.contains(&op);
   }

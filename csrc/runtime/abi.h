@@ -49,6 +49,9 @@ struct Frame {
   // The CUstreams that the program's ops have numbers of; valid where such an op stands. The first
   // is the caller's.
   void* const* streams;
+  // What the call gives up: one at::Tensor per input of the program; null when it keeps all of
+  // them. They are what TensorArg::tensor points at.
+  void* donated;
 };
 
 // 0: outputs are set. Otherwise the error is recorded with the frame, outputs are unset and every

@@ -23,6 +23,9 @@ int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) n
 // Drops the tensor of a kCall slot.
 void hostjit_release(Frame* frame, int64_t slot) noexcept;
 
+// Drops the tensor of an input, if the call gives it up.
+void hostjit_release_input(Frame* frame, int64_t input) noexcept;
+
 // After a failure: makes the caller's stream the current one, which waits for the others, drops the
 // tensors of all kCall slots and closes the ranges that the call opened.
 void hostjit_cleanup(Frame* frame) noexcept;
@@ -123,6 +126,7 @@ void hostjit_range_pop(Frame* frame) noexcept;
   X(hostjit_allocate)              \
   X(hostjit_view)                  \
   X(hostjit_release)               \
+  X(hostjit_release_input)         \
   X(hostjit_cleanup)               \
   X(hostjit_return_slot)           \
   X(hostjit_return_tensor)         \

@@ -80,6 +80,10 @@ int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) n
 
 void hostjit_release(Frame* frame, int64_t slot) noexcept { FrameStorage::of(frame).drop(slot); }
 
+void hostjit_release_input(Frame* frame, int64_t input) noexcept {
+  if (frame->donated != nullptr) static_cast<at::Tensor*>(frame->donated)[input].reset();
+}
+
 void hostjit_cleanup(Frame* frame) noexcept {
   FrameStorage& storage = FrameStorage::of(frame);
   storage.device_streams.abandon(*frame);

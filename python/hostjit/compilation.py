@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
+from hostjit.capturing.backward import SavedTensor, Tangent
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -239,7 +240,12 @@ class Compilation(Specializer):
                 if captured.backward is None:
                     return program, None
                 graph = captured.backward.graph_module.graph
-                backward = self._compile_program(graph, f"{captured.name}_backward")
+                given_up = [
+                    position
+                    for position, source in enumerate(captured.backward.inputs)
+                    if isinstance(source, (SavedTensor, Tangent))
+                ]
+                backward = self._compile_program(graph, f"{captured.name}_backward", given_up)
                 plan = describe_backward(captured.backward, program, backward, self.runtime)
                 return program, plan
         except CaptureError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -210,21 +210,32 @@ class Specializer(Inspection):
         """Return the classes of arguments whose fields are compared, with their slots."""
         return {}
 
-    def _compile_program(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
+    def _compile_program(
+        self, graph: torch.fx.Graph, name: str, donated: Sequence[int] = ()
+    ) -> _C.CompiledProgram:
+        """Compile a functional graph. `donated`: the inputs that calls may give up."""
         from hostjit.lowering.lower import lower
 
         with self.choices.in_effect():
             wants_inductors = self.choices.kernels == "inductor"
-            program = self._compile_inductors(graph, name) if wants_inductors else None
-            return program or _C.CompiledProgram(lower(graph, name))
+            compiled = self._compile_inductors(graph, name, donated) if wants_inductors else None
+            if compiled is not None:
+                return compiled
+            program = lower(graph, name)
+            program.donate_inputs(donated)
+            return _C.CompiledProgram(program)
 
-    def _compile_inductors(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram | None:
+    def _compile_inductors(
+        self, graph: torch.fx.Graph, name: str, donated: Sequence[int]
+    ) -> _C.CompiledProgram | None:
         """Return the program with Inductor's kernels; None where there is none."""
         from hostjit import inductor
 
         # Whatever goes wrong, hostjit's kernels do.
         try:
-            return _C.CompiledProgram(inductor.lower(graph, name))
+            program = inductor.lower(graph, name)
+            program.donate_inputs(donated)
+            return _C.CompiledProgram(program)
         except Exception as error:
             reason = in_one_line(error).partition("\n")[0]
             self._say("kernels", f"has hostjit's kernels, not Inductor's: {reason}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
@@ -41,14 +42,16 @@ _graph_numbers = itertools.count()
 
 
 def compile_dynamo_graph(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options
+    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options, donates: bool = False
 ) -> Callable[..., Any]:
-    """Return a callable that answers as `module` does, gradients included."""
+    """Return a callable that answers as `module` does, gradients included.
+
+    `donates`: see `compile_graph`; the callable may have `call_boxed`.
+    """
     leave_out_profiler_events()
     if has_lists(inputs):
-        return over_flat_inputs(
-            module, inputs, lambda flat, values: compile_dynamo_graph(flat, values, options)
-        )
+        compile = functools.partial(compile_dynamo_graph, options=options, donates=True)
+        return over_flat_inputs(module, inputs, compile)
     name = f"graph_{next(_graph_numbers)}"
     obstacle = _obstacle(module)
     if obstacle:
@@ -62,14 +65,19 @@ def compile_dynamo_graph(
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
         take_out_inference_mode(module)
-        return _compile(module, inputs, name, options, modes)
+        return _compile(module, inputs, name, options, modes, donates)
     if modes.inference is Inference.PARTLY or modes.changes_grad_mode:
         return _partly_in_inference_mode(module, inputs, name, options, modes)
     return _compile_in_inference_mode(module, inputs, name, options, modes)
 
 
 def _compile(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options, modes: Modes
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    name: str,
+    options: Options,
+    modes: Modes,
+    donates: bool = False,
 ) -> Callable[..., Any]:
     """Compile a graph with no inference mode in it any more."""
     if _needs_aot_autograd(module, inputs, modes):
@@ -78,7 +86,9 @@ def _compile(
         return compile_with_backward(module, inputs, name, options)
     if _records_gradients(module.graph) and shared_results(module.graph):
         return _compile_views(module, name, options)
-    return compile_open_graph(module, name, options) or compile_graph(module, name, options)
+    return compile_open_graph(module, name, options, donates=donates) or compile_graph(
+        module, name, options, donates=donates
+    )
 
 
 def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) -> Callable[..., Any]:

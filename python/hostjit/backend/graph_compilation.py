@@ -55,6 +55,7 @@ def compile_graph(
     name: str,
     options: Options,
     made: MadeOfOutputs | None = None,
+    donates: bool = False,
 ) -> _C.CompiledFunction:
     """Return a callable that takes the graph's inputs and returns the tuple of its outputs.
 
@@ -63,8 +64,9 @@ def compile_graph(
         name: what warnings and dumps call it.
         options: those of the backend.
         made: what is made of its outputs, if that is not the tuple of them.
+        donates: make programs that release the inputs of a boxed call after their last use.
     """
-    compilation = GraphCompilation(module, name, options, made)
+    compilation = GraphCompilation(module, name, options, made, donates)
     return _C.CompiledFunction(compilation.target, compilation)
 
 
@@ -82,6 +84,7 @@ class GraphCompilation(Specializer):
         name: str,
         options: Options,
         made: MadeOfOutputs | None = None,
+        donates: bool = False,
     ) -> None:
         # Dynamo would see the frames of an eager run, and compile them once more.
         super().__init__(
@@ -93,6 +96,7 @@ class GraphCompilation(Specializer):
         )
         self.module = without_effect_tokens(module)
         self._made = made
+        self._donates = donates
         # Dynamo asks what a backend returned for its name at every call.
         self.__name__ = name
 
@@ -135,7 +139,9 @@ class GraphCompilation(Specializer):
             if _C.capture_dump_enabled():
                 _C.dump_capture(self.__name__, graph.graph_module.print_readable(False))
             with no_more_guards(mode.shape_env):
-                program = self._compile_program(graph.graph_module.graph, self.__name__)
+                program = self._compile_program(
+                    graph.graph_module.graph, self.__name__, self._donated(needed.inputs)
+                )
             symbolic = row_guard(
                 graph.graph_module.graph, mode.shape_env, program, assumed, numbers
             )
@@ -159,6 +165,12 @@ class GraphCompilation(Specializer):
             reuse_outputs=self.reuse_outputs,
             **symbolic,
         )
+
+    def _donated(self, inputs: Sequence[InputBinding]) -> list[int]:
+        """Return which inputs of a program calls may give up."""
+        if not self._donates:
+            return []
+        return [i for i, binding in enumerate(inputs) if isinstance(binding, ArgumentLeaf)]
 
 
 def _bind(graph: FunctionalGraph, num_tensors: int) -> list[InputBinding]:

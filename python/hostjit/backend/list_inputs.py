@@ -25,7 +25,8 @@ def over_flat_inputs(
     """Compile the graph with the elements of lists as its inputs; return what takes the lists.
 
     A list is empty afterwards where Dynamo says that it is the graph's: so that what the caller
-    gave is not kept for longer than the call.
+    gave is not kept for longer than the graph needs it, where what is compiled has `call_boxed`,
+    and not for longer than the call elsewhere.
     """
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -37,12 +38,13 @@ def over_flat_inputs(
         _take_elements(graph, given[index], inputs[index])
     flat = torch.fx.GraphModule(module, graph)
     compiled = compile(flat, _flattened(inputs))
+    call_boxed = getattr(compiled, "call_boxed", None)
 
     def call(*values: Any) -> Any:
         elements = _flattened(values)
         for index in stolen:
             values[index].clear()
-        return compiled(*elements)
+        return compiled(*elements) if call_boxed is None else call_boxed(elements)
 
     return call
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from hostjit.capturing.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.size_guard import assumptions
 from hostjit.capturing.traced_graph import placeholder_values
 
-__all__ = ["compile_open_graph"]
+__all__ = ["OpenGraph", "compile_open_graph"]
 
 
 def compile_open_graph(
@@ -29,12 +29,13 @@ def compile_open_graph(
     name: str,
     options: Options,
     made: MadeOfOutputs | None = None,
-) -> Callable[..., Any] | None:
+    donates: bool = False,
+) -> OpenGraph | None:
     """Return a callable for a graph among whose inputs are sizes or ints; None for others.
 
     Sizes that none of its tensors has come to the program as tensors of their own, ints as numbers.
 
-    `made`: what is made of its outputs, if that is not the tuple of them.
+    `made`, `donates`: as of `compile_graph`.
     """
     values = placeholder_values(module)
     tensors = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
@@ -57,17 +58,38 @@ def compile_open_graph(
     over = over_tensors(module, told, sizes, numbers)
     if made is not None:
         made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes, numbers))
-    compilation = OpenGraphCompilation(over, name, options, environment, numbers, made)
-    compiled = _C.CompiledFunction(compilation.target, compilation)
-    if not missing and len(tensors) == 1:
-        return lambda *args: compiled(args[tensors[0]])
+    compilation = OpenGraphCompilation(over, name, options, environment, numbers, made, donates)
+    return OpenGraph(_C.CompiledFunction(compilation.target, compilation), tensors, untold, ints)
 
-    def call(*args: Any) -> Any:
-        own = [size_tensor(args[number]) for number in untold]
-        given = [args[number] for number in ints]
-        return compiled(*[args[index] for index in tensors], *own, *given)
 
-    return call
+class OpenGraph:
+    """Calls what is compiled with the tensors among the inputs of a graph, sizes, and then ints."""
+
+    __slots__ = ("_compiled", "_ints", "_sizes", "_tensors")
+
+    def __init__(
+        self, compiled: _C.CompiledFunction, tensors: list[int], sizes: list[int], ints: list[int]
+    ) -> None:
+        """`tensors`, `sizes`, `ints`: where they are among the inputs."""
+        self._compiled = compiled
+        self._tensors = tensors
+        self._sizes = sizes
+        self._ints = ints
+
+    def __call__(self, *args: Any) -> Any:
+        return self._compiled(*self._arrange(args))
+
+    def call_boxed(self, args: list[Any]) -> Any:
+        """As that of `_C.CompiledFunction`."""
+        arranged = self._arrange(args)
+        args.clear()
+        return self._compiled.call_boxed(arranged)
+
+    def _arrange(self, args: Sequence[Any]) -> list[Any]:
+        arranged = [args[index] for index in self._tensors]
+        arranged += [size_tensor(args[index]) for index in self._sizes]
+        arranged += [args[index] for index in self._ints]
+        return arranged
 
 
 def _is_int(value: Any) -> bool:
@@ -89,8 +111,9 @@ class OpenGraphCompilation(GraphCompilation):
         environment: ShapeEnv,
         numbers: Sequence[torch.SymInt],
         made: MadeOfOutputs | None = None,
+        donates: bool = False,
     ) -> None:
-        super().__init__(module, name, options, made)
+        super().__init__(module, name, options, made, donates)
         self._refused = False
         self._environment = environment
         self._numbers = numbers

@@ -16,7 +16,6 @@ import torch._dynamo
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch._aot_autograd import runtime_wrappers
-from torch._functorch.aot_autograd import make_boxed_func
 
 from hostjit.backend.eager_gradients import EagerGradients
 from hostjit.backend.float_operands import floats_with_alpha
@@ -124,7 +123,18 @@ def _is_of_users(target: Any) -> bool:
 def _compile_boxed(
     name: str, options: Options, module: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """AOTAutograd calls with one list, which it owns."""
-    compiled = compile_open_graph(module, name, options) or compile_graph(module, name, options)
-    boxed: Callable[[list[Any]], Sequence[Any]] = make_boxed_func(compiled)
-    return boxed
+    """AOTAutograd calls with one list, which it gives up.
+
+    A backward pass is the last to hold what was saved for it: memory that it has used is free for
+    what it still makes.
+    """
+    compiled = compile_open_graph(module, name, options, donates=True) or compile_graph(
+        module, name, options, donates=True
+    )
+
+    def call(inputs: list[Any]) -> Sequence[Any]:
+        results: Sequence[Any] = compiled.call_boxed(inputs)
+        return results
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call

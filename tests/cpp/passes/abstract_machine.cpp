@@ -49,7 +49,8 @@ void AbstractMachine::run(const Op& op, std::deque<Bytes>& memory) {
     const auto is_there = [&](const Value* other) {
       return addresses_.at(other) == addresses_.at(buffer);
     };
-    if (buffer->producer()->is<Allocate>() && std::ranges::none_of(live_, is_there)) {
+    const bool has_memory = !buffer->producer() || buffer->producer()->is<Allocate>();
+    if (has_memory && std::ranges::none_of(live_, is_there)) {
       std::fill_n(addresses_.at(buffer), buffer->tensor_type().extent_in_bytes(), kFreed);
     }
     return;

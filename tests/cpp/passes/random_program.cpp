@@ -9,6 +9,7 @@
 
 #include "ir/builder.h"
 #include "ir/verifier.h"
+#include "passes/insert_deallocations.h"
 
 namespace hostjit {
 namespace {
@@ -282,6 +283,15 @@ class RandomProgram {
 
 }  // namespace
 
-Program random_program(uint32_t seed, int num_steps) { return RandomProgram(seed).make(num_steps); }
+Program random_program(uint32_t seed, int num_steps) {
+  Program program = RandomProgram(seed).make(num_steps);
+  std::mt19937 random(seed);
+  std::vector<size_t> donated;
+  for (size_t i = 0; i < program.inputs().size(); ++i) {
+    if (random() % 3 == 0) donated.push_back(i);
+  }
+  donate_inputs(program, donated);
+  return program;
+}
 
 }  // namespace hostjit
