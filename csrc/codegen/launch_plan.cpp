@@ -17,7 +17,7 @@ bool depends_on(const Op& second, const Op& first, const StoragePlan& plan) {
     for_each_operand(first, [&](const Value* earlier, Access earlier_access) {
       if (found || !later->is_tensor() || !earlier->is_tensor()) return;
       if (!writes(later_access) && !writes(earlier_access)) return;
-      found = may_overlap(plan.of(later), plan.of(earlier));
+      found = plan.may_overlap_in_time(plan.of(later), plan.of(earlier));
     });
   });
   return found;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,7 @@ class RowMaker {
   struct Slot {
     SlotSpec spec;
     const TensorType* type = nullptr;  // in the program of the row; null without symbols
-    // Of a header over the arena: where it is in the table, and what is added to that.
+    // Of a header over an arena: Storage::block, and what is added to where that is.
     int64_t block = -1;
     struct Term {
       size_t symbol;
@@ -50,19 +51,26 @@ class RowMaker {
     Allocate* allocate;
     size_t block;
   };
+  struct Area {
+    ArenaBlocks blocks;
+    int64_t alignment;
+    std::vector<Buffer> buffers;
+
+    std::vector<int64_t> bytes_of_blocks() const;
+    // For the sizes of `table`, at whose end it writes where the blocks are.
+    ArenaPlan place(std::vector<int64_t>& table);
+    ArenaPlan with_bound(ArenaPlan plan) const;
+  };
 
   void add_slots(const StoragePlan& storage);
-  void add_buffers();
-  void place_buffers(RowContents& row);
-  std::vector<int64_t> bytes_of_blocks() const;
+  Area make_area(const Program& program, Device device, int64_t alignment);
   SlotSpec fill(const Slot& slot, const RowContents& row) const;
 
   RowSymbols symbols_;
   SubstitutedProgram substituted_;
-  ArenaBlocks blocks_;
-  int64_t alignment_;
+  Area arena_;
+  std::optional<Area> device_arena_;
   std::vector<Slot> slots_;
-  std::vector<Buffer> buffers_;
 };
 
 }  // namespace hostjit

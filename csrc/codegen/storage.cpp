@@ -45,12 +45,22 @@ bool may_overlap(const Storage& a, const Storage& b) {
   return a.base == MemoryBase::kInput && b.base == MemoryBase::kInput;
 }
 
+bool StoragePlan::may_overlap_in_time(const Storage& a, const Storage& b) const {
+  if (a.extent == 0 || b.extent == 0) return false;
+  const bool are_blocks = a.base == MemoryBase::kDeviceArena && b.base == a.base && a.block >= 0;
+  if (!are_blocks || a.block == b.block) return may_overlap(a, b);
+  return !device_blocks_->live_together(static_cast<size_t>(a.block - num_blocks_),
+                                        static_cast<size_t>(b.block - num_blocks_));
+}
+
 StoragePlan::StoragePlan(const Program& program)
     : symbols_(program), stream_numbers_(program), is_symbolic_(program.is_symbolic()) {
   layout_.num_streams = stream_numbers_.num_streams();
   layout_.num_events = stream_numbers_.num_events();
   layout_.arena_bytes = program.arena().bytes;
   layout_.alignment = program.arena().alignment;
+  num_blocks_ = program.arena().blocks;
+  if (program.device_arena().blocks > 0) device_blocks_.emplace(program, *program.cuda_device());
   if (const auto device = program.cuda_device()) layout_.device = int32_t{device->index};
   layout_.device_arena_bytes = program.device_arena().bytes;
   device_alignment_ = program.device_arena().alignment;
@@ -118,7 +128,7 @@ void StoragePlan::place(const Allocate& op, bool is_init) {
   const bool is_on_device = op.result->tensor_type().device.type != DeviceType::kCPU;
   if (is_on_device) storage.base = MemoryBase::kDeviceArena;
   if (is_symbolic_ && op.offset >= 0) {
-    storage.block = op.offset;
+    storage.block = op.offset + (is_on_device ? num_blocks_ : 0);
     storage.offset = 0;
   }
   if (op.offset < 0) {

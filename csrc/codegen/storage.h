@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -10,6 +11,7 @@
 #include "codegen/launch_plan.h"
 #include "ir/row_symbols.h"
 #include "ir/stream_numbers.h"
+#include "passes/arena_blocks.h"
 #include "runtime/abi.h"
 
 // Where every tensor of a program lives, decided before any code is emitted. Nothing here depends
@@ -38,7 +40,8 @@ struct Storage {
   bool is_shared = false;
   // The value at the base: an input, or the result of allocate, constant or aten_call.
   const Value* root = nullptr;
-  // The block of the arena after whose begin `offset` counts; -1 in a static program.
+  // The block of an arena after whose begin `offset` counts, as they are in RowContents::table; -1
+  // in a static program.
   int64_t block = -1;
   // To be added to `offset`: symbols, each times so many bytes.
   struct Term {
@@ -85,6 +88,8 @@ class StoragePlan {
   // Position in FrameLayout::aten_calls.
   int64_t aten_call_of(const AtenCall& call) const { return aten_calls_.at(&call); }
   const LaunchPlan& launches() const { return launches_; }
+  // As may_overlap, of operands of two ops: memory may have been another buffer's before.
+  bool may_overlap_in_time(const Storage& a, const Storage& b) const;
   const StreamNumbers& stream_numbers() const { return stream_numbers_; }
   const std::vector<OutputPlan>& outputs() const { return outputs_; }
   const FrameLayout& layout() const { return layout_; }
@@ -118,6 +123,8 @@ class StoragePlan {
   StreamNumbers stream_numbers_;
   bool is_symbolic_;
   int64_t device_alignment_ = 1;
+  int64_t num_blocks_ = 0;  // of the CPU's arena
+  std::optional<ArenaBlocks> device_blocks_;
   std::vector<const Value*> slot_values_;
   std::unordered_map<const Value*, Storage> storages_;
   std::unordered_map<const Value*, int64_t> slots_;

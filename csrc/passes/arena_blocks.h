@@ -10,10 +10,11 @@
 
 namespace hostjit {
 
-// The blocks of the arena of a program with symbols (ArenaPlan), and where they are in a row.
+// The blocks of an arena of a program with symbols (ArenaPlan), and where they are in a row.
 class ArenaBlocks {
  public:
-  explicit ArenaBlocks(const Program& program);
+  // Of Program::arena or of Program::device_arena, whichever memory of `device` is in.
+  ArenaBlocks(const Program& program, Device device);
 
   struct Buffer {
     const Value* value = nullptr;
@@ -21,6 +22,8 @@ class ArenaBlocks {
   };
   const std::vector<Buffer>& buffers() const { return buffers_; }
   size_t size() const { return blocks_.size(); }
+  // Otherwise there may be a row in which they have bytes in common.
+  bool live_together(size_t a, size_t b) const { return blocks_[a].overlaps(blocks_[b]); }
 
   // `bytes` of each block. The placement is quick: it is done whenever sizes are new.
   ArenaPlacement place(std::span<const int64_t> bytes, int64_t alignment) const;
@@ -31,6 +34,7 @@ class ArenaBlocks {
   std::vector<LiveBytes> with(std::span<const int64_t> bytes) const;
 
   std::vector<LiveBytes> blocks_;
+  std::vector<int64_t> streams_;  // of each block
   std::vector<Buffer> buffers_;
 };
 

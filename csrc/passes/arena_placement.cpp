@@ -116,6 +116,25 @@ size_t topmost(std::span<const LiveBytes> buffers, const ArenaPlacement& placeme
   return top;
 }
 
+struct Lane {
+  std::vector<LiveBytes> buffers;
+  std::vector<size_t> positions;  // among all
+};
+
+// By rising number.
+std::vector<Lane> split_into_lanes(std::span<const LiveBytes> buffers,
+                                   std::span<const int64_t> lanes) {
+  std::map<int64_t, Lane> by_number;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    Lane& lane = by_number[lanes[i]];
+    lane.buffers.push_back(buffers[i]);
+    lane.positions.push_back(i);
+  }
+  std::vector<Lane> all;
+  for (auto& [number, lane] : by_number) all.push_back(std::move(lane));
+  return all;
+}
+
 }  // namespace
 
 int64_t most_bytes_live(std::span<const LiveBytes> buffers) {
@@ -161,6 +180,26 @@ ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignm
     std::rotate(order.begin(), top, std::next(top));
   }
   return best;
+}
+
+int64_t most_bytes_live(std::span<const LiveBytes> buffers, std::span<const int64_t> lanes) {
+  int64_t sum = 0;
+  for (const Lane& lane : split_into_lanes(buffers, lanes)) sum += most_bytes_live(lane.buffers);
+  return sum;
+}
+
+ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, std::span<const int64_t> lanes,
+                              int64_t alignment, Effort effort) {
+  ArenaPlacement all{std::vector<int64_t>(buffers.size(), 0), 0};
+  for (const Lane& lane : split_into_lanes(buffers, lanes)) {
+    const int64_t first = round_up(all.bytes, alignment);
+    const ArenaPlacement placement = place_in_arena(lane.buffers, alignment, effort);
+    for (size_t i = 0; i < lane.buffers.size(); ++i) {
+      all.offsets[lane.positions[i]] = first + placement.offsets[i];
+    }
+    all.bytes = first + placement.bytes;
+  }
+  return all;
 }
 
 }  // namespace hostjit

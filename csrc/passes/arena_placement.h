@@ -21,8 +21,10 @@ struct ArenaPlacement {
   int64_t bytes = 0;
 };
 
-// The most bytes alive at one instant: no placement needs less.
+// The most bytes alive at one instant: no placement needs less. With `lanes`, one per buffer, those
+// of each lane are added up.
 int64_t most_bytes_live(std::span<const LiveBytes> buffers);
+int64_t most_bytes_live(std::span<const LiveBytes> buffers, std::span<const int64_t> lanes);
 
 // How long a placement may take.
 enum class Effort {
@@ -36,5 +38,8 @@ enum class Effort {
 // soon as the bound is met. Empty buffers get offset 0.
 ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, int64_t alignment,
                               Effort effort = Effort::kBest);
+// The same where buffers of different `lanes`, one per buffer, share no byte: lane follows lane.
+ArenaPlacement place_in_arena(std::span<const LiveBytes> buffers, std::span<const int64_t> lanes,
+                              int64_t alignment, Effort effort = Effort::kBest);
 
 }  // namespace hostjit

@@ -53,6 +53,10 @@ void print_table(std::ostream& out, const std::vector<Row>& rows) {
 // The last line about one arena: `name` and what it takes, with and without sharing.
 void print_totals(std::ostream& out, const std::string& name, const ArenaPlan& plan,
                   int64_t unshared_bytes) {
+  if (plan.blocks > 0) {
+    out << name << " of " << plan.blocks << " blocks; bytes and offsets are decided per row\n";
+    return;
+  }
   out << name << " " << plan.bytes << " bytes, lower bound " << plan.lower_bound << " bytes";
   if (plan.lower_bound > 0) {
     out << " (" << std::fixed << std::setprecision(3)
@@ -69,7 +73,8 @@ std::string memory_plan_report(const Program& program) {
   int64_t unshared_bytes = 0;
   int64_t unshared_device_bytes = 0;
   for (const BufferLifetime& lifetime : buffer_lifetimes(program, AliasAnalysis(program))) {
-    rows.push_back(make_row(lifetime, program.arena().blocks > 0));
+    const bool is_block = program.arena_of(lifetime.buffer->tensor_type()).blocks > 0;
+    rows.push_back(make_row(lifetime, is_block));
     if (lifetime.buffer->producer()->get_if<Allocate>()->offset < 0) continue;
     ++num_planned;
     const bool on_cpu = lifetime.buffer->tensor_type().device.type == DeviceType::kCPU;
@@ -80,11 +85,6 @@ std::string memory_plan_report(const Program& program) {
   out << "memory plan of " << program.name() << ": " << num_planned << " of " << rows.size() - 1
       << " buffers in the arena\n";
   print_table(out, rows);
-  if (program.arena().blocks > 0) {
-    out << "arena of " << program.arena().blocks
-        << " blocks; bytes and offsets are decided per row\n";
-    return out.str();
-  }
   print_totals(out, "arena", program.arena(), unshared_bytes);
   if (const std::optional<Device> device = program.cuda_device()) {
     print_totals(out, concat("arena of ", to_string(*device)), program.device_arena(),

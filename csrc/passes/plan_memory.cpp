@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -13,9 +12,6 @@
 
 namespace hostjit {
 namespace {
-
-// What the widest accesses of a kernel need, and a line of the device's cache.
-constexpr int64_t kDeviceAlignment = 256;
 
 // The arenas of a frame are memory that the next call uses again.
 bool may_live_in_arena(const BufferLifetime& lifetime, Device device) {
@@ -51,23 +47,6 @@ SharedBlocks share_blocks(std::span<const BufferLifetime> lifetimes,
   return shared;
 }
 
-// Places the buffers of one stream behind those of others.
-void place_stream(const SharedBlocks& shared, int64_t stream, std::vector<int64_t>& offsets,
-                  ArenaPlan& plan) {
-  std::vector<LiveBytes> blocks;
-  std::vector<size_t> positions;
-  for (size_t i = 0; i < shared.blocks.size(); ++i) {
-    if (shared.streams[i] != stream) continue;
-    blocks.push_back(shared.blocks[i]);
-    positions.push_back(i);
-  }
-  const int64_t first = (plan.bytes + plan.alignment - 1) / plan.alignment * plan.alignment;
-  const ArenaPlacement placement = place_in_arena(blocks, plan.alignment);
-  for (size_t i = 0; i < blocks.size(); ++i) offsets[positions[i]] = first + placement.offsets[i];
-  plan.bytes = first + placement.bytes;
-  plan.lower_bound += most_bytes_live(blocks);
-}
-
 // Places the buffers on `device`.
 ArenaPlan plan_arena(Program& program, Device device, int64_t alignment) {
   const AliasAnalysis aliases(program);
@@ -96,12 +75,12 @@ ArenaPlan plan_arena(Program& program, Device device, int64_t alignment) {
   }
   if (lifetimes.empty()) return plan;
   plan.alignment = alignment;
-  std::vector<int64_t> offsets(shared.blocks.size());
-  for (const int64_t stream : std::set<int64_t>(streams.begin(), streams.end())) {
-    place_stream(shared, stream, offsets, plan);
-  }
+  const ArenaPlacement placement = place_in_arena(shared.blocks, shared.streams, alignment);
+  plan.bytes = placement.bytes;
+  plan.lower_bound = most_bytes_live(shared.blocks, shared.streams);
   for (size_t i = 0; i < lifetimes.size(); ++i) {
-    lifetimes[i].buffer->producer()->get_if<Allocate>()->offset = offsets[shared.block_of[i]];
+    lifetimes[i].buffer->producer()->get_if<Allocate>()->offset =
+        placement.offsets[shared.block_of[i]];
   }
   return plan;
 }
@@ -116,9 +95,8 @@ void plan_memory(Program& program) {
   }
   program.set_arena(plan_arena(program, Device{}, ArenaPlan{}.alignment));
   const std::optional<Device> device = program.cuda_device();
-  program.set_device_arena(device && !program.is_symbolic()
-                               ? plan_arena(program, *device, kDeviceAlignment)
-                               : ArenaPlan{});
+  program.set_device_arena(device ? plan_arena(program, *device, kDeviceArenaAlignment)
+                                  : ArenaPlan{});
 }
 
 }  // namespace hostjit

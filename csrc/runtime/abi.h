@@ -136,7 +136,7 @@ struct NodeInfo {
 };
 
 // Everything a frame and its program state are made from; comes out of code generation. Of a
-// program with symbols, it lacks the bytes of the arena and of slots the sizes, strides and
+// program with symbols, it lacks the bytes of the arenas and of slots the sizes, strides and
 // offsets: they are those of a row.
 struct FrameLayout {
   int64_t arena_bytes = 0;
@@ -157,9 +157,11 @@ struct FrameLayout {
 
 // What one row adds to the layout of a program with symbols.
 struct RowContents {
-  // The values of the symbols (RowSymbols), then where each block of the arena begins, in bytes.
+  // The values of the symbols (RowSymbols), then where each block of the arena begins, and each of
+  // the device's, in bytes.
   std::vector<int64_t> table;
   int64_t arena_bytes = 0;
+  int64_t device_arena_bytes = 0;
   std::vector<SlotSpec> slots;
 };
 

@@ -14,10 +14,11 @@ namespace {
 // is taken has no work of other streams under way.
 void move_arena(FrameStorage& frame) {
   const std::vector<SlotSpec>& slots = frame.program->slots();
+  const std::byte* before = std::exchange(frame.device_arena, nullptr);
   frame.device_memory.clear();
-  frame.device_arena = nullptr;
-  frame.device_memory = cuda::allocate(frame.program->layout().device_arena_bytes);
+  frame.device_memory = cuda::allocate(frame.program->device_arena_bytes());
   frame.device_arena = static_cast<std::byte*>(frame.device_memory.get());
+  if (frame.device_arena == before) return;
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     if (slots[slot].kind != SlotKind::kDeviceArena) continue;
     frame.move_header(static_cast<int64_t>(slot), frame.device_arena + slots[slot].offset);
@@ -43,7 +44,13 @@ void begin_device(FrameStorage& frame) {
   const bool has_arena = frame.device_arena != nullptr && frame.stream == stream;
   frame.changed_stream |= frame.stream != stream && frame.device_functions != nullptr;
   frame.stream = stream;
-  if (layout.device_arena_bytes == 0) return;
+  if (frame.program->device_arena_bytes() == 0) return;
+  if (frame.program->is_of_row()) {
+    // There are many rows. PyTorch's allocator gives the memory of one call to the next.
+    move_arena(frame);
+    frame.device_memory_is_of_call = true;
+    return;
+  }
   // A graph that somebody makes of this call keeps the addresses: the arena is of the graph's own
   // memory, which PyTorch's allocator hands out meanwhile, and serves this call alone.
   const bool is_captured = cuda::is_captured(stream);

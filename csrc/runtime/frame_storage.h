@@ -38,8 +38,9 @@ struct Arena {
 // A Frame and what it points at. Every Frame is one. Used by one thread at a time.
 struct FrameStorage : Frame {
   AlignedMemory memory;
-  Arena* shared_arena = nullptr;      // of a call of a row, instead of `memory`
-  c10::DataPtr device_memory;         // Frame::device_arena
+  Arena* shared_arena = nullptr;  // of a call of a row, instead of `memory`
+  c10::DataPtr device_memory;     // Frame::device_arena
+  bool device_memory_is_of_call = false;
   bool arena_is_captured = false;     // a graph that somebody made has its addresses
   bool changed_stream = false;        // some call was on another stream than init
   DeviceStreams device_streams;       // Frame::streams
@@ -84,7 +85,8 @@ struct FrameStorage : Frame {
   }
   // A call left something in it: see ProgramState::settle.
   bool is_unsettled() const {
-    return kept || shared_arena || error || device_before >= 0 || !ranges.empty();
+    return kept || shared_arena || device_memory_is_of_call || error || device_before >= 0 ||
+           !ranges.empty();
   }
   void close_ranges() {
     while (!ranges.empty()) ranges.pop_back();

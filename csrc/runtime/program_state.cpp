@@ -53,6 +53,7 @@ ProgramState::ProgramState(FrameLayout layout, MainFunction init, const void* ev
     : shared_(share(std::move(layout))),
       slots_(shared_->layout.slots),
       arena_bytes_(shared_->layout.arena_bytes),
+      device_arena_bytes_(shared_->layout.device_arena_bytes),
       slot_bytes_(bytes_of(slots_)),
       init_(init),
       evaluator_(evaluator) {}
@@ -62,6 +63,7 @@ ProgramState::ProgramState(const ProgramState& program, RowContents row,
     : shared_(program.shared_),
       slots_(std::move(row.slots)),
       arena_bytes_(row.arena_bytes),
+      device_arena_bytes_(row.device_arena_bytes),
       row_(std::move(row.table)),
       arenas_(std::move(arenas)),
       slot_bytes_(bytes_of(slots_)),
@@ -173,6 +175,7 @@ void ProgramState::settle(Frame* frame) noexcept {
   if (storage.shared_arena != nullptr) {
     storage.program->arenas_->give_back(std::exchange(storage.shared_arena, nullptr));
   }
+  if (std::exchange(storage.device_memory_is_of_call, false)) storage.device_memory.clear();
   if (storage.error) [[unlikely]]
     storage.error = nullptr;
 }

@@ -35,6 +35,9 @@ class ProgramState {
   // What all rows share.
   const FrameLayout& layout() const { return shared_->layout; }
   const std::vector<SlotSpec>& slots() const { return slots_; }
+  // Of Frame::device_arena. A frame of a row has it for the length of a call, any other for good.
+  int64_t device_arena_bytes() const { return device_arena_bytes_; }
+  bool is_of_row() const { return arenas_ != nullptr; }
   // RowContents::table; empty without symbols.
   const std::vector<int64_t>& row() const { return row_; }
   const void* evaluator() const { return evaluator_; }
@@ -48,8 +51,8 @@ class ProgramState {
   void enter(Frame* frame) {
     if (arenas_ != nullptr && arena_bytes_ > 0) take_arena(frame);
   }
-  // Drops what the last call left in a frame: its error, open ranges and a shared arena. Part of
-  // give_back.
+  // Drops what the last call left in a frame: its error, open ranges and the arenas of a row. Part
+  // of give_back.
   static void settle(Frame* frame) noexcept;
 
   // Rethrows and clears the error that a failed call recorded with `frame`; the text of an
@@ -80,6 +83,7 @@ class ProgramState {
   std::shared_ptr<const Shared> shared_;
   std::vector<SlotSpec> slots_;
   int64_t arena_bytes_;
+  int64_t device_arena_bytes_;
   std::vector<int64_t> row_;           // Frame::row
   std::shared_ptr<ArenaPool> arenas_;  // null: each frame has its own
   std::vector<int64_t> slot_bytes_;
