@@ -47,7 +47,7 @@ test-cpp: $(VENV)/installed $(BUILD)/with-tests
 	@$(call in_shards,$(BUILD)/tests/cpp/hostjit_cpp_tests)
 
 test-python: all $(VENV)/dev
-	@$(python) -m pytest -n $(HOSTJIT_JOBS) tests
+	@$(python) -m pytest -n $(HOSTJIT_JOBS) --dist worksteal tests
 
 # Address and undefined-behaviour sanitizers, for the C++ tests.
 sanitize: $(SANITIZE)/configured

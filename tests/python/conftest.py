@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives the whole test run an object cache of its own, empty at its beginning."""
+"""Gives the whole test run an object cache of its own, empty at its beginning.
+
+Garbage collection leaves out what was imported until tests begin, and comes less often: to go
+through all of it again and again takes a tenth of the time of the tests.
+"""
 
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -12,3 +17,9 @@ import tempfile
 _directory = tempfile.mkdtemp(prefix="hostjit-test-cache-")
 os.environ["HOSTJIT_CACHE_DIR"] = _directory
 atexit.register(shutil.rmtree, _directory, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 50)
