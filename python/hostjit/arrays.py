@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -17,7 +17,9 @@ import torch
 from torch._dynamo import utils
 
 from hostjit import _C
-from hostjit.array_arguments import GivenArrays, MadeArrays, Place, can_open
+from hostjit.array_arguments import GivenArrays, MadeArrays, Place
+from hostjit.called_modules import WithCompiledModules
+from hostjit.capturing.arguments import holds_array
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.traced_graph import source_location
 from hostjit.compilation import BREAKS, Compilation
@@ -26,7 +28,7 @@ from hostjit.dynamic_shapes import DynamicShapes
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
-__all__ = ["ArrayCalls", "ArrayCompilation", "check_arrays", "makes_arrays", "may_be_tensors"]
+__all__ = ["ArrayCalls", "ArrayCompilation", "check_arrays", "makes_arrays"]
 
 # What Dynamo's bytecode calls for an array that it does not return as a tensor.
 _MAKES_ARRAYS = "to_numpy_helper"
@@ -37,22 +39,27 @@ _WRAPPERS = (
 )
 
 
-def may_be_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether all values of NumPy among these arguments are arrays, in what can be opened."""
-    from hostjit.capturing.arguments import holds_array
+def as_python(owner: Compilation) -> Callable[..., Any]:
+    """Return what runs the function of a compilation as Python, with compiled modules."""
+    target, given = owner.arguments()
+    if not owner.fallback:
+        return owner.target  # it is an error where such a module can't be compiled
 
-    def others(values: Iterable[Any]) -> Iterator[Any]:
-        for value in values:
-            if can_open(value):
-                yield from others(value.values() if type(value) is dict else value)
-            elif type(value) is not numpy.ndarray:
-                yield value
+    def compile_call(call: Any) -> Any:
+        from hostjit.compile import compile
 
-    return not holds_array([*others((*args, *kwargs.values()))], {})
+        more = {**given, "reuse_outputs": False, "dynamic_shapes": None}
+        return compile(call, **more)
+
+    return WithCompiledModules(target, compile_call)
 
 
 class _LeftToEager(BaseException):
     """Raised where a call is not answered by a program."""
+
+
+_MOST_TIMES_LEFT = 8
+_BUT_MODULES = ", but for the modules that it calls"
 
 
 class ArrayCalls:
@@ -64,9 +71,13 @@ class ArrayCalls:
         self._whole: _C.CompiledFunction | None = _compiled(_ArrayCompilation(owner))
         self._parts: _C.CompiledFunction | None = None
         self._plain: _C.CompiledFunction | None = None
+        self._as_python = as_python(owner)
+        self._times_left = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a call: as it is, where there is no way to compile it."""
+        """Run a call: as Python, where there is no way to compile it whole or in parts."""
+        if self._whole is None and self._parts is None and _has_array(args, kwargs):
+            return self._as_python(*args, **kwargs)
         arrays = GivenArrays()
         places: list[Place] = []
         given, named = list(args), kwargs
@@ -80,8 +91,9 @@ class ArrayCalls:
                 if inside:
                     named = {**named, name: opened}
                     places.append((name, inside))
-        except (TypeError, ValueError):  # arrays that no tensor can be over
-            return self._target(*args, **kwargs)
+        except (TypeError, ValueError) as error:  # values that no tensor can be over
+            self._say(error)
+            return self._as_python(*args, **kwargs)
         if not places:
             return self._without_arrays()(*args, **kwargs)
         # What raises a CaptureError does so before anything has run.
@@ -92,7 +104,10 @@ class ArrayCalls:
                 self._whole = None
                 self._go_on(error)
             except _LeftToEager:
-                return self._target(*args, **kwargs)
+                self._times_left += 1
+                if self._times_left == _MOST_TIMES_LEFT:
+                    self._whole = None
+                return self._as_python(*args, **kwargs)
             else:
                 if kinds is True:
                     return result.numpy()
@@ -103,7 +118,7 @@ class ArrayCalls:
             except CaptureError as error:
                 self._parts = None
                 self._say(error)
-        return self._target(*args, **kwargs)
+        return self._as_python(*args, **kwargs)
 
     def _go_on(self, error: CaptureError) -> None:
         """Run calls in parts from now on, if that can be."""
@@ -114,8 +129,9 @@ class ArrayCalls:
         else:
             self._say(error)
 
-    def _say(self, error: CaptureError) -> None:
-        self._owner.say("array", f"runs eagerly with NumPy's arrays: {error}")
+    def _say(self, error: Exception) -> None:
+        but = _BUT_MODULES if self._owner.fallback else ""
+        self._owner.say("array", f"runs eagerly with NumPy's arrays{but}: {error}")
 
     def _without_arrays(self) -> _C.CompiledFunction:
         if self._plain is None:
@@ -124,6 +140,11 @@ class ArrayCalls:
             target, given = self._owner.arguments()
             self._plain = compile(target, **given)
         return self._plain
+
+
+def _has_array(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    is_array = any(type(value) is numpy.ndarray for value in args)
+    return is_array or holds_array(args, kwargs)
 
 
 def _compiled(compilation: Compilation) -> _C.CompiledFunction:

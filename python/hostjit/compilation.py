@@ -12,7 +12,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
+from hostjit.capturing.arguments import holds_array, tensor_leaves
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -96,25 +96,15 @@ class Compilation(Specializer):
             if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
-            return self._answer_arrays(args, kwargs)
+            return self._answer_arrays()
         return super()._answer(args, kwargs)
 
-    def _answer_arrays(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
-        """Compile over tensors; else leave NumPy's values to eager, each call brings others."""
-        from hostjit.arrays import ArrayCalls, may_be_tensors
+    def _answer_arrays(self) -> _C.Specialization:
+        """Leave all calls to what compiles over tensors, and knows what to do where it can't."""
+        from hostjit.arrays import ArrayCalls
 
-        if may_be_tensors(args, kwargs):
-            self._arrays = ArrayCalls(self)
-            return route_any_call(self._arrays)
-        if "array" in self._said:
-            return None
-        try:
-            describe_arguments(args, kwargs)
-        except CaptureError as error:
-            self._say("array", f"runs eagerly: {error}")
-        return None
+        self._arrays = ArrayCalls(self)
+        return route_any_call(self._arrays)
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
