@@ -7,36 +7,48 @@ compute of them by PyTorch's own NumPy is left to eager, for that may give other
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
-from torch._dynamo import utils
 
 from hostjit import _C
 from hostjit.array_arguments import GivenArrays, MadeArrays, Place
 from hostjit.called_modules import WithCompiledModules
-from hostjit.capturing.arguments import holds_array
+from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.traced_graph import source_location
 from hostjit.compilation import BREAKS, Compilation
 from hostjit.dynamic_shapes import DynamicShapes
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
-__all__ = ["ArrayCalls", "ArrayCompilation", "check_arrays", "makes_arrays"]
+__all__ = [
+    "ArrayCalls",
+    "ArrayCompilation",
+    "as_python",
+    "check_arrays",
+    "holds_numbers_alone",
+    "makes_arrays",
+]
 
 # What Dynamo's bytecode calls for an array that it does not return as a tensor.
 _MAKES_ARRAYS = "to_numpy_helper"
-_WRAPPERS = (
-    utils.numpy_to_tensor_wrapper,
-    utils.numpy_method_wrapper,
-    utils.numpy_operator_wrapper,
-)
+
+
+def holds_numbers_alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether all values of NumPy among these arguments are numbers."""
+    found: list[bool] = []
+
+    def visit(value: Any) -> None:
+        if type(value).__module__ == "numpy":
+            found.append(isinstance(value, numpy.generic))
+
+    walk_arguments(args, visit)
+    walk_arguments(kwargs, visit)
+    return all(found)
 
 
 def as_python(owner: Compilation) -> Callable[..., Any]:
@@ -102,7 +114,7 @@ class ArrayCalls:
                 result, kinds = self._whole(tuple(places), *given, **named)
             except CaptureError as error:
                 self._whole = None
-                self._go_on(error)
+                self._go_on(error, in_containers=any(inside is not True for _, inside in places))
             except _LeftToEager:
                 self._times_left += 1
                 if self._times_left == _MOST_TIMES_LEFT:
@@ -120,9 +132,9 @@ class ArrayCalls:
                 self._say(error)
         return self._as_python(*args, **kwargs)
 
-    def _go_on(self, error: CaptureError) -> None:
+    def _go_on(self, error: CaptureError, *, in_containers: bool) -> None:
         """Run calls in parts from now on, if that can be."""
-        if self._owner.fallback and error.failure in BREAKS:
+        if self._owner.fallback and error.failure in BREAKS and not in_containers:
             from hostjit.array_parts import ArrayPartsCompilation
 
             self._parts = _compiled(ArrayPartsCompilation(self._owner))
@@ -170,6 +182,7 @@ class ArrayCompilation(Compilation):
         return self._owner._target_name()
 
     def _check(self, traced: DynamoCapture) -> None:
+        super()._check(traced)
         check_arrays(traced)
 
     def _compile_open(self, *args: Any) -> _C.Specialization | None:
@@ -187,15 +200,7 @@ class _ArrayCompilation(ArrayCompilation):
 
 
 def check_arrays(traced: DynamoCapture) -> None:
-    """Refuse what Dynamo would compute by PyTorch's own NumPy. Raises CaptureError."""
-    for node in traced.graph_module.graph.nodes if traced.graph_module is not None else ():
-        if _is_of_numpy(node) and not _is_exact(node):
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                f"NumPy computes {node.target.__name__.removeprefix('wrapped_')}",
-                where=source_location(node),
-                hint="compute it of a tensor",
-            )
+    """Refuse arrays that objects keep. Raises CaptureError."""
     if traced.changes.described and makes_arrays(traced):
         # It would be another object than the argument, or the result, that is stored.
         raise CaptureError(
@@ -256,34 +261,3 @@ def _with_arrays(result: Any, kinds: Any, args: tuple[Any, ...], kwargs: dict[st
     for key in rest:
         found = found[key]
     return found
-
-
-def _is_of_numpy(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, _WRAPPERS) or node.target is utils.numpy_attr_wrapper
-
-
-def _is_exact(node: torch.fx.Node) -> bool:
-    """Tell whether what is computed is the same by any NumPy: elements that are picked, or cast."""
-    result = node.meta.get("example_value")
-    if not isinstance(result, torch.Tensor) or node.kwargs:
-        return False
-    values = [x.meta.get("example_value") for x in node.all_input_nodes]
-    if len(values) != 1 or not isinstance(values[0], torch.Tensor):
-        return False
-    target: Any = node.target
-    if isinstance(target, utils.numpy_operator_wrapper) and target.op is operator.getitem:
-        # A single element would be a number of NumPy's.
-        return result.dim() > 0 and _is_plain_index(node.args[1])
-    if isinstance(target, utils.numpy_method_wrapper):
-        if target.method == "astype":
-            return result.is_floating_point() and not values[0].is_complex()
-        return target.method == "copy" and len(node.args) == 1
-    return False
-
-
-def _is_plain_index(index: Any) -> bool:
-    if isinstance(index, tuple):
-        return all(map(_is_plain_index, index))
-    if isinstance(index, slice):
-        return index.step is None or (type(index.step) is int and index.step > 0)
-    return index is None or index is Ellipsis or type(index) is int

@@ -12,7 +12,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.arguments import holds_array, tensor_leaves
+from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -20,6 +20,7 @@ from hostjit.capturing.errors import (
     in_one_line,
 )
 from hostjit.capturing.failures import stops_at_gradients
+from hostjit.capturing.numpy_code import begins_with_numpy
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
@@ -45,6 +46,14 @@ _IN_NO_PARTS = (
 )
 
 
+class _BeginsWithNumpyError(Exception):
+    """Raised where a first part would be nothing but NumPy's."""
+
+    def __init__(self, broke: CaptureError) -> None:
+        super().__init__(broke)
+        self.broke = broke
+
+
 class Compilation(Specializer):
     """Specializes Python code, in parts where it can't be captured whole."""
 
@@ -66,6 +75,7 @@ class Compilation(Specializer):
         self._recorded: _C.CompiledFunction | None = None
         self._may_record = True
         self._arrays: ArrayCalls | None = None
+        self._as_python: Callable[..., Any] | None = None
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -96,15 +106,26 @@ class Compilation(Specializer):
             if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
-            return self._answer_arrays()
+            return self._answer_arrays(args, kwargs)
+        if self._as_python is not None and self._is_full():
+            return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
-    def _answer_arrays(self) -> _C.Specialization:
-        """Leave all calls to what compiles over tensors, and knows what to do where it can't."""
-        from hostjit.arrays import ArrayCalls
+    def _answer_arrays(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Leave calls with arrays to what compiles them over tensors, NumPy's numbers to eager."""
+        from hostjit.arrays import ArrayCalls, holds_numbers_alone
 
-        self._arrays = ArrayCalls(self)
-        return route_any_call(self._arrays)
+        if not holds_numbers_alone(args, kwargs):
+            self._arrays = ArrayCalls(self)
+            return route_any_call(self._arrays)
+        if "array" not in self._said:
+            try:
+                describe_arguments(args, kwargs)
+            except CaptureError as error:
+                self._say("array", f"runs eagerly: {error}")
+        return None
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -178,7 +199,10 @@ class Compilation(Specializer):
         from hostjit.specialize import make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, opened, parts, self._check)
+        try:
+            captured = capture(self.target, args, kwargs, opened, parts, self._check)
+        except _BeginsWithNumpyError as error:
+            return self._run_as_python(error.broke, args, kwargs)
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
             if recorded is not None:
@@ -215,8 +239,22 @@ class Compilation(Specializer):
             hooked=parts.hooked if parts and captured.broke else None,
         )
 
+    def _run_as_python(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Remember that calls like this one run as Python, but for the modules that they call."""
+        from hostjit.arrays import as_python
+
+        if self._as_python is None:
+            self._as_python = as_python(self)
+        reason = f"runs eagerly, but for the modules that it calls: {error}"
+        return self._run_eagerly(args, kwargs, "parts", reason, self._as_python)
+
     def _check(self, traced: DynamoCapture) -> None:
         """Refuse what Dynamo has captured; raises CaptureError."""
+        if begins_with_numpy(traced.graph_module, traced.broke):
+            assert traced.broke is not None
+            raise _BeginsWithNumpyError(traced.broke)
 
     def _compile_captured(
         self, captured: CapturedProgram
