@@ -76,6 +76,7 @@ class Compilation(Specializer):
         self._may_record = True
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
+        self._arrays_read: dict[str, int] = {}
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -203,6 +204,10 @@ class Compilation(Specializer):
             captured = capture(self.target, args, kwargs, opened, parts, self._check)
         except _BeginsWithNumpyError as error:
             return self._run_as_python(error.broke, args, kwargs)
+        if self._reads_other_arrays(captured.guards.arrays):
+            what = "an array or a number of NumPy's that it reads is another at each call"
+            other = CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="pass it")
+            return self._run_as_python(other, args, kwargs)
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
             if recorded is not None:
@@ -247,8 +252,14 @@ class Compilation(Specializer):
 
         if self._as_python is None:
             self._as_python = as_python(self)
-        reason = f"runs eagerly, but for the modules that it calls: {error}"
-        return self._run_eagerly(args, kwargs, "parts", reason, self._as_python)
+        self._say("python", f"runs eagerly, but for the modules that it calls: {error}")
+        return self._run_eagerly(args, kwargs, "python", str(error), self._as_python)
+
+    def _reads_other_arrays(self, arrays: dict[str, int]) -> bool:
+        """Tell whether an earlier program was made for others; watches compare which they are."""
+        known = self._arrays_read
+        self._arrays_read = {**known, **arrays}
+        return any(known.get(path, found) != found for path, found in arrays.items())
 
     def _check(self, traced: DynamoCapture) -> None:
         """Refuse what Dynamo has captured; raises CaptureError."""

@@ -108,6 +108,40 @@ def test_a_module_that_is_called_late_is_compiled() -> None:
     assert programs(fast) == 1
 
 
+class Reader(Actor):
+    """Reads an array that each call finds another one of."""
+
+    @torch.no_grad()
+    def plain(self) -> Any:
+        return self.net(torch.from_numpy(self.mean).float()).numpy()
+
+    @torch.no_grad()
+    def chosen(self) -> Any:
+        return int(self.net(torch.as_tensor(self.mean, dtype=torch.float32)).argmax())
+
+    @torch.no_grad()
+    def listed(self) -> Any:
+        x = numpy.array(list(self.mean), dtype=numpy.float32)
+        return self.net(torch.from_numpy(x)).numpy()
+
+    def returned(self) -> Any:
+        return self.net(torch.ones(4)).detach().numpy(), self.mean
+
+
+@pytest.mark.parametrize("way", ["plain", "chosen", "listed", "returned"])
+def test_arrays_in_attributes_that_are_replaced(way: str) -> None:
+    ours, eager = Reader(), Reader()
+    fast = hostjit.compile(getattr(ours, way))
+    for number in range(20):
+        ours.mean = eager.mean = numpy.random.default_rng(number).standard_normal(4)
+        found = fast()
+        compare(found, getattr(eager, way)())
+        assert way != "returned" or found[1] is ours.mean
+    assert len(fast.specializations) <= 2
+    ((_, compiled),) = fast.owner._as_python._compiled
+    assert "program @" in compiled.host_ir()
+
+
 def test_gradients_and_hooks_are_those_of_eager() -> None:
     actor = Actor()
     seen: list[str] = []
