@@ -134,10 +134,18 @@ def test_numbers_that_are_known_are_part_of_one_program(function: Callable[[Any]
     assert found.program is not None
 
 
-def test_what_numpy_computes_behind_tensors_is_a_part() -> None:
-    fast = hostjit.compile(lambda x: numpy.tanh((torch.exp(x) + 1).numpy()))
-    with pytest.warns(UserWarning, match="runs in parts.*\n*.*NumPy computes tanh"):
-        fast(torch.ones(3))
+BEHIND: list[Callable[[Any], Any]] = [
+    lambda x: numpy.tanh((torch.exp(x) + 1).numpy()),
+    lambda x: ((torch.exp(x) + 1).numpy() * DOUBLE).clip(-1, 4),
+    lambda x: -(DOUBLE - (torch.exp(x) @ x).numpy()),
+]
+
+
+@pytest.mark.parametrize("function", BEHIND)
+def test_what_numpy_computes_behind_tensors_is_a_part(function: Callable[[Any], Any]) -> None:
+    fast = hostjit.compile(function)
+    with pytest.warns(UserWarning, match="runs in parts.*\n*.*NumPy computes"):
+        check(fast, function)
     (found,) = fast.specializations
     assert found.program is not None
 
