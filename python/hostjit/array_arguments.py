@@ -12,11 +12,14 @@ from typing import Any
 import numpy
 import torch
 
+from hostjit.capturing.arguments import holds_array
+
 __all__ = ["GivenArrays", "MadeArrays", "Place", "can_open"]
 
 # What is an array in a value: True for one itself, or the places of a container in which some are.
 Inside = Any
 Place = tuple[int | str, Inside]
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)})
 
 
 def can_open(value: Any) -> bool:
@@ -35,10 +38,13 @@ class GivenArrays:
     def open(self, value: Any) -> tuple[Any, Inside]:
         """Return a value with tensors for its arrays, and where these are; () if there are none.
 
-        Raises ValueError or TypeError for an array that no tensor can be over.
+        Raises ValueError or TypeError for an array that no tensor can be over, for numbers of NumPy
+        and for arrays in other containers.
         """
         is_array = type(value) is numpy.ndarray
         if not is_array and not can_open(value):
+            if type(value) not in _PLAIN and holds_array((value,), {}):
+                raise TypeError(f"an argument is of NumPy or holds it ({type(value).__qualname__})")
             return value, ()
         for known, found in self._known:
             if known is value:

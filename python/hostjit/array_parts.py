@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from hostjit import _C
 from hostjit.array_arguments import MadeArrays, Place
 from hostjit.arrays import ArrayCompilation, check_arrays, makes_arrays
@@ -40,9 +42,12 @@ class ArrayPartsCompilation(ArrayCompilation):
     ) -> _C.Specialization | None:
         raise error
 
+    def _run_as_python(self, error: CaptureError, *_: Any) -> _C.Specialization | None:
+        raise error
+
     def _check(self, traced: DynamoCapture) -> None:
         super()._check(traced)
-        if traced.broke is not None and makes_arrays(traced):
+        if traced.broke is not None and makes_arrays(traced) and _returns_argument(traced):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 "an array is used behind a line that is run as it is",
@@ -69,7 +74,22 @@ class _ArrayPart(PartCompilation):
         self._parts.in_use = True
 
     def _check(self, traced: DynamoCapture) -> None:
+        super()._check(traced)
         check_arrays(traced)
+
+
+def _returns_argument(traced: DynamoCapture) -> bool:
+    """Tell whether the graph returns what may be the tensor in the place of an array."""
+    graph = traced.graph_module.graph if traced.graph_module is not None else torch.fx.Graph()
+    outputs = [x for node in graph.find_nodes(op="output") for x in node.all_input_nodes]
+    return any(_is_argument(node) for node in outputs)
+
+
+def _is_argument(node: torch.fx.Node) -> bool:
+    # `numpy()` is a view of the tensor itself in Dynamo's graph.
+    while node.op == "call_method" and node.target in ("view_as", "detach", "cpu"):
+        node = node.all_input_nodes[0]
+    return node.op == "placeholder"
 
 
 def _with_arrays(target: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,52 +7,71 @@ compute of them by PyTorch's own NumPy is left to eager, for that may give other
 
 from __future__ import annotations
 
-import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
-from torch._dynamo import utils
 
 from hostjit import _C
-from hostjit.array_arguments import GivenArrays, MadeArrays, Place, can_open
+from hostjit.array_arguments import GivenArrays, MadeArrays, Place
+from hostjit.called_modules import WithCompiledModules
+from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.traced_graph import source_location
 from hostjit.compilation import BREAKS, Compilation
 from hostjit.dynamic_shapes import DynamicShapes
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo import DynamoCapture
 
-__all__ = ["ArrayCalls", "ArrayCompilation", "check_arrays", "makes_arrays", "may_be_tensors"]
+__all__ = [
+    "ArrayCalls",
+    "ArrayCompilation",
+    "as_python",
+    "check_arrays",
+    "holds_numbers_alone",
+    "makes_arrays",
+]
 
 # What Dynamo's bytecode calls for an array that it does not return as a tensor.
 _MAKES_ARRAYS = "to_numpy_helper"
-_WRAPPERS = (
-    utils.numpy_to_tensor_wrapper,
-    utils.numpy_method_wrapper,
-    utils.numpy_operator_wrapper,
-)
 
 
-def may_be_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether all values of NumPy among these arguments are arrays, in what can be opened."""
-    from hostjit.capturing.arguments import holds_array
+def holds_numbers_alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether all values of NumPy among these arguments are numbers."""
+    found: list[bool] = []
 
-    def others(values: Iterable[Any]) -> Iterator[Any]:
-        for value in values:
-            if can_open(value):
-                yield from others(value.values() if type(value) is dict else value)
-            elif type(value) is not numpy.ndarray:
-                yield value
+    def visit(value: Any) -> None:
+        if type(value).__module__ == "numpy":
+            found.append(isinstance(value, numpy.generic))
 
-    return not holds_array([*others((*args, *kwargs.values()))], {})
+    walk_arguments(args, visit)
+    walk_arguments(kwargs, visit)
+    return all(found)
+
+
+def as_python(owner: Compilation) -> Callable[..., Any]:
+    """Return what runs the function of a compilation as Python, with compiled modules."""
+    target, given = owner.arguments()
+    if not owner.fallback:
+        return owner.target  # it is an error where such a module can't be compiled
+
+    def compile_call(call: Any) -> Any:
+        from hostjit.compile import compile
+
+        more = {**given, "reuse_outputs": False, "dynamic_shapes": None}
+        return compile(call, **more)
+
+    return WithCompiledModules(target, compile_call)
 
 
 class _LeftToEager(BaseException):
     """Raised where a call is not answered by a program."""
+
+
+_MOST_TIMES_LEFT = 8
+_BUT_MODULES = ", but for the modules that it calls"
 
 
 class ArrayCalls:
@@ -64,9 +83,13 @@ class ArrayCalls:
         self._whole: _C.CompiledFunction | None = _compiled(_ArrayCompilation(owner))
         self._parts: _C.CompiledFunction | None = None
         self._plain: _C.CompiledFunction | None = None
+        self._as_python = as_python(owner)
+        self._times_left = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a call: as it is, where there is no way to compile it."""
+        """Run a call: as Python, where there is no way to compile it whole or in parts."""
+        if self._whole is None and self._parts is None and _has_array(args, kwargs):
+            return self._as_python(*args, **kwargs)
         arrays = GivenArrays()
         places: list[Place] = []
         given, named = list(args), kwargs
@@ -80,8 +103,9 @@ class ArrayCalls:
                 if inside:
                     named = {**named, name: opened}
                     places.append((name, inside))
-        except (TypeError, ValueError):  # arrays that no tensor can be over
-            return self._target(*args, **kwargs)
+        except (TypeError, ValueError) as error:  # values that no tensor can be over
+            self._say(error)
+            return self._as_python(*args, **kwargs)
         if not places:
             return self._without_arrays()(*args, **kwargs)
         # What raises a CaptureError does so before anything has run.
@@ -90,9 +114,12 @@ class ArrayCalls:
                 result, kinds = self._whole(tuple(places), *given, **named)
             except CaptureError as error:
                 self._whole = None
-                self._go_on(error)
+                self._go_on(error, in_containers=any(inside is not True for _, inside in places))
             except _LeftToEager:
-                return self._target(*args, **kwargs)
+                self._times_left += 1
+                if self._times_left == _MOST_TIMES_LEFT:
+                    self._whole = None
+                return self._as_python(*args, **kwargs)
             else:
                 if kinds is True:
                     return result.numpy()
@@ -103,19 +130,20 @@ class ArrayCalls:
             except CaptureError as error:
                 self._parts = None
                 self._say(error)
-        return self._target(*args, **kwargs)
+        return self._as_python(*args, **kwargs)
 
-    def _go_on(self, error: CaptureError) -> None:
+    def _go_on(self, error: CaptureError, *, in_containers: bool) -> None:
         """Run calls in parts from now on, if that can be."""
-        if self._owner.fallback and error.failure in BREAKS:
+        if self._owner.fallback and error.failure in BREAKS and not in_containers:
             from hostjit.array_parts import ArrayPartsCompilation
 
             self._parts = _compiled(ArrayPartsCompilation(self._owner))
         else:
             self._say(error)
 
-    def _say(self, error: CaptureError) -> None:
-        self._owner.say("array", f"runs eagerly with NumPy's arrays: {error}")
+    def _say(self, error: Exception) -> None:
+        but = _BUT_MODULES if self._owner.fallback else ""
+        self._owner.say("array", f"runs eagerly with NumPy's arrays{but}: {error}")
 
     def _without_arrays(self) -> _C.CompiledFunction:
         if self._plain is None:
@@ -124,6 +152,11 @@ class ArrayCalls:
             target, given = self._owner.arguments()
             self._plain = compile(target, **given)
         return self._plain
+
+
+def _has_array(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    is_array = any(type(value) is numpy.ndarray for value in args)
+    return is_array or holds_array(args, kwargs)
 
 
 def _compiled(compilation: Compilation) -> _C.CompiledFunction:
@@ -149,6 +182,7 @@ class ArrayCompilation(Compilation):
         return self._owner._target_name()
 
     def _check(self, traced: DynamoCapture) -> None:
+        super()._check(traced)
         check_arrays(traced)
 
     def _compile_open(self, *args: Any) -> _C.Specialization | None:
@@ -166,15 +200,7 @@ class _ArrayCompilation(ArrayCompilation):
 
 
 def check_arrays(traced: DynamoCapture) -> None:
-    """Refuse what Dynamo would compute by PyTorch's own NumPy. Raises CaptureError."""
-    for node in traced.graph_module.graph.nodes if traced.graph_module is not None else ():
-        if _is_of_numpy(node) and not _is_exact(node):
-            raise CaptureError(
-                CaptureFailure.UNSUPPORTED_PROGRAM,
-                f"NumPy computes {node.target.__name__.removeprefix('wrapped_')}",
-                where=source_location(node),
-                hint="compute it of a tensor",
-            )
+    """Refuse arrays that objects keep. Raises CaptureError."""
     if traced.changes.described and makes_arrays(traced):
         # It would be another object than the argument, or the result, that is stored.
         raise CaptureError(
@@ -235,34 +261,3 @@ def _with_arrays(result: Any, kinds: Any, args: tuple[Any, ...], kwargs: dict[st
     for key in rest:
         found = found[key]
     return found
-
-
-def _is_of_numpy(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, _WRAPPERS) or node.target is utils.numpy_attr_wrapper
-
-
-def _is_exact(node: torch.fx.Node) -> bool:
-    """Tell whether what is computed is the same by any NumPy: elements that are picked, or cast."""
-    result = node.meta.get("example_value")
-    if not isinstance(result, torch.Tensor) or node.kwargs:
-        return False
-    values = [x.meta.get("example_value") for x in node.all_input_nodes]
-    if len(values) != 1 or not isinstance(values[0], torch.Tensor):
-        return False
-    target: Any = node.target
-    if isinstance(target, utils.numpy_operator_wrapper) and target.op is operator.getitem:
-        # A single element would be a number of NumPy's.
-        return result.dim() > 0 and _is_plain_index(node.args[1])
-    if isinstance(target, utils.numpy_method_wrapper):
-        if target.method == "astype":
-            return result.is_floating_point() and not values[0].is_complex()
-        return target.method == "copy" and len(node.args) == 1
-    return False
-
-
-def _is_plain_index(index: Any) -> bool:
-    if isinstance(index, tuple):
-        return all(map(_is_plain_index, index))
-    if isinstance(index, slice):
-        return index.step is None or (type(index.step) is int and index.step > 0)
-    return index is None or index is Ellipsis or type(index) is int

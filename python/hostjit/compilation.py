@@ -21,6 +21,7 @@ from hostjit.capturing.errors import (
     in_one_line,
 )
 from hostjit.capturing.failures import stops_at_gradients
+from hostjit.capturing.numpy_code import begins_with_numpy
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
@@ -46,6 +47,14 @@ _IN_NO_PARTS = (
 )
 
 
+class _BeginsWithNumpyError(Exception):
+    """Raised where a first part would be nothing but NumPy's."""
+
+    def __init__(self, broke: CaptureError) -> None:
+        super().__init__(broke)
+        self.broke = broke
+
+
 class Compilation(Specializer):
     """Specializes Python code, in parts where it can't be captured whole."""
 
@@ -67,6 +76,8 @@ class Compilation(Specializer):
         self._recorded: _C.CompiledFunction | None = None
         self._may_record = True
         self._arrays: ArrayCalls | None = None
+        self._as_python: Callable[..., Any] | None = None
+        self._arrays_read: dict[str, int] = {}
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -98,23 +109,24 @@ class Compilation(Specializer):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
+        if self._as_python is not None and self._is_full():
+            return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
     def _answer_arrays(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        """Compile over tensors; else leave NumPy's values to eager, each call brings others."""
-        from hostjit.arrays import ArrayCalls, may_be_tensors
+        """Leave calls with arrays to what compiles them over tensors, NumPy's numbers to eager."""
+        from hostjit.arrays import ArrayCalls, holds_numbers_alone
 
-        if may_be_tensors(args, kwargs):
+        if not holds_numbers_alone(args, kwargs):
             self._arrays = ArrayCalls(self)
             return route_any_call(self._arrays)
-        if "array" in self._said:
-            return None
-        try:
-            describe_arguments(args, kwargs)
-        except CaptureError as error:
-            self._say("array", f"runs eagerly: {error}")
+        if "array" not in self._said:
+            try:
+                describe_arguments(args, kwargs)
+            except CaptureError as error:
+                self._say("array", f"runs eagerly: {error}")
         return None
 
     def _fall_back(
@@ -189,7 +201,14 @@ class Compilation(Specializer):
         from hostjit.specialize import make_specialization
 
         parts = self._make_parts()
-        captured = capture(self.target, args, kwargs, opened, parts, self._check)
+        try:
+            captured = capture(self.target, args, kwargs, opened, parts, self._check)
+        except _BeginsWithNumpyError as error:
+            return self._run_as_python(error.broke, args, kwargs)
+        if self._reads_other_arrays(captured.guards.arrays):
+            what = "an array or a number of NumPy's that it reads is another at each call"
+            other = CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="pass it")
+            return self._run_as_python(other, args, kwargs)
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
             if recorded is not None:
@@ -226,8 +245,28 @@ class Compilation(Specializer):
             hooked=parts.hooked if parts and captured.broke else None,
         )
 
+    def _run_as_python(
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Remember that calls like this one run as Python, but for the modules that they call."""
+        from hostjit.arrays import as_python
+
+        if self._as_python is None:
+            self._as_python = as_python(self)
+        self._say("python", f"runs eagerly, but for the modules that it calls: {error}")
+        return self._run_eagerly(args, kwargs, "python", str(error), self._as_python)
+
+    def _reads_other_arrays(self, arrays: dict[str, int]) -> bool:
+        """Tell whether an earlier program was made for others; watches compare which they are."""
+        known = self._arrays_read
+        self._arrays_read = {**known, **arrays}
+        return any(known.get(path, found) != found for path, found in arrays.items())
+
     def _check(self, traced: DynamoCapture) -> None:
         """Refuse what Dynamo has captured; raises CaptureError."""
+        if begins_with_numpy(traced.graph_module, traced.broke):
+            assert traced.broke is not None
+            raise _BeginsWithNumpyError(traced.broke)
 
     def _compile_captured(
         self, captured: CapturedProgram

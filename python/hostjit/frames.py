@@ -27,6 +27,7 @@ from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo import guard_settings
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.numpy_code import stopping_at_numpy
 from hostjit.capturing.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.quiet_log import without_log_of_failures
@@ -92,6 +93,7 @@ class _Callback:
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
             stopping_at_random_numbers(),
+            stopping_at_numpy(),
             stopping_at_operator_errors(),
             stopping_at_container_changes(),
             refusing_lazy_modules(),

@@ -11,7 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.backend.options import Options
-from hostjit.capturing.arguments import walk_arguments
+from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation, share_memory
@@ -123,6 +123,14 @@ class PartCompilation(Compilation):
         self._name = name
         self._parts = Parts(function, options.runtime, said, name)
         self._parts.in_use = True
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        """Leave NumPy's values to Python."""
+        if not holds_array(args, kwargs):
+            return super()._answer(args, kwargs)
+        from hostjit.arrays import as_python
+
+        return route_any_call(as_python(self))
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -187,9 +187,14 @@ class Specializer(Inspection):
         return EagerAttempt(self.target, say).specialization(args, kwargs)
 
     def _run_eagerly(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], key: str, reason: str
+        self,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        key: str,
+        reason: str,
+        route: Callable[..., Any] | None = None,
     ) -> _C.Specialization | None:
-        """Remember that calls like this one go to the target itself."""
+        """Remember that calls like this one go to the target itself, or to another function."""
         self._say(key, reason)
         self._count += 1
         try:
@@ -199,7 +204,7 @@ class Specializer(Inspection):
                 program=None,
                 bindings=(),
                 output=("object", None),
-                route=self.target,
+                route=route or self.target,
                 reason=reason,
                 by_fields=self.classes_by_fields(),
             )

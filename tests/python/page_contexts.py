@@ -69,6 +69,14 @@ import numpy
 for _ in range(3):
     assert type(act(numpy.ones(16))) is numpy.ndarray
 assert "program @" in act.owner._arrays._whole.host_ir()
+random, epsilon, actions = numpy.random.default_rng(0), 0.5, 4
+mean, deviation = numpy.zeros(16), numpy.ones(16)
+""",
+        """
+for _ in range(30):
+    assert act(numpy.ones(16)) in range(4)
+((_, compiled),) = act.owner._arrays._as_python._compiled
+assert "program @" in compiled.host_ir()
 """,
         """
 recurrent = hostjit.compile(Recurrent())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import dis
 import importlib
 import threading
 import types
@@ -23,7 +24,12 @@ import torch._dynamo
 from torch._dynamo import convert_frame
 from torch._dynamo.exc import Unsupported
 from torch._dynamo.output_graph import OutputGraph
-from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.symbolic_convert import (
+    InliningInstructionTranslator,
+    InstructionTranslator,
+    InstructionTranslatorBase,
+    break_graph_if_unsupported,
+)
 from torch._dynamo.variables.tensor import TensorVariable
 
 __all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
@@ -106,6 +112,7 @@ def stopping_at_breaks() -> Iterator[Breaks]:
 
     with (
         torch._dynamo.config.patch(_SETTINGS),
+        _operators_break(owner),
         mock.patch.object(convert_frame, "compile_frame", compile_up_to_break),
         mock.patch.object(OutputGraph, "compile_subgraph", stop),
         mock.patch.object(InstructionTranslatorBase, "log_graph_break", record),
@@ -116,6 +123,32 @@ def stopping_at_breaks() -> Iterator[Breaks]:
         ),
     ):
         yield breaks
+
+
+@contextlib.contextmanager
+def _operators_break(owner: int) -> Iterator[None]:
+    """Let Dynamo go on behind an operator of Python's that it cannot follow, as behind a call."""
+    code = dis.opmap["BINARY_OP"]
+    kinds = (InstructionTranslator, InliningInstructionTranslator)
+    saved: list[Any] = [kind.dispatch_table[code] for kind in kinds]
+    breaking = break_graph_if_unsupported(push=True, msg_prefix="an operator")
+
+    def binary(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        with_break = breaking(original)
+
+        def compute(self: Any, instruction: Any) -> None:
+            run = with_break if threading.get_ident() == owner else original
+            run(self, instruction)
+
+        return compute
+
+    for kind, original in zip(kinds, saved, strict=True):
+        kind.dispatch_table[code] = binary(original)
+    try:
+        yield
+    finally:
+        for kind, original in zip(kinds, saved, strict=True):
+            kind.dispatch_table[code] = original
 
 
 def _name_iterators_as_code_does(translator: Any) -> None:

@@ -40,6 +40,7 @@ from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.number_functions import MadeOf, without_guards_on
 from hostjit.capturing.number_results import NumberResults
+from hostjit.capturing.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.older_dynamo import as_later_dynamo
 from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.open_numbers import left_open
@@ -233,6 +234,23 @@ def run_dynamo(
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
     prepare_distributions()
+    of_numpy = NumbersOfNumpy(kept_out=False)
+    traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy)
+    module = traced.graph_module
+    if module is not None and not of_numpy.put_into(module.graph):
+        of_numpy.kept_out = True
+        traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy)
+    return traced
+
+
+def _run_dynamo(
+    target: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    then: Continuation | None,
+    numbers: Collection[str],
+    of_numpy: NumbersOfNumpy,
+) -> DynamoCapture:
     entry = make_entry(target)
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
@@ -251,6 +269,7 @@ def run_dynamo(
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_random_numbers())
+        stack.enter_context(stopping_at_numpy(of_numpy))
         stack.enter_context(items_unknown())
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())

@@ -50,6 +50,7 @@ class GuardCheck:
         )
         self._identities = self.guards.identities(args, kwargs)
         self._exact = self.guards.exact
+        self._arrays = self.guards.arrays
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
@@ -74,7 +75,7 @@ class GuardCheck:
         self.guards, walker = Guards.find(self._traced, self._open, input_ids, args, kwargs)
         if self.guards.identities(args, kwargs) != self._identities:
             return None
-        if self.guards.exact != self._exact:
+        if self.guards.exact != self._exact or self.guards.arrays != self._arrays:
             return None
         found: list[Any] = []
         for position, tensor in enumerate(self._traced.inputs):

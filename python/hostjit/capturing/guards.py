@@ -90,6 +90,7 @@ class Guards:
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
         open_attributes: of classes, which may have other values.
+        arrays: ids of NumPy's arrays and numbers outside of the arguments, by Dynamo's names.
         input_ids: ids of the tensors that are inputs of the program.
     """
 
@@ -111,6 +112,7 @@ class Guards:
         self.stores: list[tuple[NumberPlace, Store]] = []
         self.gradients: dict[int, torch.Tensor] = {}
         self.structures: dict[str, NumberPlace] = {}
+        self.arrays: dict[str, int] = {}
 
     @classmethod
     def find(
@@ -374,6 +376,8 @@ class Guards:
         elif isinstance(value, collections.deque):
             self._watches.cannot_watch(f"{path} (a deque)")
         elif not isinstance(value, (tuple, dict, types.ModuleType)):
+            if type(value).__module__ == "numpy":
+                self.arrays[path] = id(value)
             walker.note_type(value, path, covered=False)
 
     def _watch_contents(self, value: Any, path: str, walker: SourceWalker) -> None:

@@ -17,26 +17,28 @@ from torch._dynamo.source import ConstantSource
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
-from torch._dynamo.variables.tensor import SymNodeVariable
+from torch._dynamo.variables.functions import UserFunctionVariable
+from torch._dynamo.variables.lists import BaseListVariable, TupleVariable
+from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
 
 __all__ = [
-    "FLOAT_FUNCTIONS",
+    "PYTHON_FUNCTIONS",
     "MadeOf",
     "new_number",
     "number_functions_of_python",
     "without_guards_on",
 ]
 
-FLOAT_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
+PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
     getattr(math, name)
     for name in (
         *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
         *("fabs", "fmod", "degrees", "radians", "asinh", "acosh", "atanh", "erf", "erfc", "gamma"),
-        *("lgamma", "cbrt"),
+        *("lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
     )
     if hasattr(math, name)
 )
@@ -53,6 +55,8 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     operator.floordiv: operator.floordiv,
     torch._sym_log2: math.log2,  # type: ignore[attr-defined]
 }
+# The same of ints. What may become longer than they are is left to symbols: as a result it may.
+_OF_INTS: frozenset[Any] = frozenset({operator.and_, operator.or_, operator.xor, operator.rshift})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,6 +84,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
     owner = threading.get_ident()
     made: dict[Any, MadeOf] = {}
     least_or_most = BuiltinVariable._call_min_max_binary
+    call_builtin = BuiltinVariable.call_function
     call_function = TorchInGraphFunctionVariable.call_function
     original_format = InstructionTranslatorBase._format_value
     create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
@@ -94,10 +99,23 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         takes_b = answer.evaluate_expr() if is_symbolic else answer.as_python_constant()
         return b if takes_b else a
 
+    def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != owner or kwargs:
+            return call_builtin(self, tx, args, kwargs)
+        if self.fn is divmod and len(args) == 2 and _are_open_numbers(args):
+            parts = (operator.floordiv, operator.mod)
+            made = [call_builtin(BuiltinVariable(part), tx, args, {}) for part in parts]
+            return TupleVariable(made)
+        if self.fn is sorted and _are_sorted(args):
+            sort: Any = _sorted
+            return tx.inline_user_function_return(UserFunctionVariable(sort), args, {})
+        return call_builtin(self, tx, _with_known_bools(args), kwargs)
+
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        is_ours = threading.get_ident() == owner and self.value in FLOAT_FUNCTIONS and not kwargs
-        if not is_ours or not _are_open_numbers(args):
+        if threading.get_ident() != owner:
             return call_function(self, tx, args, kwargs)
+        if self.value not in PYTHON_FUNCTIONS or kwargs or not _are_open_numbers(args):
+            return call_function(self, tx, _with_known_bools(args), kwargs)
         operands = tuple(argument.as_proxy() for argument in args)
         return SymNodeVariable.create(
             tx, tx.output.create_proxy("call_function", self.value, operands, {})
@@ -118,6 +136,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
     with (
         mock.patch.object(InstructionTranslatorBase, "_format_value", format_value),
         mock.patch.object(BuiltinVariable, "_call_min_max_binary", choose),
+        mock.patch.object(BuiltinVariable, "call_function", builtin),
         mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
         mock.patch.object(SymNodeVariable, "create", classmethod(create)),
     ):
@@ -142,6 +161,39 @@ def _differ_in_type(a: Any, b: Any) -> bool:
     return a.realize().python_type() is not b.realize().python_type()
 
 
+def _with_known_bools(args: Any) -> Any:
+    """Return what a function of tensors is given, with decisions by sizes made: True or False."""
+    if not any(map(_is_open_bool, args)):
+        return args
+    if not any(isinstance(argument.realize(), TensorVariable) for argument in args):
+        return args
+    return [
+        ConstantVariable.create(argument.evaluate_expr()) if _is_open_bool(argument) else argument
+        for argument in args
+    ]
+
+
+def _is_open_bool(variable: Any) -> bool:
+    return isinstance(variable, SymNodeVariable) and variable.python_type() is bool
+
+
+def _sorted(numbers: Sequence[Any]) -> list[Any]:
+    """Sort numbers by decisions about pairs of them; those that are equal stay in their order."""
+    found: list[Any] = []
+    for number in numbers:
+        place = len(found)
+        while place > 0 and number < found[place - 1]:
+            place -= 1
+        found.insert(place, number)
+    return found
+
+
+def _are_sorted(args: Sequence[Any]) -> bool:
+    """Whether the one argument is a list or tuple of numbers, some of them open."""
+    found = args[0].realize() if len(args) == 1 else None
+    return isinstance(found, BaseListVariable) and _are_open_numbers(found.items)
+
+
 def _are_open_numbers(args: Sequence[Any]) -> bool:
     """Whether all variables are numbers, and some are open."""
     found = [argument.realize() for argument in args]
@@ -157,10 +209,19 @@ def _are_open_numbers(args: Sequence[Any]) -> bool:
 def _is_made_by_python(node: Any) -> bool:
     if node.op not in ("call_function", "call_method") or node.kwargs:
         return False
-    if node.target in FLOAT_FUNCTIONS:
+    if node.target in PYTHON_FUNCTIONS:
         return True
+    if node.target in _OF_INTS:
+        return _is_made_of_ints(node)
     values = [_value(argument) for argument in node.args] if node.target in _OF_FLOATS else []
     return _are_numbers(values) and any(isinstance(v, torch.SymFloat) for v in values)
+
+
+def _is_made_of_ints(node: Any) -> bool:
+    """Whether a node is of ints, some of them open."""
+    values = [_value(argument) for argument in node.args]
+    are_ints = all(type(value) is int or isinstance(value, torch.SymInt) for value in values)
+    return are_ints and any(isinstance(value, torch.SymInt) for value in values)
 
 
 def _is_made_of_numbers(node: torch.fx.Node) -> bool:

@@ -27,6 +27,7 @@ from hostjit.capturing.number_dropout import DROPOUTS
 from hostjit.capturing.number_function import NumberFunction, is_exact
 from hostjit.capturing.number_losses import LOSSES
 from hostjit.capturing.number_norms import NORMS
+from hostjit.capturing.number_tables import TABLES
 
 __all__ = ["parameters_stay_open"]
 
@@ -150,5 +151,5 @@ _FUNCTIONS: dict[Callable[..., Any], _Rules] = {
     **DROPOUTS,
     **LOSSES,
     **NORMS,
-    **{function: (rule,) for function, rule in _OTHERS.items()},
+    **{function: (rule,) for function, rule in {**_OTHERS, **TABLES}.items()},
 }

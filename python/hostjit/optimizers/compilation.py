@@ -12,7 +12,7 @@ from hostjit import _C
 from hostjit.capturing.functional import trace_functional
 from hostjit.code_choices import CodeChoices
 from hostjit.optimizers.rules import RULES, Rule
-from hostjit.optimizers.step import Step
+from hostjit.optimizers.step import Step, is_factor
 from hostjit.specializer import Specializer
 
 __all__ = ["OptimizerCompilation", "is_step"]
@@ -42,6 +42,9 @@ class OptimizerCompilation(Specializer):
         super().__init__(target, runtime, fallback, choices=choices)
         self._optimizer = optimizer
         self._as_called = False
+        # Of the last program, and those that have changed since the first: by group, and by name.
+        self._known: dict[tuple[int, str], Any] = {}
+        self._factors: frozenset[str] = frozenset()
 
     @classmethod
     def as_called(
@@ -56,8 +59,18 @@ class OptimizerCompilation(Specializer):
         made._as_called = True
         return made
 
-    def _step(self, rule: Rule) -> Step:
-        return Step(self._optimizer, rule, self._as_called)
+    def _step(self, rule: Rule, factors: frozenset[str]) -> Step:
+        return Step(self._optimizer, rule, self._as_called, factors)
+
+    def _note_factors(self, rule: Rule) -> None:
+        """Note which factors have changed since the last program was made."""
+        groups = enumerate(self._optimizer.param_groups)
+        now = {(index, key): group[key] for index, group in groups for key in rule.factors}
+        for at, value in now.items():
+            known = self._known.get(at)
+            if is_factor(known) and is_factor(value) and known != value:
+                self._factors |= {at[1]}
+        self._known = now
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         if args or kwargs:
@@ -70,7 +83,9 @@ class OptimizerCompilation(Specializer):
             return self._run_eagerly(
                 args, kwargs, "rule", f"runs eagerly: there are no steps of {kind} to compile"
             )
-        step = self._step(rule)
+        self._note_factors(rule)
+        factors = self._factors
+        step = self._step(rule, factors)
         if step.is_unfinished():
             return None
         obstacle = step.obstacle()
@@ -84,7 +99,7 @@ class OptimizerCompilation(Specializer):
         signature = step.signature()
 
         def revalidate(*_: Any) -> tuple[Any, ...] | None:
-            now = self._step(rule)
+            now = self._step(rule, factors)
             if now.is_unfinished() or now.obstacle() or now.signature() != signature:
                 return None
             now.graph()
@@ -98,6 +113,7 @@ class OptimizerCompilation(Specializer):
             output=("object", None),
             watches=step.watches(),
             revalidate=revalidate,
+            condition=step.condition(),
             mutated=list(graph.mutated),
             runtime=self.runtime,
         )

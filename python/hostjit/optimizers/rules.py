@@ -41,6 +41,10 @@ class Update:
     numbers: Mapping[str, Any]
     is_half: bool
 
+    def number(self, name: str) -> Any:
+        """Return a number of the group, be it a constant or not."""
+        return self.numbers.get(name, self.group[name])
+
     def read(self, tensor: Any) -> Any:
         """Return a tensor in the precision that operators compute in."""
         return tensor.float() if self.is_half else tensor
@@ -60,11 +64,13 @@ class Rule:
         numbers: keys of a group that are numbers, or tuples of numbers.
         state: the names of the tensors that a parameter of a group has.
         update: records one update.
+        factors: keys of a group that are numbers, of which it only matters whether they are 0.
     """
 
     numbers: tuple[str, ...]
     state: Callable[[Mapping[str, Any]], tuple[str, ...]]
     update: Callable[[Update], None]
+    factors: tuple[str, ...] = ("weight_decay",)
 
 
 def _sgd_state(group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,13 +83,13 @@ def _sgd(update: Update) -> None:
     if group["maximize"]:
         grad = -grad
     if group["weight_decay"] != 0:
-        grad = rounded(grad + param * group["weight_decay"])
+        grad = rounded(grad + param * update.number("weight_decay"))
     if group["momentum"] != 0:
         kept = update.state["momentum_buffer"]
-        buffer = rounded(update.read(kept) * group["momentum"])
+        buffer = rounded(update.read(kept) * update.number("momentum"))
         buffer = rounded(torch.add(buffer, grad, alpha=1 - group["dampening"]))
         kept.copy_(buffer)
-        grad = rounded(grad + buffer * group["momentum"]) if group["nesterov"] else buffer
+        grad = rounded(grad + buffer * update.number("momentum")) if group["nesterov"] else buffer
     update.param.copy_(param - grad * update.numbers["lr"])
 
 
@@ -102,9 +108,9 @@ def _adam(update: Update) -> None:
     count = state["step"].add_(1).to(torch.float64)
     if group["weight_decay"] != 0:
         if group.get("decoupled_weight_decay", False):
-            param = rounded(param * (1 - lr * group["weight_decay"]))
+            param = rounded(param * (1 - lr * update.number("weight_decay")))
         else:
-            grad = rounded(grad + param * group["weight_decay"])
+            grad = rounded(grad + param * update.number("weight_decay"))
     mean = rounded(mean + (grad - mean) * (1 - beta1))
     state["exp_avg"].copy_(mean)
     square = rounded(rounded(square * beta2) + grad * (1 - beta2) * grad)
@@ -124,7 +130,7 @@ def _gradient(update: Update, param: Any) -> Any:
     if update.group["maximize"]:
         grad = -grad
     if update.group["weight_decay"] != 0 and not update.group.get("decoupled_weight_decay", False):
-        grad = update.rounded(grad + param * update.group["weight_decay"])
+        grad = update.rounded(grad + param * update.number("weight_decay"))
     return grad
 
 
@@ -149,7 +155,7 @@ def _rmsprop(update: Update) -> None:
     root = rounded(rounded(torch.sqrt(square)) + group["eps"])
     if group["momentum"] > 0:
         kept = update.read(state["momentum_buffer"])
-        buffer = rounded(rounded(kept * group["momentum"]) + grad / root)
+        buffer = rounded(rounded(kept * update.number("momentum")) + grad / root)
         state["momentum_buffer"].copy_(buffer)
         update.param.copy_(param - buffer * update.numbers["lr"])
     else:
@@ -190,7 +196,7 @@ def _nadam(update: Update) -> None:
     grad = _gradient(update, param)
     count = state["step"].add_(1).to(torch.float64)
     if group["weight_decay"] != 0 and group["decoupled_weight_decay"]:
-        param = rounded(param * (1 - lr * group["weight_decay"]))
+        param = rounded(param * (1 - lr * update.number("weight_decay")))
     decay = group["momentum_decay"]
     now, following = (
         beta1 * (1 - 0.5 * torch.pow(0.96, steps * decay)) for steps in (count, count + 1)
@@ -214,7 +220,7 @@ def _radam(update: Update) -> None:
     grad = _gradient(update, param)
     count = state["step"].add_(1).to(torch.float64)
     if group["weight_decay"] != 0 and group["decoupled_weight_decay"]:
-        param = rounded(param * (1 - lr * group["weight_decay"]))
+        param = rounded(param * (1 - lr * update.number("weight_decay")))
     mean = update.read(state["exp_avg"])
     mean = rounded(mean + (grad - mean) * (1 - beta1))
     state["exp_avg"].copy_(mean)
@@ -268,15 +274,15 @@ def _rprop(update: Update) -> None:
 
 # By exact class: a subclass may do something else.
 RULES: dict[type, Rule] = {
-    torch.optim.SGD: Rule(("lr",), _sgd_state, _sgd),
+    torch.optim.SGD: Rule(("lr",), _sgd_state, _sgd, ("momentum", "weight_decay")),
     torch.optim.Adam: Rule(("lr", "betas"), _adam_state, _adam),
     torch.optim.AdamW: Rule(("lr", "betas"), _adam_state, _adam),
-    torch.optim.RMSprop: Rule(("lr",), _rmsprop_state, _rmsprop),
+    torch.optim.RMSprop: Rule(("lr",), _rmsprop_state, _rmsprop, ("momentum", "weight_decay")),
     torch.optim.Adagrad: Rule(("lr",), lambda _: ("step", "sum"), _adagrad),
     torch.optim.Adamax: Rule(("lr", "betas"), lambda _: ("step", "exp_avg", "exp_inf"), _adamax),
     torch.optim.RAdam: Rule(("lr", "betas"), lambda _: ("step", "exp_avg", "exp_avg_sq"), _radam),
     torch.optim.ASGD: Rule(("lr",), lambda _: ("step", "eta", "mu", "ax"), _asgd),
-    torch.optim.Rprop: Rule(("lr",), lambda _: ("step", "prev", "step_size"), _rprop),
+    torch.optim.Rprop: Rule(("lr",), lambda _: ("step", "prev", "step_size"), _rprop, ()),
     torch.optim.NAdam: Rule(
         ("lr", "betas"), lambda _: ("step", "mu_product", "exp_avg", "exp_avg_sq"), _nadam
     ),

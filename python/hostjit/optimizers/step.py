@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.watches import MISSING
 from hostjit.optimizers.rules import Rule, Update
 
-__all__ = ["Step", "has_original_step"]
+__all__ = ["Step", "has_original_step", "is_factor"]
 
 _FOLDER = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -25,7 +25,8 @@ _GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
 class Step:
     """The step that an optimizer would now make.
 
-    With `as_called`, `optimizer.step` itself must be what PyTorch made it.
+    With `as_called`, `optimizer.step` itself must be what PyTorch made it. `factors` are those of
+    the rule that have changed: those above 0 may have any other such value.
 
     Attributes:
         bindings: one for each input of the graph, as `_C.Specialization` takes them.
@@ -33,13 +34,18 @@ class Step:
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, rule: Rule, as_called: bool = False
+        self,
+        optimizer: torch.optim.Optimizer,
+        rule: Rule,
+        as_called: bool = False,
+        factors: Set[str] = frozenset(),
     ) -> None:
         self.bindings: list[Any] = []
         self.examples: list[torch.Tensor] = []
         self._optimizer = optimizer
         self._rule = rule
         self._as_called = as_called
+        self._factors = factors
 
     def _updates(self) -> Iterator[tuple[dict[str, Any], torch.Tensor, torch.Tensor]]:
         for group in self._optimizer.param_groups:
@@ -51,9 +57,14 @@ class Step:
         state = self._optimizer.state.get(param, {})
         return [(name, state.get(name)) for name in self._rule.state(group)]
 
-    def _constants(self) -> list[str]:
+    def _numbers(self, group: dict[str, Any]) -> list[str]:
+        """Keys of a group that are read at each call."""
+        return [*self._rule.numbers, *(key for key in self._factors if is_factor(group[key]))]
+
+    def _constants(self, group: dict[str, Any]) -> list[str]:
         """Keys of a group that the graph depends on; what a schedule adds is not among them."""
-        return [key for key in self._optimizer.defaults if key not in self._rule.numbers]
+        numbers = self._numbers(group)
+        return [key for key in self._optimizer.defaults if key not in numbers]
 
     def is_unfinished(self) -> bool:
         """Tell whether there is nothing to do, or state that the optimizer has yet to make."""
@@ -80,7 +91,7 @@ class Step:
         for group, param, grad in self._updates():
             if group.get("differentiable") or group.get("capturable"):
                 return "the optimizer is differentiable or capturable"
-            if any(torch.is_tensor(group[key]) for key in self._constants()):
+            if any(torch.is_tensor(group[key]) for key in self._constants(group)):
                 return "a constant of the optimizer is a tensor"
             for name in self._rule.numbers:
                 if not all(_is_number(value) for value in _as_tuple(group[name])):
@@ -99,7 +110,7 @@ class Step:
             [
                 (key, group[key])
                 for group in self._optimizer.param_groups
-                for key in self._constants()
+                for key in self._constants(group)
             ],
             [
                 (
@@ -117,7 +128,7 @@ class Step:
         graph = torch.fx.Graph()
         self._tracer = GraphAppendingTracer(graph)
         numbers = {
-            id(group): {name: self._number(graph, group, name) for name in self._rule.numbers}
+            id(group): {name: self._number(graph, group, name) for name in self._numbers(group)}
             for group in self._optimizer.param_groups
             if any(param.grad is not None for param in group["params"])
         }
@@ -159,6 +170,22 @@ class Step:
         self.examples.append(example)
         return torch.fx.Proxy(graph.placeholder(f"input_{len(self.bindings)}"), self._tracer)
 
+    def condition(self) -> Callable[..., bool] | None:
+        """Return what tells whether factors are still such, None if there are none."""
+        optimizer = self._optimizer
+        found = [
+            (index, key)
+            for index, group in enumerate(optimizer.param_groups)
+            for key in self._factors
+            if is_factor(group[key])
+        ]
+
+        def holds(*_: Any) -> bool:
+            groups = optimizer.param_groups
+            return all(is_factor(groups[index][key]) for index, key in found)
+
+        return holds if found else None
+
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what must stay for the bindings to be those of the optimizer's next step."""
         optimizer = self._optimizer
@@ -173,7 +200,7 @@ class Step:
         for group in optimizer.param_groups:
             # A number is read at each call; a tensor in its place is bound.
             bound = [name for name in self._rule.numbers if torch.is_tensor(group[name])]
-            entries.append(_items(group, ("params", *self._constants(), *bound), None))
+            entries.append(_items(group, ("params", *self._constants(group), *bound), None))
             entries.append(("list", group["params"], tuple(group["params"])))
             entries.extend(("no_gradient", p) for p in group["params"] if p.grad is None)
         updated = list(self._updates())
@@ -213,6 +240,11 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.dim() == 0 and _is_plain(value) and not value.requires_grad
     return type(value) is float
+
+
+def is_factor(value: Any) -> bool:
+    """Tell whether a number may be any other in a program: at 0 the step is another one."""
+    return type(value) is float and value > 0
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -205,6 +205,52 @@ def test_schedules_do_not_compile_anew(schedule: str, runtime: str) -> None:
         for scheduler in schedulers:
             scheduler.step()
     assert len(trainer.step.specializations) == 1
+
+
+FACTORS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
+    "SGD": (SGD, {"momentum": 0.9, "weight_decay": 0.1}, ("momentum", "weight_decay")),
+    "SGD, Nesterov": (SGD, {"momentum": 0.9, "nesterov": True}, ("momentum",)),
+    "SGD without momentum": (SGD, {"weight_decay": 0.1}, ("weight_decay",)),
+    "Adam": (Adam, {"weight_decay": 0.1}, ("weight_decay",)),
+    "AdamW": (AdamW, {"weight_decay": 0.1}, ("weight_decay",)),
+    "RMSprop": (RMSprop, {"momentum": 0.5, "weight_decay": 0.1}, ("momentum", "weight_decay")),
+    "NAdam": (NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True}, ("weight_decay",)),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_schedules_of_momentum_and_decay(name: str, runtime: str) -> None:
+    kind, given, names = FACTORS[name]
+    trainer = Trainer(lambda model: kind(model.parameters(), lr=0.01, **given), runtime)
+
+    def train(values: Iterable[float]) -> None:
+        for value in values:
+            for optimizer in trainer.optimizers:
+                for group in optimizer.param_groups:
+                    group.update(dict.fromkeys(names, value))
+            trainer.train(1)
+
+    train(0.1 + 0.05 * number for number in range(12))
+    assert len(trainer.step.specializations) <= 2
+    if name != "RMSprop":  # whose state eager makes for a momentum
+        train((0.0, 0.3, 0.0, 0.2))
+    for optimizer in trainer.optimizers:
+        optimizer.load_state_dict(optimizer.state_dict())
+    train(0.7 - 0.05 * number for number in range(8))
+
+
+def test_momentum_of_one_cycle(runtime: str) -> None:
+    trainer = Trainer(lambda model: SGD(model.parameters(), lr=0.1, momentum=0.9), runtime)
+    trainer.train(1)
+    schedulers = [
+        torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=30)
+        for optimizer in trainer.optimizers
+    ]
+    for _ in range(12):
+        trainer.train(1)
+        for scheduler in schedulers:
+            scheduler.step()
+    assert len(trainer.step.specializations) <= 2
 
 
 def test_groups_and_parameters_without_gradients(runtime: str) -> None:
