@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capturing.batched_cond import batched_cond, is_batched
 from hostjit.capturing.control_operators import CONTROL_OPERATORS
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -83,8 +84,17 @@ def trace_higher_order(
         return inline(args[0], args[_INLINED[target.name()] :])
     if target not in CONTROL_OPERATORS:
         raise _unsupported(f"the program contains the higher-order operator {target.name()}")
-    if target is _operators.cond and isinstance(args[0], (bool, torch.SymBool)):
-        return inline(args[1] if args[0] else args[2], args[3])
+    if target is _operators.cond:
+        if isinstance(args[0], (bool, torch.SymBool)):
+            return inline(args[1] if args[0] else args[2], args[3])
+        if is_batched((args[0], *args[3])):
+            return batched_cond(
+                *args,
+                inline=inline,
+                record=lambda *lower: trace_higher_order(
+                    target, lower, trace_region, inline, fake_mode
+                ),
+            )
     call = _Call(target, args, fake_mode)
     regions = call.regions(trace_region)
     written = sorted({position for region in regions for position in region.mutated})

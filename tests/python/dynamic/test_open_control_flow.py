@@ -53,7 +53,7 @@ def cond_with_slices(x: Tensor) -> Tensor:
     def no(x: Tensor) -> Tensor:
         return x[: x.shape[0] - 1] + x.new_ones(x.shape[1])
 
-    return choose(x, lambda x: x.t()[:, : x.shape[0] - 1].t() * 2, no)
+    return choose(x, lambda x: x[: x.shape[0] - 1].t().t() * 2, no)
 
 
 @example
@@ -125,7 +125,7 @@ def scan_of_rows(x: Tensor) -> Any:
 
 @example
 def scan_of_columns_reversed(x: Tensor) -> Any:
-    return scan(lambda c, r: (c + r, c.sum() * r), x[:, 0] * 0, x, dim=1, reverse=True)
+    return scan(lambda c, r: (c / 2 + r, c.amax() * r), x[:, 0] * 0, x, dim=1, reverse=True)
 
 
 @example
@@ -215,3 +215,20 @@ def test_a_dim_of_a_captured_function(runtime: str) -> None:
         x = torch.randn(30, 40)
         torch.testing.assert_close(captured(x, length(n)), function(x, n))
     assert len(captured.specializations) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in FUNCTIONS if "while" not in name and "writes" not in name]
+)
+def test_gradients_at_any_size(name: str) -> None:
+    function = FUNCTIONS[name]
+    compiled = hostjit.compile(function, dynamic=True, fallback=False)
+    with torch.enable_grad():
+        for (value,) in calls()[:6]:
+            x = value.requires_grad_()
+            found = []
+            for call in (compiled, function):
+                leaves = torch.utils._pytree.tree_leaves(call(x))
+                found.append(torch.autograd.grad(sum(leaf.square().sum() for leaf in leaves), x))
+            torch.testing.assert_close(*found)
+    assert len(compiled.specializations) == 1
