@@ -22,10 +22,12 @@ from torch.fx.experimental.proxy_tensor import (
 )
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capturing.batched_cond import batched_cond, is_batched
 from hostjit.capturing.control_operators import CONTROL_OPERATORS
-from hostjit.capturing.dynamic_dims import is_symbolic, refusal
+from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.number_inputs import with_numbers
+from hostjit.capturing.open_sizes import all_equal
 from hostjit.capturing.region_writes import check_apart, writing_clones
 
 __all__ = ["Region", "trace_higher_order"]
@@ -54,7 +56,10 @@ class Region:
 
 _NUMBERS = (bool, int, float)
 
-TraceRegion = Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Region]
+# What a region is given: fake tensors, and numbers that are only known at the call.
+Operands = list[Any]
+
+TraceRegion = Callable[[torch.fx.GraphModule, Operands], Region]
 
 
 def trace_higher_order(
@@ -79,8 +84,17 @@ def trace_higher_order(
         return inline(args[0], args[_INLINED[target.name()] :])
     if target not in CONTROL_OPERATORS:
         raise _unsupported(f"the program contains the higher-order operator {target.name()}")
-    if target is _operators.cond and isinstance(args[0], (bool, torch.SymBool)):
-        return inline(args[1] if args[0] else args[2], args[3])
+    if target is _operators.cond:
+        if isinstance(args[0], (bool, torch.SymBool)):
+            return inline(args[1] if args[0] else args[2], args[3])
+        if is_batched((args[0], *args[3])):
+            return batched_cond(
+                *args,
+                inline=inline,
+                record=lambda *lower: trace_higher_order(
+                    target, lower, trace_region, inline, fake_mode
+                ),
+            )
     call = _Call(target, args, fake_mode)
     regions = call.regions(trace_region)
     written = sorted({position for region in regions for position in region.mutated})
@@ -91,7 +105,7 @@ def trace_higher_order(
             "a region of a higher-order operator changes what it is given",
             hint="change a clone, and return it",
         )
-    operands = [item for item in args[-1] if isinstance(item, torch.Tensor)]
+    operands = [item for item in args[-1] if not isinstance(item, _NUMBERS)]
     check_apart(operands, written)
     call.modules = [writing_clones(module, written) for module in call.modules]
     results = call.record(call.regions(trace_region))
@@ -110,31 +124,34 @@ class _Call:
         # The predicate of cond stands before the graphs, as a tensor.
         self.before = [] if isinstance(args[0], torch.nn.Module) else [_plain(args[0])]
         rest = args[len(self.before) + len(self.modules) :]
-        # What regions only read may be numbers, such as sizes: they are constants of the regions.
-        tensors = [item for item in rest[-1] if not isinstance(item, _NUMBERS)]
-        if len(tensors) < len(rest[-1]):
+        # What regions only read may be numbers, such as sizes: known ones are their constants.
+        unknown = [item for item in rest[-1] if not isinstance(item, _NUMBERS)]
+        if len(unknown) < len(rest[-1]):
             given = [item for items in rest for item in items]
             self.modules = [with_numbers(module, given) for module in self.modules]
-            rest = [*rest[:-1], tensors]
-        self.lists = [[_plain(item) for item in items] for items in rest]
+            rest = [*rest[:-1], unknown]
+        self.lists: list[Operands] = [
+            *([_plain(item) for item in items] for items in rest[:-1]),
+            [item if is_number(item) else _plain(item) for item in rest[-1]],
+        ]
 
     def regions(self, trace_region: TraceRegion) -> list[Region]:
         """Trace the graphs; each takes the constants of all."""
         regions = [
-            trace_region(module, [self._like(tensor) for tensor in operands])
+            trace_region(module, [self._like(operand) for operand in operands])
             for module, operands in zip(self.modules, self.region_operands(), strict=True)
         ]
         _share_constants(regions)
         return regions
 
-    def region_operands(self) -> list[list[torch.Tensor]]:
+    def region_operands(self) -> list[Operands]:
         """What each region takes: for map and scan, a slice of what is walked."""
         lists = list(self.lists)
         walked = {_operators.map_impl: 0, _operators.scan: 1}.get(self.target)
         if walked is not None:
             with _without_modes(self.fake_mode):
                 lists[walked] = [tensor[0] for tensor in lists[walked]]
-        operands = [tensor for items in lists for tensor in items]
+        operands = [operand for items in lists for operand in items]
         return [operands] * len(self.modules)
 
     def results(self, regions: Sequence[Region]) -> list[torch.Tensor]:
@@ -167,7 +184,7 @@ class _Call:
             for tensor in region.constants
         ]
         before, *lists = (
-            tuple(tracer.unwrap_proxy(tensor) for tensor in items)
+            tuple(tracer.unwrap_proxy(operand) for operand in items)
             for items in (self.before, *self.lists)
         )
         lists[-1] = (*lists[-1], *constants)
@@ -175,10 +192,10 @@ class _Call:
         track_tensor_tree(results, proxy, constant=None, tracer=tracer)
         return [_functional(result) for result in results]
 
-    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _like(tensor, self.fake_mode)
+    def _like(self, operand: Any) -> Any:
+        return operand if is_number(operand) else _like(operand, self.fake_mode)
 
-    def _stacked(self, tensor: torch.Tensor, length: int) -> torch.Tensor:
+    def _stacked(self, tensor: torch.Tensor, length: int | torch.SymInt) -> torch.Tensor:
         with _without_modes(self.fake_mode):
             return torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=tensor.device)
 
@@ -234,8 +251,8 @@ def _check_alike(
     if len(found) == len(expected) and all(
         a.dtype == b.dtype
         and a.device == b.device
-        and a.shape == b.shape
-        and a.stride() == b.stride()
+        and all_equal(a.shape, b.shape)
+        and all_equal(a.stride(), b.stride())
         for a, b in zip(found, expected, strict=True)
     ):
         return
@@ -248,8 +265,6 @@ def _plain(value: Any) -> torch.Tensor:
         raise _unsupported(f"a higher-order operator is given a {type(value).__qualname__}")
     torch._sync(value)
     plain: torch.Tensor = torch._from_functional_tensor(value.elem)
-    if is_symbolic(plain):
-        raise refusal("a higher-order operator is given a tensor with open sizes")
     return plain
 
 

@@ -10,16 +10,18 @@ from typing import Any
 import torch
 from torch.fx.node import base_types
 
+from hostjit.capturing.dynamic_dims import is_number
+
 __all__ = ["with_numbers", "without_objects"]
 
 
 def with_numbers(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.GraphModule:
-    """Return the module with the inputs that are no tensors in `args` replaced by their values."""
+    """Return the module with the inputs that are known numbers in `args` replaced by them."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     numbers: dict[torch.fx.Node, Any] = {
         node: value
         for node, value in zip(placeholders, args, strict=True)
-        if not isinstance(value, torch.Tensor)
+        if not isinstance(value, torch.Tensor) and not is_number(value)
     }
     if not numbers:
         return module

@@ -67,7 +67,7 @@ class LoweringContext:
         inner.program, inner.location, inner.kernels = self.program, self.location, self.kernels
         inner.devices, inner.cuda_kernels = self.devices, self.cuda_kernels
         inner.user_kernels = self.user_kernels
-        inner.indices, inner.numbers, inner._builder = self.indices, self.numbers, builder
+        inner.indices, inner.numbers, inner._builder = self.indices.inside(), self.numbers, builder
         inner._values, inner._tuples, inner.buffers = {}, {}, set()
         return inner
 

@@ -17,6 +17,7 @@ from hostjit import _C
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.copies import copy_values
 from hostjit.lowering.devices import on_cuda
+from hostjit.lowering.sizes import size_of
 
 __all__ = ["CONTROL_RULES"]
 
@@ -86,8 +87,10 @@ def _lower_walk(
     state, stacked = buffers[: len(carried)], buffers[len(carried) :]
     _copy_all(context, _values(context, carried), state)
     begin, end = (
-        context.create("index_constant", {"value": number}, ["index"])
-        for number in (0, walked[0].meta["val"].shape[0])
+        context.create("index_constant", {"value": size}, ["index"])
+        if isinstance(size, int)
+        else context.indices.value(size)
+        for size in (0, size_of(walked[0].meta["val"].shape[0]))
     )
     index = context.create("for", {"begin": begin, "end": end}, ["index"])
     inside = context.regions()["body"]
@@ -148,7 +151,8 @@ def _on_the_host(context: LoweringContext, condition: _C.Value) -> _C.Value:
 
 
 def _values(context: LoweringContext, nodes: Any) -> list[_C.Value]:
-    return [context.value(node) for node in nodes]
+    """The values of the tensors among operands; a region has numbers in place."""
+    return [context.value(node) for node in nodes if isinstance(node, Node)]
 
 
 def _graph(attribute: Any) -> Graph:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,11 +20,26 @@ __all__ = ["IndexValues", "dependent_sizes", "input_type", "number_name"]
 
 
 class IndexValues:
-    """Index values by the sizes that they hold; each is made at its first use."""
+    """Index values by the sizes that they hold; each is made at its first use.
+
+    They are ops of the body, behind those that it has, which is too late for use in the region of
+    one of them.
+
+    Attributes:
+        late: what was made too late; the program is to be written again, with these made first.
+    """
 
     def __init__(self, create: Callable[..., Any]) -> None:
         self._create = create
         self._values: dict[Size, _C.Value] = {}
+        self._is_late = False
+        self.late: list[Size] = []
+
+    def inside(self) -> IndexValues:
+        """Return the same for use in regions of the op that the body ends with."""
+        inner = copy.copy(self)
+        inner._is_late = True
+        return inner
 
     def define_inputs(self, inputs: Sequence[tuple[_C.Value, torch.Tensor | torch.SymInt]]) -> None:
         """Read the symbols off the inputs, and make the other sizes in the types of these."""
@@ -45,6 +61,8 @@ class IndexValues:
     def value(self, size: Size) -> _C.Value:
         """The index value that holds a size."""
         if size not in self._values:
+            if self._is_late:
+                self.late.append(size)
             if isinstance(size, SymbolicSize):
                 self._derive(size)
             else:

@@ -9,7 +9,9 @@ from torch.fx import Graph, Node
 
 from hostjit import _C
 from hostjit.capturing import source_location
+from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.graph_sizes import with_sizes_in_place
+from hostjit.kernels.sizes import Size
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
@@ -38,15 +40,25 @@ def lower(graph: Graph, name: str) -> _C.Program:
             sizes that are only known at the call.
         name: of what was captured, for the program's name.
     """
-    context = LoweringContext(identifier(name), kernel_devices(graph))
     sized = with_sizes_in_place(graph)
     graph = with_writes_in_place(sized, is_own=sized is not graph)
-    context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
-    lower_nodes(context, graph)
-    context.program.set_outputs([context.result(result) for result in results_of(graph)])
+    context = _lowered(graph, name)
+    if context.indices.late:
+        context = _lowered(graph, name, context.indices.late)
     add_kernels(context.program, context.cuda_kernels)
     add_user_kernels(context.program, context.user_kernels)
     return context.program
+
+
+def _lowered(graph: Graph, name: str, sizes: Sequence[Size] = ()) -> LoweringContext:
+    """Lower a graph, whose sizes are in place; make the index values of `sizes` first."""
+    context = LoweringContext(identifier(name), kernel_devices(graph))
+    context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
+    for size in sizes:
+        context.indices.value(size)
+    lower_nodes(context, graph)
+    context.program.set_outputs([context.result(result) for result in results_of(graph)])
+    return context
 
 
 def lower_nodes(context: LoweringContext, graph: Graph) -> None:
@@ -90,7 +102,10 @@ def _lower_region(
     context: LoweringContext, graph: Graph, operands: Sequence[_C.Value]
 ) -> list[_C.Value]:
     """Lower the graph of a region on `operands`, and return the values of its results."""
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    graph = with_sizes_in_place(graph)
+    placeholders = [
+        node for node in graph.find_nodes(op="placeholder") if not is_number(node.meta["val"])
+    ]
     for node, operand in zip(placeholders, operands, strict=True):
         context.bind(node, operand)
     lower_nodes(context, graph)
