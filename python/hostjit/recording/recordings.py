@@ -33,6 +33,7 @@ from hostjit.dims import with_names, without_dims
 from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
+from hostjit.recording.generator_states import note_state
 from hostjit.recording.gradient_hooks import backward_is_plain
 from hostjit.recording.inputs import Gradient
 from hostjit.recording.library_calls import note_c_call, note_library_call
@@ -298,6 +299,7 @@ class Recordings(Specializer):
             state.add_code,
             functools.partial(note_library_call, state),
             functools.partial(note_c_call, state),
+            functools.partial(note_state, recorder),
         )
         launches = RecordedLaunches(recorder, state)
         try:
