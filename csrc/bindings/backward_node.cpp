@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/backward_node.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -73,8 +74,12 @@ bool is_batched(const at::Tensor& tangent) {
 
 class Backward final : public torch::autograd::Node {
  public:
-  Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes, std::vector<int64_t> numbers)
-      : plan_(std::move(plan)), sizes_(std::move(sizes)), numbers_(std::move(numbers)) {}
+  Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes, std::vector<int64_t> numbers,
+           at::Tensor state)
+      : plan_(std::move(plan)),
+        sizes_(std::move(sizes)),
+        numbers_(std::move(numbers)),
+        state_(std::move(state)) {}
 
   std::string name() const override { return "HostjitBackward"; }
 
@@ -89,6 +94,7 @@ class Backward final : public torch::autograd::Node {
         saved_.emplace_back(output, is_result(output, outputs));
       }
     }
+    for (const int64_t i : plan_->unread) unread_.push_back(inputs[i]->variable_data());
   }
 
   variable_list apply(variable_list&& tangents) override {
@@ -108,6 +114,7 @@ class Backward final : public torch::autograd::Node {
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (SavedVariable& saved : saved_) saved.reset_data();
+    for (at::Tensor& unread : unread_) unread.reset();
   }
 
  private:
@@ -158,6 +165,7 @@ class Backward final : public torch::autograd::Node {
     tangents.clear();
     if (is_last_) {
       for (SavedVariable& saved : saved_) saved.reset_data();
+      unread_.clear();
     }
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
@@ -183,19 +191,26 @@ class Backward final : public torch::autograd::Node {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       for (const BackwardPlan::Source& source : plan_->inputs_for_again) {
-        inputs.push_back(source.kind == Kind::kNumber ? at::Tensor() : saved(source.index));
+        inputs.push_back(input_for_again(source));
       }
     }
-    variable_list all = gradients_again(*plan_, inputs, numbers_, tangents);
+    variable_list all = gradients_again(*plan_, inputs, numbers_, tangents, state_);
     variable_list gradients;
     for (const int64_t i : plan_->edges) gradients.push_back(std::move(all[i]));
     return gradients;
   }
 
+  at::Tensor input_for_again(const BackwardPlan::Source& source) {
+    if (source.kind == Kind::kNumber) return {};
+    return source.kind == Kind::kInput ? unread_[source.index] : saved(source.index);
+  }
+
   std::shared_ptr<const BackwardPlan> plan_;
   RowSizes sizes_;                // of the backward program's symbols
   std::vector<int64_t> numbers_;  // see BackwardPlan::numbers
+  at::Tensor state_;              // see BackwardPlan::draws
   std::vector<SavedVariable> saved_;
+  std::vector<at::Tensor> unread_;  // see BackwardPlan::unread
   bool is_last_ = false;  // nobody may ask for what is saved after the call that comes
 };
 
@@ -203,8 +218,9 @@ class Backward final : public torch::autograd::Node {
 
 void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const ProgramRow& forward,
                      std::span<const at::Tensor* const> inputs, std::vector<int64_t> numbers,
-                     const std::vector<at::Tensor>& outputs) {
-  auto node = make_node<Backward>(plan, plan->sizes_of(forward), std::move(numbers));
+                     at::Tensor state, const std::vector<at::Tensor>& outputs) {
+  auto node =
+      make_node<Backward>(plan, plan->sizes_of(forward), std::move(numbers), std::move(state));
   torch::autograd::edge_list edges;
   edges.reserve(plan->edges.size());
   for (const int64_t i : plan->edges) {
@@ -217,6 +233,14 @@ void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const Prog
     torch::autograd::create_gradient_edge(result, node);
   }
   node->save(inputs, outputs);
+}
+
+at::Tensor state_to_keep(const BackwardPlan& plan) {
+  if (!plan.draws) [[likely]]
+    return {};
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
 }
 
 void update_inputs(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs,

@@ -142,14 +142,17 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            const py::sequence& saved, const py::sequence& inputs,
                            const py::sequence& gradients,
                            const std::vector<std::vector<int64_t>>& reached,
-                           const py::object& again, RuntimeChoice runtime)
+                           const py::object& again, std::vector<int64_t> unread, bool draws,
+                           RuntimeChoice runtime)
     : name(forward->program().name()),
       program(std::move(backward)),
       runtime(runtime),
       num_results(num_results),
       differentiable(std::move(differentiable)),
       updated(std::move(updated)),
-      again(share_across_threads(again)) {
+      again(share_across_threads(again)),
+      unread(std::move(unread)),
+      draws(draws && !again.is_none()) {
   const Program& first = forward->program();
   const Program& second = program->program();
   HOSTJIT_CHECK(num_results >= 0 && num_results <= static_cast<int64_t>(first.outputs().size()),
@@ -211,6 +214,11 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
     if (!first.inputs()[i]->is_tensor()) {
       const auto found = std::ranges::find(numbers, static_cast<size_t>(i));
       inputs_for_again.push_back({Kind::kNumber, found - numbers.begin(), {}});
+      continue;
+    }
+    const auto place = std::ranges::find(this->unread, i);
+    if (place != this->unread.end()) {
+      inputs_for_again.push_back({Kind::kInput, place - this->unread.begin(), {}});
       continue;
     }
     const auto found = std::ranges::find_if(this->saved, [i](const Source& source) {

@@ -34,14 +34,14 @@ struct BackwardPlan {
   // ("tangent", result), ("number", i) for input i of the forward program, which is no tensor, a
   // constant tensor or None for a size. `updated`: see below. `gradients`, one per forward input:
   // an output of the backward program or None. `reached`, one per forward input or none at all: the
-  // results whose gradients its own is made of. `again`: see below, or None.
+  // results whose gradients its own is made of. `again`, `unread` and `draws`: see below.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                std::vector<bool> differentiable, std::vector<int64_t> updated,
                const pybind11::sequence& saved, const pybind11::sequence& inputs,
                const pybind11::sequence& gradients,
                const std::vector<std::vector<int64_t>>& reached, const pybind11::object& again,
-               RuntimeChoice runtime);
+               std::vector<int64_t> unread, bool draws, RuntimeChoice runtime);
 
   // The arguments of its constructor in Python, but for the programs.
   pybind11::dict describe(size_t num_inputs) const;
@@ -70,11 +70,17 @@ struct BackwardPlan {
   std::vector<int64_t> gradients;  // per edge: the output of the backward program
   // Per edge, tangents: without all of them there is no gradient. Empty: there always is.
   std::vector<std::vector<int64_t>> reached;
-  // again(inputs, tangents) -> gradients, one per forward input: computes the same by PyTorch's
-  // operators, in grad mode with a graph of its own. Null where the forward may not be run twice:
-  // then second derivatives are an error. Inputs that are not saved anyway are kept for it.
+  // again(inputs, tangents, state) -> gradients, one per forward input: computes the same by
+  // PyTorch's operators, in grad mode with a graph of its own. Null where the forward may not be
+  // run twice, and None in the constructor: then second derivatives are an error. Inputs that are
+  // not saved anyway are kept for it.
   std::shared_ptr<PyObject> again;
-  std::vector<Source> inputs_for_again;  // per forward input: saved, or a number
+  // Forward inputs that calls write, and of whose values nothing is made that `again` returns: they
+  // are kept whatever is written to them later.
+  std::vector<int64_t> unread;
+  // The forward draws from the default generator: `state` is what that was when the call began.
+  bool draws;
+  std::vector<Source> inputs_for_again;  // per forward input: saved, a number, or one of `unread`
 };
 
 }  // namespace hostjit

@@ -15,13 +15,16 @@ namespace py = pybind11;
 namespace hostjit {
 namespace {
 
+// None for an undefined one.
+py::object to_python(const at::Tensor& tensor) {
+  PyObject* wrapped = THPVariable_Wrap(tensor);
+  if (wrapped == nullptr) throw python_error();
+  return py::reinterpret_steal<py::object>(wrapped);
+}
+
 py::list to_python(const std::vector<at::Tensor>& tensors) {
   py::list list;
-  for (const at::Tensor& tensor : tensors) {
-    PyObject* wrapped = THPVariable_Wrap(tensor);  // None for an undefined one
-    if (wrapped == nullptr) throw python_error();
-    list.append(py::reinterpret_steal<py::object>(wrapped));
-  }
+  for (const at::Tensor& tensor : tensors) list.append(to_python(tensor));
   return list;
 }
 
@@ -35,14 +38,15 @@ py::object number_to_python(const BackwardPlan& plan, size_t number, int64_t bit
 std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
                                         const std::vector<at::Tensor>& inputs,
                                         const std::vector<int64_t>& numbers,
-                                        const std::vector<at::Tensor>& tangents) {
+                                        const std::vector<at::Tensor>& tangents,
+                                        const at::Tensor& state) {
   const py::gil_scoped_acquire gil;
   py::list values = to_python(inputs);
   for (size_t i = 0; i < numbers.size(); ++i) {
     values[plan.numbers[i]] = number_to_python(plan, i, numbers[i]);
   }
   const auto found = py::reinterpret_steal<py::object>(PyObject_CallFunctionObjArgs(
-      plan.again.get(), values.ptr(), to_python(tangents).ptr(), nullptr));
+      plan.again.get(), values.ptr(), to_python(tangents).ptr(), to_python(state).ptr(), nullptr));
   if (!found) {
     python_error error;
     error.persist();
@@ -62,8 +66,9 @@ std::vector<at::Tensor> without_second_derivatives(const BackwardPlan& plan,
                                                    std::vector<at::Tensor> gradients) {
   const auto error = make_node<torch::autograd::Error>(
       "hostjit: second derivatives of '" + plan.name +
-          "' are not possible: its forward draws random numbers or changes tensors, so that it "
-          "cannot be run again. Call the original function where you need them",
+          "' are not possible: its forward changes tensors, or draws random numbers on another "
+          "device or by an operator of another library, so that it cannot be run again. Call the "
+          "original function where you need them",
       std::move(edges));
   for (at::Tensor& gradient : gradients) {
     if (!gradient.defined() || !torch::autograd::isDifferentiableType(gradient.scalar_type()))

@@ -16,11 +16,13 @@
 namespace hostjit {
 
 // The gradients of the forward inputs, in grad mode with a graph: asks plan.again, in Python.
-// `tangents` has one entry per result that has a gradient, undefined where none arrived.
+// `tangents` has one entry per result that has a gradient, undefined where none arrived. `state`:
+// see BackwardPlan::draws, undefined without.
 std::vector<at::Tensor> gradients_again(const BackwardPlan& plan,
                                         const std::vector<at::Tensor>& inputs,
                                         const std::vector<int64_t>& numbers,
-                                        const std::vector<at::Tensor>& tangents);
+                                        const std::vector<at::Tensor>& tangents,
+                                        const at::Tensor& state);
 
 // The same gradients, of which another derivative is an error that names the forward program.
 // `edges` lead to where that derivative would go.

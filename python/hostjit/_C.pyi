@@ -173,6 +173,8 @@ class BackwardPlan:
         gradients: Sequence[int | None],
         reached: Sequence[Sequence[int]] = (),
         again: Callable[..., Sequence[torch.Tensor | None]] | None = None,
+        unread: Sequence[int] = (),
+        draws: bool = False,
         runtime: str | None = None,
     ) -> None: ...
     @property

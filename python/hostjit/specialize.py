@@ -252,6 +252,8 @@ def describe_backward(
         gradients=list(backward.gradients),
         reached=[list(results) for results in backward.reached],
         again=backward.again,
+        unread=list(backward.unread),
+        draws=backward.draws,
         runtime=runtime,
     )
 

@@ -399,6 +399,27 @@ def test_a_compiled_function_is_collected_with_its_module() -> None:
     assert gone() is None
 
 
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_operators_with_lists_among_their_results(runtime: str) -> None:
+    def parts(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x + y, [x * 2, y * 3, x - y], x * y
+
+    with torch.library._scoped_library("hostjit_lists", "DEF") as library:
+        library.define("parts(Tensor x, Tensor y) -> (Tensor, Tensor[], Tensor)")
+        library.impl("parts", parts, "CompositeExplicitAutograd")
+        torch.library.register_fake("hostjit_lists::parts", parts, lib=library)
+
+        def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+            first, found, last = torch.ops.hostjit_lists.parts(x, y)
+            return first + 1, found[0] + found[2], last * 2, found[1]
+
+        fast = hostjit.compile(function, runtime=runtime)
+        for _ in range(3):
+            x, y = torch.randn(2, 4)
+            torch.testing.assert_close(fast(x, y), function(x, y))
+        assert "hostjit_lists::parts" in fast.host_ir()
+
+
 def test_a_specialization_may_be_forgotten_while_it_runs() -> None:
     compiled: list[Any] = []
 

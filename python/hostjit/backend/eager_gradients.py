@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from hostjit.capturing.second import depending_results, second_derivatives
+from hostjit.capturing.second import Again, depending_results, draws_as_before, second_derivatives
 from hostjit.capturing.tracing import is_random
 
 __all__ = ["EagerGradients"]
@@ -42,19 +42,24 @@ class EagerGradients:
         self._module = module
         self._name = name
         self._is_random = False
+        self._draws_as_before = True
         self._written: frozenset[int] = frozenset()
         self._depending: frozenset[int] = frozenset()  # results, on what is written
+        self._gradients_depend = False
         self._num_tangents = 0
         self._reached: list[frozenset[int]] = []  # by gradient: the tangents that it is made of
 
     def note_joint(self, graph: torch.fx.Graph, num_results: int) -> None:
         """Look at the graph of both passes: results, and then the gradients of the inputs."""
         self._is_random = is_random(graph)
+        self._draws_as_before = draws_as_before(graph)
         placeholders = graph.find_nodes(op="placeholder")
         writes = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
         targets = {node.args[0] for node in writes}
         self._written = frozenset(n for n, node in enumerate(placeholders) if node in targets)
-        self._depending = depending_results(graph, self._written, num_results)
+        depending = depending_results(graph, self._written)
+        self._depending = frozenset(index for index in depending if index < num_results)
+        self._gradients_depend = len(depending) > len(self._depending)
         found: dict[torch.fx.Node, frozenset[int]] = {}
         self._num_tangents = 0
         for node in graph.nodes:
@@ -84,11 +89,13 @@ class EagerGradients:
             wanted = []
         again = self._again(kind.metadata, wanted)
         name, reached, written = self._name, self._reached, self._written
+        keeps_state = self._is_random and again is not None
         is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
 
         def keep_inputs(ctx: Any, *given: Any) -> Any:
             ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given, written)
+            ctx.hostjit_state = torch.get_rng_state() if keeps_state else None
             if wanted:
                 ctx.set_materialize_grads(False)
             return forward(ctx, *given)
@@ -96,11 +103,12 @@ class EagerGradients:
         def as_eager(ctx: Any, *given: Any) -> Any:
             tangents = given[0] if is_boxed else given
             inputs = ctx.hostjit_inputs
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or (again is not None and any(map(_is_batched, tangents))):
                 if inputs is None:
                     raise RuntimeError(f"hostjit: the graph of '{name}' has been freed")
                 if again is not None and _versions(inputs, written) == ctx.hostjit_versions:
-                    return tuple(again(inputs, [tangents[index] for index in wanted]))
+                    arrived = [tangents[index] for index in wanted]
+                    return tuple(again(inputs, arrived, ctx.hostjit_state))
                 with torch.no_grad():
                     gradients = compute(ctx, tangents)
                 return _Underivable.apply(name, gradients, *inputs)  # type: ignore[no-untyped-call]
@@ -118,14 +126,12 @@ class EagerGradients:
             pairs = zip(gradients, reached, strict=True)
             return tuple(None if made and not made & arrived else found for found, made in pairs)
 
-        for function in (keep_inputs, as_eager, compute):
+        for function in (keep_inputs, as_eager, compute, _is_batched):
             _skip(function.__code__)
         kind.forward = staticmethod(keep_inputs)
         kind.backward = staticmethod(as_eager)
 
-    def _again(
-        self, metadata: Any, wanted: Sequence[int]
-    ) -> Callable[[Sequence[Any], _Gradients], _Gradients] | None:
+    def _again(self, metadata: Any, wanted: Sequence[int]) -> Again | None:
         """Return what computes the gradients with a graph; None where the forward has effects."""
         changes = any(
             info.mutates_metadata or (info.mutates_data and index not in self._written)
@@ -137,10 +143,19 @@ class EagerGradients:
             info.requires_grad and info.output_type is not OutputType.non_alias
             for info in metadata.output_info
         )
-        depends = not self._depending.isdisjoint(wanted)
-        if self._is_random or depends or changes or views or not wanted:
+        depends = self._gradients_depend or not self._depending.isdisjoint(wanted)
+        if not self._draws_as_before or depends or changes or views or not wanted:
             return None
         return second_derivatives(self._module, wanted, self._written)
+
+
+def _is_batched(tangent: Any) -> bool:
+    """Tell whether a gradient stands for many, which PyTorch's operators take."""
+    if not isinstance(tangent, torch.Tensor):
+        return False
+    of_functions: Any = torch._C._functorch
+    is_known = of_functions.is_batchedtensor(tangent)
+    return bool(is_known or of_functions.is_legacy_batchedtensor(tangent))
 
 
 def _tangents(metadata: Any) -> list[int]:
@@ -165,8 +180,9 @@ class _Underivable(torch.autograd.Function):
     def backward(ctx: Any, *_: Any) -> Any:
         raise RuntimeError(
             f"hostjit: second derivatives of '{ctx.name}' are not possible: its forward draws "
-            "random numbers, changes tensors or returns views, or an input was changed since. Call "
-            "the original function where you need them"
+            "random numbers on another device or by an operator of another library, changes "
+            "tensors or returns views, or an input was changed since. Call the original function "
+            "where you need them"
         )
 
 

@@ -102,6 +102,8 @@ class Backward:
             of: eager has no gradient where none of them arrives.
         again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
             None when the forward cannot be run twice.
+        unread: inputs of the forward graph of whose values nothing is made that `again` returns.
+        draws: the forward draws from the default generator, of whose state then `again` is told.
     """
 
     graph_module: torch.fx.GraphModule
@@ -112,7 +114,9 @@ class Backward:
     inputs: tuple[SavedTensor | Tangent | torch.Tensor | NumberKept | SizeAlone, ...]
     gradients: tuple[int | None, ...]
     reached: tuple[tuple[int, ...], ...]
-    again: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]] | None = None
+    again: Callable[[Sequence[Any], Sequence[Any], Any], Sequence[Any]] | None = None
+    unread: tuple[int, ...] = ()
+    draws: bool = False
 
 
 _Source = InputKept | ResultKept | Tangent | torch.Tensor | NumberKept | SizeAlone

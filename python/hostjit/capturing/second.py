@@ -3,33 +3,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.contexts import eager_graph
 
-__all__ = ["depending_results", "second_derivatives"]
+__all__ = ["Again", "depending_results", "draws_as_before", "second_derivatives"]
 
 aten = torch.ops.aten
 
+# In batched gradients.
+_VMAP_MODE: Any = torch._C._parse_dispatch_key("VmapMode")
+
 Tensors = Sequence[torch.Tensor | None]
+Again = Callable[[Sequence[torch.Tensor], Tensors, torch.Tensor | None], Tensors]
 
 
-def depending_results(
-    graph: torch.fx.Graph, written: Collection[int], num_results: int
-) -> frozenset[int]:
+def depending_results(graph: torch.fx.Graph, written: Collection[int]) -> frozenset[int]:
     """Return the results that depend on what the inputs were that the graph writes.
 
     Those of a batch norm do not depend on the statistics that it updates.
 
     Args:
-        graph: the functional graph of a call.
+        graph: the functional graph of a call, or of its backward pass besides.
         written: these inputs.
-        num_results: how many of the graph's results are the call's; the rest is only kept.
     """
     placeholders = graph.find_nodes(op="placeholder")
     depending = {placeholders[index] for index in written}
@@ -37,11 +41,14 @@ def depending_results(
         if not depending.isdisjoint(_operands(node)):
             depending.add(node)
     results: Any = graph.output_node().args[0]
-    return frozenset(n for n, node in enumerate(results[:num_results]) if node in depending)
+    return frozenset(n for n, node in enumerate(results) if node in depending)
 
 
 def _operands(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
     """Return what a value is made of: of batch statistics, not of those that are updated."""
+    if node.target is aten.native_batch_norm_backward.default and node.args[7] is True:
+        given = [x for n, x in enumerate(node.args) if n not in (3, 4)]
+        return [operand for operand in given if isinstance(operand, torch.fx.Node)]
     norm: Any = node.args[0] if node.target is operator.getitem else None
     if norm is None or norm.target is not aten._native_batch_norm_legit_functional.default:
         return node.all_input_nodes
@@ -51,13 +58,55 @@ def _operands(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
     return [operand for operand in (x, weight, bias) if isinstance(operand, torch.fx.Node)]
 
 
+def draws_as_before(graph: torch.fx.Graph) -> bool:
+    """Tell whether a graph draws the same when the default generator has the same state."""
+    drawing = (
+        node
+        for node in graph.nodes
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    )
+    return all(
+        node.target.namespace == "aten" and all(map(_is_on_cpu, tree_leaves(node.meta.get("val"))))
+        for node in drawing
+    )
+
+
+def _is_on_cpu(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or value.device.type == "cpu"
+
+
+@contextlib.contextmanager
+def _drawing_from(state: torch.Tensor | None) -> Iterator[None]:
+    """Have the default generator go on from a state, and then from where it was.
+
+    Outside of `vmap`, of `torch.func` and of batched gradients, where drawing is an error.
+    """
+    if state is None:
+        yield
+        return
+    before = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        with temporarily_clear_interpreter_stack(), _outside_of_vmap_mode():
+            yield
+    finally:
+        torch.set_rng_state(before)
+
+
+def _outside_of_vmap_mode() -> contextlib.AbstractContextManager[Any]:
+    guard: Any = torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_VMAP_MODE))
+    return guard  # type: ignore[no-any-return]
+
+
 def second_derivatives(
     module: torch.fx.GraphModule, tangent_results: Sequence[int], written: Collection[int] = ()
-) -> Callable[[Sequence[torch.Tensor], Tensors], Tensors]:
+) -> Again:
     """Return what computes the gradients of a call's inputs, with a graph in grad mode.
 
-    The caller sees to it that the graph may be run a second time: it draws no random numbers, and
-    no result depends on what the inputs were that it writes.
+    It takes the inputs, the gradients of results, and the state of the default generator when the
+    call began, None where it draws nothing. The caller sees to it that the graph may be run a
+    second time: it draws from no other generator, and neither a result nor a gradient depends on
+    what the inputs were that it writes.
 
     Args:
         module: Dynamo's graph of the call; autocast is to be as it was in the call.
@@ -73,9 +122,11 @@ def second_derivatives(
 
     run = eager_graph(module)
 
-    def gradients(inputs: Sequence[torch.Tensor], tangents: Tensors) -> Tensors:
+    def gradients(
+        inputs: Sequence[torch.Tensor], tangents: Tensors, state: torch.Tensor | None
+    ) -> Tensors:
         inputs = [x.clone() if n in written else x for n, x in enumerate(inputs)]
-        with torch.enable_grad(), torch.autocast("cpu", **autocast):
+        with _drawing_from(state), torch.enable_grad(), torch.autocast("cpu", **autocast):
             results = run(*inputs[:count])
         pairs = [
             (results[index], tangent)
@@ -94,5 +145,5 @@ def second_derivatives(
         by_input = dict(zip(wanted, found, strict=True))
         return [by_input.get(index) for index in range(len(inputs))]
 
-    unseen: Callable[[Sequence[torch.Tensor], Tensors], Tensors] = torch._dynamo.disable(gradients)
+    unseen: Again = torch._dynamo.disable(gradients)
     return unseen

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hostjit.capturing.backward import Backward, trace_halves
+from hostjit.capturing.backward import Backward, InputKept, ResultKept, trace_halves
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
 from hostjit.capturing.dynamo import DynamoCapture, function_modes
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -23,7 +23,7 @@ from hostjit.capturing.joint import CannotSplitError, JointGraphs, split, writes
 from hostjit.capturing.lent_sizes import Lent
 from hostjit.capturing.open_gradients import keep_numbers_open
 from hostjit.capturing.open_numbers import OpenValue
-from hostjit.capturing.second import depending_results, second_derivatives
+from hostjit.capturing.second import depending_results, draws_as_before, second_derivatives
 from hostjit.capturing.shared_results import share_memory, shared_results
 from hostjit.capturing.tensors import check_tensor
 from hostjit.capturing.traced_graph import placeholder_values, source_location
@@ -87,12 +87,17 @@ def with_second_derivatives(
 ) -> Backward:
     """Add what computes gradients that can be differentiated, where the call may run again."""
     functional, written = graph.graph_module.graph, graph.mutated
-    depending = depending_results(functional, written, len(backward.differentiable))
-    is_wanted = any(backward.differentiable[index] for index in depending)
-    if joint.updated or is_random(functional) or is_wanted:
+    depending = depending_results(functional, written)
+    results = {index for index, has_gradient in enumerate(backward.differentiable) if has_gradient}
+    results.update(kept.index for kept in backward.saved if isinstance(kept, ResultKept))
+    inputs = {kept.index for kept in backward.saved if isinstance(kept, InputKept)}
+    is_repeatable = results.isdisjoint(depending) and inputs.isdisjoint(written)
+    if joint.updated or not is_repeatable or not draws_as_before(functional):
         return backward
     wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
-    return dataclasses.replace(backward, again=second_derivatives(module, wanted, written))
+    again = second_derivatives(module, wanted, written)
+    draws = is_random(functional)
+    return dataclasses.replace(backward, again=again, unread=tuple(written), draws=draws)
 
 
 def untraced(traced: DynamoCapture, lent: Lent, numbers: Collection[str]) -> FunctionalGraph:

@@ -170,7 +170,13 @@ class LoweringContext:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, Node) and isinstance(index, int)
-            value = self._tuples[source][index]
+            items = source.meta["val"]
+            before = sum(len(_flattened(item)) for item in items[:index])
+            found = self._tuples[source][before : before + len(_flattened(items[index]))]
+            if isinstance(items[index], (list, tuple)):
+                self._tuples[node] = found
+                return
+            value = found[0]
             if value is not None:  # else nobody can use it
                 self.bind(node, value)
             return
@@ -218,10 +224,12 @@ def _returned(node: Node) -> list[Any]:
         return []
     if isinstance(value, torch.Tensor):
         return [value]
-    returned: list[Any] = []
-    for item in value if isinstance(value, (list, tuple)) else [value]:
-        returned.extend(item if isinstance(item, (list, tuple)) else [item])
-    return returned
+    return [x for item in _flattened(value) for x in _flattened(item)]
+
+
+def _flattened(item: Any) -> list[Any] | tuple[Any, ...]:
+    """Return the items of a list among results, or the one result."""
+    return item if isinstance(item, (list, tuple)) else [item]
 
 
 def _schema_name(target: torch._ops.OpOverload) -> str:

@@ -75,10 +75,11 @@ class Step:
                 return True
         return not found
 
-    def obstacle(self, hooks: bool = True) -> str:
+    def obstacle(self, hooks: bool = True, scaled: bool = True) -> str:
         """Say why the step has to run eagerly; "" when it need not.
 
-        `hooks`: those of the optimizer are in the way.
+        `hooks`: those of the optimizer are in the way; `scaled`: so is what a scaler gives a fused
+        step, which that unscales the gradients by, or does nothing.
         """
         found = [getattr(self._optimizer, name) for name in _HOOKS]
         found += [getattr(torch_optimizer, name) for name in _GLOBAL_HOOKS]
@@ -86,7 +87,9 @@ class Step:
             return "the optimizer's 'step' was replaced"
         if hooks and any(found):
             return "the optimizer has hooks"
-        if any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf")):
+        is_scaled = any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf"))
+        is_fused = all(group.get("fused") for group in self._optimizer.param_groups)
+        if is_scaled and (scaled or not is_fused):
             return "a scaler scales the step"
         for group, param, grad in self._updates():
             if group.get("differentiable") or group.get("capturable"):
@@ -102,6 +105,10 @@ class Step:
             if not param.is_floating_point() or grad.dtype != param.dtype or grad.requires_grad:
                 return "a gradient is complex, has another dtype or a graph"
         return ""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradients that it takes."""
+        return [gradient for _, _, gradient in self._updates()]
 
     def signature(self) -> list[Any]:
         """Return what the graph depends on, to be compared."""

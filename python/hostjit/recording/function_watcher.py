@@ -22,14 +22,15 @@ _VALUES = frozenset({"tolist", "__repr__", "__str__", "__format__"})
 _MEMORY = frozenset(
     {
         *("numpy", "__array__", "data_ptr", "storage_offset", "untyped_storage", "storage"),
-        *("_typed_storage", "__dlpack__", "share_memory_", "register_hook", "__reduce_ex__"),
-        *("register_post_accumulate_grad_hook", "resize_", "set_", "__cuda_array_interface__"),
-        *("map_", "map2_", "apply_", "__deepcopy__", "_is_view", "is_shared", "is_pinned"),
+        *("_typed_storage", "__dlpack__", "share_memory_", "__reduce_ex__", "resize_", "set_"),
+        *("__cuda_array_interface__", "map_", "map2_", "apply_", "__deepcopy__", "_is_view"),
+        *("is_shared", "is_pinned"),
     }
 )
-_MEMORY_ATTRIBUTES = frozenset(
-    {"_version", "_base", "_cdata", "grad_fn", "output_nr", "retains_grad"}
-)
+_MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata"})
+# What depends on the graph of a tensor, and what changes it.
+_GRAPH_ATTRIBUTES = frozenset({"grad_fn", "output_nr", "retains_grad"})
+_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad"})
 
 
 class FunctionWatcher(TorchFunctionMode):
@@ -44,6 +45,8 @@ class FunctionWatcher(TorchFunctionMode):
             self._recorder.read(args[0], f"{name.strip('_')}()")
         elif name in _MEMORY:
             self._recorder.reads_memory(f"{name}()")
+        elif name in _HOOKS:
+            self._recorder.note_hook(name, args[0])
         elif name == "requires_grad_" and self._recorder.is_outside(args[0]):
             self._recorder.refuse("it calls requires_grad_() of a tensor that others have")
         elif name in ("__get__", "__set__", "__delete__"):
@@ -55,8 +58,9 @@ class FunctionWatcher(TorchFunctionMode):
             elif attribute == "is_leaf" and args[0].requires_grad:
                 if self._recorder.is_argument(args[0]):
                     self._recorder.refuse("it asks whether an argument is a leaf")
-            elif attribute == "grad_fn" and not args[0].requires_grad:
-                pass  # None, whatever the values are
+            elif attribute in _GRAPH_ATTRIBUTES:
+                if args[0].requires_grad and self._recorder.is_outside(args[0]):
+                    self._recorder.reads_memory(f"'{attribute}'")
             elif attribute in _MEMORY_ATTRIBUTES:
                 self._recorder.reads_memory(f"'{attribute}'")
         if func is torch.lstm and torch.is_grad_enabled():

@@ -9,7 +9,7 @@ import torch
 
 from hostjit import _C
 
-__all__ = ["backward_is_plain", "has_hooks", "hooks_of"]
+__all__ = ["adds_hook", "backward_is_plain", "has_hooks", "hooks_of"]
 
 
 def hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
@@ -26,3 +26,11 @@ def backward_is_plain() -> bool:
     """Tell whether backward passes are neither looked at nor given what hooks make of tensors."""
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is None and not torch.is_anomaly_enabled()
+
+
+def adds_hook(function: Any) -> bool:
+    """Tell whether a function of C code is a method that adds a hook to a node of a graph."""
+    name = getattr(function, "__name__", "")
+    return name in ("register_hook", "register_prehook") and hasattr(
+        getattr(function, "__self__", None), "next_functions"
+    )

@@ -64,6 +64,7 @@ class Recorder(TorchDispatchMode):
         draws: what was drawn from generators that operators were given.
         caller: the frame that calls what is recorded.
         control: the first operator that chooses what runs (cond, while_loop); "" if none.
+        has_hooks: the code has added hooks to the graph of the call.
     """
 
     supports_higher_order_operators = True
@@ -89,6 +90,8 @@ class Recorder(TorchDispatchMode):
         self.draws: list[Draw] = []
         self.caller: types.FrameType | None = None
         self.control = ""
+        self.has_hooks = False
+        self._first_of_graph = torch.autograd._get_sequence_nr()
 
     def refuse(
         self, problem: str, failure: CaptureFailure = CaptureFailure.UNSUPPORTED_PROGRAM
@@ -165,6 +168,19 @@ class Recorder(TorchDispatchMode):
     def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:
         copy = self.call(aten.clone.default, (node,), {})
         self.reads.append(Read(copy, expected, user_line(sys._getframe(1))))
+
+    def note_hook(self, what: str, owner: Any) -> None:
+        """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.
+
+        Those of what the call makes are gone with it; others would be there once more afterwards.
+        """
+        self.has_hooks = True
+        if isinstance(owner, torch.Tensor):
+            is_old = self.is_outside(owner)
+        else:  # what accumulates the gradient of a leaf has the largest number that there is
+            is_old = not self._first_of_graph <= owner._sequence_nr() < 2**64 - 1
+        if is_old:
+            self.refuse(f"it calls {what}() of what was there before")
 
     def reads_memory(self, what: str) -> None:
         """Note that Python code was given what no guard can compare."""

@@ -33,7 +33,8 @@ from hostjit.dims import with_names, without_dims
 from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
-from hostjit.recording.gradient_hooks import backward_is_plain
+from hostjit.recording.generator_states import note_state
+from hostjit.recording.gradient_hooks import adds_hook, backward_is_plain
 from hostjit.recording.inputs import Gradient
 from hostjit.recording.library_calls import note_c_call, note_library_call
 from hostjit.recording.mismatch import Signature, named_arguments
@@ -297,7 +298,8 @@ class Recordings(Specializer):
         seen = SeenCode(
             state.add_code,
             functools.partial(note_library_call, state),
-            functools.partial(note_c_call, state),
+            functools.partial(_note_c_call, state, recorder),
+            functools.partial(note_state, recorder),
         )
         launches = RecordedLaunches(recorder, state)
         try:
@@ -397,6 +399,11 @@ class Recordings(Specializer):
                 "it runs a backward pass and returns results that need gradients",
                 hint="return them detached",
             )
+        if wanted and recorder.has_hooks:
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs gradients, and hooks were added to its graph",
+            )
         if wanted and runs_custom_function(seen.codes):
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
@@ -458,6 +465,13 @@ class Recordings(Specializer):
         """Note that a call has changed state; tell whether that was no setting up."""
         self._changes[key] = self._changes.get(key, 0) + 1
         return self._changes[key] >= _MOST_CHANGES
+
+
+def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:
+    """Note what Python code is about to ask a function of C code, or a node of a graph."""
+    note_c_call(state, frame, function)
+    if adds_hook(function):
+        recorder.note_hook(function.__name__, function.__self__)
 
 
 class _CompilationForDims(Compilation):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from hostjit.recording import numpy_types, triton_types
+from hostjit.recording.generator_states import passes_states
 from hostjit.recording.group_reads import GROUPS, reads_numbers
 
 __all__ = [
@@ -104,16 +105,19 @@ class SeenCode:
         visit: Callable[[types.CodeType, dict[str, Any]], None],
         asked: Callable[[types.FrameType], str] = lambda frame: "",
         called: Callable[[types.FrameType, Any], object] = lambda frame, function: None,
+        passed: Callable[[types.FrameType, Any], object] = lambda frame, returned: None,
     ) -> None:
         """`visit` is called before code runs for the first time, with its globals.
 
         `asked` is called before each run of code of the standard library, with its frame; what it
         returns is a problem. `called` is called before Python code calls a function of C code.
+        `passed` is called where code returns that reads or sets the state of random numbers.
         """
         self.problem = ""
         self._visit = visit
         self._asked = asked
         self._called = called
+        self._passed = passed
         self.codes: set[types.CodeType] = set()
         self._before: Any = None
 
@@ -140,12 +144,16 @@ class SeenCode:
                 self._note(frame, what)
         elif event == "c_call" and not self.problem:
             self._look_at(frame, argument)
+        elif event == "return" and passes_states(frame.f_code) and not self.problem:
+            self._passed(frame, argument)
+        elif event == "c_exception" and passes_states(frame.f_code) and not self.problem:
+            self._note(frame, "sets a state that its generator does not take")
 
     def _look_at(self, frame: types.FrameType, function: Any) -> None:
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None)
         if isinstance(owner, torch.Generator) and name in _OF_GENERATORS:
-            if not _is_own(frame.f_code.co_filename):
+            if not (passes_states(frame.f_code) or _is_own(frame.f_code.co_filename)):
                 self._note(frame, f"calls {name} of a random number generator")
             return
         if name in _SETTINGS and is_asked_by_user(frame):

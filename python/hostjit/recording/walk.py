@@ -44,6 +44,7 @@ from hostjit.recording.objects import (
     parts_of,
 )
 from hostjit.recording.reached import Reached
+from hostjit.recording.scalers import STATES, ScalerStates
 from hostjit.recording.seen_code import RANDOM_SOURCES, is_library
 
 __all__ = ["Walk"]
@@ -290,6 +291,9 @@ class Walk(Reached):
         if is_a(value, torch.optim.Optimizer) and kind in RULES:
             self._visit_optimizer(value, path)
             return
+        if is_a(value, torch.amp.GradScaler):
+            self._visit_scaler(value, path)
+            return
         if triton_types.is_kernel(value):
             self._visit_kernel(value, path)
             return
@@ -345,6 +349,20 @@ class Walk(Reached):
         self._push(type(optimizer), type(optimizer).__qualname__)
         self._visit_attributes(optimizer, path)
         self._extend(self._entries["items", id(vars(optimizer))], {"step"})
+
+    def _visit_scaler(self, scaler: torch.amp.GradScaler, path: str) -> None:
+        """All attributes, one of which is compared by what is in it."""
+        states = ScalerStates(scaler, path)
+        self._add("scaler", scaler, states)
+        for tensor in states.tensors():
+            self._push(tensor, states.path)
+        entry = Items(vars(scaler), scaler, path, by_name=True)
+        for name in vars(scaler):
+            if name != STATES and entry.add(name):
+                self._push(vars(scaler)[name], f"{path}.{name}")
+        self._add("items", vars(scaler), entry)
+        self.objects[id(vars(scaler))] = vars(scaler)
+        self._push(type(scaler), type(scaler).__qualname__)
 
     def _compare_groups(self) -> None:
         """Compare all that groups of optimizers have from now on: code is going to look at it."""

@@ -12,6 +12,7 @@ __all__ = ["ProgramReader", "ProgramWriter"]
 _PORTABLE_LANGUAGES = ("llvm_ir", "ptx", "cubin")
 _LAUNCH = "hostjit::launch_kernel"
 _DRAW = "hostjit::draw"
+_OF_STATES = ("hostjit::random_state", "hostjit::set_random_state")
 
 
 class ProgramWriter:
@@ -52,7 +53,10 @@ class ProgramReader:
     def __init__(self, file: SavedFile, described: list[dict[str, str]], with_code: bool) -> None:
         self.programs: list[_C.CompiledProgram] = []
         for number, entry in enumerate(described):
-            program = _C.parse(file.read(f"host_ir/{number}").decode())
+            text = file.read(f"host_ir/{number}").decode()
+            if any(name in text for name in _OF_STATES):
+                import hostjit.recording.generator_states  # noqa: F401  which defines them
+            program = _C.parse(text)
             _check_kernels(program)
             code = None
             if with_code:

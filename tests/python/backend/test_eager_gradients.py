@@ -85,18 +85,13 @@ def test_third_derivatives(runtime: str) -> None:
     assert_close(gradient, 60 * u.square())
 
 
-def _with_random_numbers(u: Tensor, weight: Tensor) -> Tensor:
-    return (nn.functional.dropout(u, 0.5) @ weight).tanh().square().sum()
-
-
 def _with_an_effect(u: Tensor, weight: Tensor) -> Tensor:
     weight.mul_(1.5)
     return (u @ weight).tanh().square().sum()
 
 
-@pytest.mark.parametrize("function", [_with_random_numbers, _with_an_effect])
-def test_what_cannot_run_again_raises(function: Function, runtime: str) -> None:
-    fast = _compiled(function, runtime)
+def test_what_cannot_run_again_raises(runtime: str) -> None:
+    fast = _compiled(_with_an_effect, runtime)
     u = torch.randn(4, requires_grad=True)
     (gradient,) = torch.autograd.grad(fast(u, torch.randn(4, 4)), u, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivatives of 'graph_.*' are not possible"):

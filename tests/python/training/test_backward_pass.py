@@ -238,14 +238,6 @@ def test_many_gradients_at_once(runtime: str) -> None:
     torch.testing.assert_close(jacobian, torch.autograd.functional.jacobian(function, x))
 
 
-def test_second_derivatives_where_the_forward_is_random(runtime: str) -> None:
-    x = leaf(3)
-    y = hostjit.compile(lambda x: nn.functional.dropout(x.sin(), 0.5), runtime=runtime)(x)
-    (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"second derivatives of '.*' are not possible"):
-        torch.autograd.grad(gradient.sum(), x)
-
-
 class _Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -258,31 +250,66 @@ class _Counting(nn.Module):
         return self.norm(x).tanh()  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("way", ["compile", "evaluator", "capture", "backend"])
-def test_second_derivatives_where_statistics_are_updated(way: str) -> None:
-    compilers: dict[str, Callable[[Any], Any]] = {
-        "compile": hostjit.compile,
-        "evaluator": functools.partial(hostjit.compile, runtime="evaluator"),
-        "capture": hostjit.capture,
-        "backend": functools.partial(torch.compile, backend="hostjit"),
-    }
+_COMPILERS: dict[str, Callable[[Any], Any]] = {
+    "compile": hostjit.compile,
+    "evaluator": functools.partial(hostjit.compile, runtime="evaluator"),
+    "capture": hostjit.capture,
+    "backend": functools.partial(torch.compile, backend="hostjit"),
+}
+in_each_way = pytest.mark.parametrize("way", list(_COMPILERS))
 
+
+@in_each_way
+@pytest.mark.parametrize("is_called_again", [False, True])
+def test_second_derivatives_where_statistics_are_updated(way: str, is_called_again: bool) -> None:
     def train(compile: Callable[[Any], Any]) -> list[Any]:
         torch.manual_seed(0)
         module = _Counting()
         run = compile(module)
         found: list[Any] = []
-        for _ in range(4):
+        for number in range(4):
             x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
             module.zero_grad()
             y = run(x)
+            if is_called_again and number > 1:
+                found.append(run(x.detach() * 2))
             (gradient,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
             (y.sum() + gradient.square().sum()).backward()
             found += [y, gradient, x.grad, *(p.grad for p in module.parameters())]
             found += [buffer.clone() for buffer in module.buffers()]
         return found
 
-    torch.testing.assert_close(train(compilers[way]), train(lambda module: module))
+    torch.testing.assert_close(train(_COMPILERS[way]), train(lambda module: module))
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
+        ctx.save_for_backward(scale.clone())
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.saved_tensors[0], None
+
+
+@in_each_way
+def test_gradients_that_depend_on_what_was_written(way: str) -> None:
+    found = []
+    for compile in (_COMPILERS[way], lambda function: function):
+        scale = torch.ones(3, dtype=torch.float64)
+
+        def function(x: Tensor, scale: Tensor = scale) -> Tensor:
+            y = _Scaled.apply(x, scale)
+            scale.add_(1)
+            return y  # type: ignore[no-any-return]
+
+        run = compile(function)
+        for number in range(4):
+            x = leaf(3)
+            (gradient,) = torch.autograd.grad(run(x).sum(), x, create_graph=number % 2 == 1)
+            found.append(gradient)
+    torch.testing.assert_close(found[:4], found[4:])
 
 
 @pytest.mark.parametrize("backend", [False, True])
