@@ -113,11 +113,15 @@ class Backward final : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
+    release();
+  }
+
+ private:
+  void release() {
     for (SavedVariable& saved : saved_) saved.reset_data();
     for (at::Tensor& unread : unread_) unread.reset();
   }
 
- private:
   // What is kept may be, or share its header with, a result: then this node is its grad_fn, and to
   // hold the tensor itself would hold this node.
   bool is_result(const at::Tensor& output, const std::vector<at::Tensor>& outputs) const {
@@ -163,10 +167,7 @@ class Backward final : public torch::autograd::Node {
     std::vector<bool> arrived;
     for (const at::Tensor& tangent : tangents) arrived.push_back(tangent.defined());
     tangents.clear();
-    if (is_last_) {
-      for (SavedVariable& saved : saved_) saved.reset_data();
-      unread_.clear();
-    }
+    if (is_last_) release();
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const std::vector<at::Tensor> outputs = run(*plan_, *row, inputs, numbers_);
