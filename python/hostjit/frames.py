@@ -33,7 +33,7 @@ from hostjit.capturing.optimizer_steps import stopping_at_steps
 from hostjit.capturing.quiet_log import without_log_of_failures
 from hostjit.capturing.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.traced_instead import is_traced_instead, tracing_instead
-from hostjit.transformed_functions import stopping_at_transformed_functions
+from hostjit.dynamo_stops import stopping
 
 __all__ = ["FrameHook"]
 
@@ -97,7 +97,7 @@ class _Callback:
             stopping_at_operator_errors(),
             stopping_at_container_changes(),
             refusing_lazy_modules(),
-            stopping_at_transformed_functions(),
+            stopping(),
             tracing_instead(),
             without_log_of_failures(),
         ):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends import registry
 
-from hostjit.transformed_functions import stop_at_transformed_functions
+from hostjit.dynamo_stops import stop_from_now_on
 from hostjit.whole_operators import keep_operators_whole
 
 __all__ = ["NAME", "compile_graph", "register"]
@@ -64,7 +64,7 @@ def register() -> None:
     if NAME not in known:
         registry.register_backend(compile_graph, name=NAME)
     keep_operators_whole(_is_traced_for_hostjit)
-    stop_at_transformed_functions(_is_traced_for_hostjit)
+    stop_from_now_on(_is_traced_for_hostjit)
 
 
 def _is_traced_for_hostjit(translator: Any) -> bool:

@@ -53,7 +53,7 @@ from hostjit.capturing.stores import Changes, recording_changes
 from hostjit.capturing.tensor_methods import checked_tensor_methods
 from hostjit.capturing.traced_instead import tracing_instead
 from hostjit.capturing.unknown_items import items_unknown
-from hostjit.transformed_functions import stopping_at_transformed_functions
+from hostjit.dynamo_stops import stopping
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
@@ -274,7 +274,7 @@ def _run_dynamo(
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
-        stack.enter_context(stopping_at_transformed_functions())
+        stack.enter_context(stopping())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where Dynamo would go on with something else than what the code says: it stops there.
+
+An `autograd.Function` inside of `torch.func`'s transforms: it follows the forward alone, so that
+a transform would differentiate that instead of running the function's own `backward`, `jvp` or
+`vmap`.
+
+What a tensor from outside was made by (`is_leaf`, `grad_fn`, `_base` ...), and the size of a
+storage: it takes them for constants without a guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import nn
+
+__all__ = ["stop_from_now_on", "stopping"]
+
+# Says of Dynamo's translator of some code whether it stops there.
+Choice = Callable[[Any], bool]
+
+# Of tensors that need gradients: parameters are leaves, and nothing else than that.
+_OF_AUTOGRAD = frozenset({"is_leaf", "grad_fn", "retains_grad", "output_nr"})
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """Have Dynamo stop, in this thread."""
+    owner = threading.get_ident()
+    with contextlib.ExitStack() as stack:
+        for patch in _patches(lambda _: threading.get_ident() == owner):
+            stack.enter_context(patch)
+        yield
+
+
+def stop_from_now_on(is_chosen: Choice) -> None:
+    """Have Dynamo stop from now on, in the code that is chosen."""
+    for patch in _patches(is_chosen):
+        patch.__enter__()
+
+
+def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
+    from torch._dynamo.exc import unimplemented
+    from torch._dynamo.variables.misc import AutogradFunctionVariable
+    from torch._dynamo.variables.tensor import TensorVariable, UntypedStorageVariable
+
+    apply = AutogradFunctionVariable.call_apply
+    get = TensorVariable.var_getattr
+    call_storage = UntypedStorageVariable.call_method
+
+    def call_apply(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if torch._C._functorch.peek_interpreter_stack() is not None and is_chosen(tx):
+            unimplemented(
+                gb_type="autograd.Function in a transform",
+                context=self.fn_cls.__qualname__,
+                explanation="A transform runs a function's own backward, jvp or vmap.",
+                hints=[],
+            )
+        return apply(self, tx, args, kwargs)
+
+    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+        if self.source is not None and _is_of_the_past(self, name) and is_chosen(tx):
+            unimplemented(
+                gb_type="history of a tensor",
+                context=f"{self} {name}",
+                explanation=f"`{name}` depends on what was done with a tensor before the call.",
+                hints=[],
+            )
+        return get(self, tx, name)
+
+    def call_method(self: Any, tx: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if name == "size" and is_chosen(tx):
+            unimplemented(
+                gb_type="size of a storage",
+                context=str(self),
+                explanation="A storage may be larger than the tensors that use it.",
+                hints=[],
+            )
+        return call_storage(self, tx, name, args, kwargs)
+
+    return [
+        mock.patch.object(AutogradFunctionVariable, "call_apply", call_apply),
+        mock.patch.object(TensorVariable, "var_getattr", var_getattr),
+        mock.patch.object(UntypedStorageVariable, "call_method", call_method),
+    ]
+
+
+def _is_of_the_past(tensor: Any, name: str) -> bool:
+    """Tell whether an attribute of a tensor is not known from what guards compare."""
+    if name in _OF_AUTOGRAD:
+        return bool(tensor.requires_grad) and not issubclass(tensor.class_type, nn.Parameter)
+    return name == "_base" and not issubclass(tensor.class_type, nn.Parameter)
