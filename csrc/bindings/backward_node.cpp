@@ -212,7 +212,7 @@ class Backward final : public torch::autograd::Node {
   at::Tensor state_;              // see BackwardPlan::draws
   std::vector<SavedVariable> saved_;
   std::vector<at::Tensor> unread_;  // see BackwardPlan::unread
-  bool is_last_ = false;  // nobody may ask for what is saved after the call that comes
+  bool is_last_ = false;            // nobody may ask for what is saved after the call that comes
 };
 
 }  // namespace
