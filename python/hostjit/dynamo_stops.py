@@ -27,6 +27,7 @@ Choice = Callable[[Any], bool]
 
 # Of tensors that need gradients: parameters are leaves, and nothing else than that.
 _OF_AUTOGRAD = frozenset({"is_leaf", "grad_fn", "retains_grad", "output_nr"})
+_OF_HOOKS = frozenset({"_backward_hooks", "_post_accumulate_grad_hooks"})
 
 
 @contextlib.contextmanager
@@ -93,6 +94,8 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
 
 def _is_of_the_past(tensor: Any, name: str) -> bool:
     """Tell whether an attribute of a tensor is not known from what guards compare."""
+    if name in _OF_HOOKS:
+        return bool(tensor.requires_grad)
     if name in _OF_AUTOGRAD:
         return bool(tensor.requires_grad) and not issubclass(tensor.class_type, nn.Parameter)
     return name == "_base" and not issubclass(tensor.class_type, nn.Parameter)

@@ -18,6 +18,12 @@ def leaf() -> Tensor:
     return torch.arange(4.0).requires_grad_()
 
 
+def hooked() -> Tensor:
+    x = leaf()
+    x.register_hook(lambda gradient: gradient)
+    return x
+
+
 def retaining() -> Tensor:
     x = leaf() * 1
     x.retain_grad()
@@ -27,6 +33,7 @@ def retaining() -> Tensor:
 MADE: dict[str, Callable[[], Tensor]] = {
     "leaf": leaf,
     "result": lambda: leaf() * 1,
+    "hooked": hooked,
     "retaining": retaining,
     "one of several": lambda: (leaf() * 1).chunk(2)[1],
     "plain": lambda: torch.arange(4.0),
@@ -38,6 +45,7 @@ QUESTIONS: dict[str, Callable[[Tensor], Any]] = {
     "grad_fn": lambda x: x.grad_fn is None,
     "retains_grad": lambda x: x.retains_grad,
     "output_nr": lambda x: x.output_nr == 0,
+    "_backward_hooks": lambda x: x._backward_hooks is None,
     "_base": lambda x: x._base is None,
     "_is_view": lambda x: x._is_view(),
     "storage_offset": lambda x: x.storage_offset() == 4,

@@ -29,7 +29,9 @@ _MEMORY = frozenset(
 )
 _MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata"})
 # What depends on the graph of a tensor, and what changes it.
-_GRAPH_ATTRIBUTES = frozenset({"grad_fn", "output_nr", "retains_grad"})
+_GRAPH_ATTRIBUTES = frozenset(
+    {"grad_fn", "output_nr", "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks"}
+)
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad"})
 
 
