@@ -220,7 +220,7 @@ def array(x: torch.Tensor) -> Any:
     y = torch.from_numpy(x.numpy()).float()
     with torch.inference_mode():
         y = LINEAR(y)
-    return torch.from_numpy(y.numpy() + 1)
+    return torch.from_numpy(y.numpy()) + 1
 
 
 @pytest.mark.parametrize("ambient", AMBIENT)
