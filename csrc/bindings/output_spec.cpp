@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/output_spec.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/as_strided.h>
 #include <c10/util/SmallVector.h>
 #include <pybind11/pybind11.h>
@@ -149,6 +150,21 @@ OutputSpec::ViewNumbers OutputSpec::view_numbers(const py::handle& description,
   return numbers;
 }
 
+namespace {
+
+// The gradient of an expansion is one sum, which half types are rounded after once; that of
+// as_strided sums dim after dim.
+at::Tensor view_of(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides,
+                   int64_t offset) {
+  if (offset == 0 && at::is_expandable_to(base.sizes(), sizes)) {
+    at::Tensor expanded = base.expand(sizes);
+    if (expanded.strides() == strides) return expanded;
+  }
+  return at::as_strided(base, sizes, strides, base.storage_offset() + offset);
+}
+
+}  // namespace
+
 // As the operator did that made the view in eager mode.
 PyObject* OutputSpec::make_view(const at::Tensor& base, const PyRef* values) const {
   HANDLE_TH_ERRORS
@@ -160,8 +176,8 @@ PyObject* OutputSpec::make_view(const at::Tensor& base, const PyRef* values) con
   const auto expected = read(view_->base_strides);
   HOSTJIT_ICHECK(base.strides() == at::IntArrayRef(expected), "a result with strides ",
                  base.strides(), " where its views were made for ", at::IntArrayRef(expected));
-  const at::Tensor view = at::as_strided(base, read(view_->sizes), read(view_->strides),
-                                         base.storage_offset() + view_->offset.value(values));
+  const at::Tensor view =
+      view_of(base, read(view_->sizes), read(view_->strides), view_->offset.value(values));
   namespace autograd = torch::autograd;
   if (auto* meta = autograd::impl::get_view_autograd_meta(view); view_->of_several && meta)
     meta->set_creation_meta(autograd::CreationMeta::MULTI_OUTPUT_NODE);

@@ -212,3 +212,18 @@ def test_graphs_of_torch_compile() -> None:
             first.mul_(weight)
             outcomes.append((y, rest, *torch.autograd.grad(rest.square().sum(), weight)))
         torch.testing.assert_close(*outcomes)
+
+
+def test_gradients_of_expansions_are_rounded_once() -> None:
+    def function(x: Tensor, y: Tensor) -> Any:
+        return torch.broadcast_tensors(x, y)
+
+    fast = hostjit.compile(function)
+    torch.manual_seed(0)
+    for _ in range(20):
+        inputs = [torch.randn(1, 2, 1), torch.randn(5, 1, 3)]
+        inputs = [x.bfloat16().requires_grad_() for x in inputs]
+        tangents = [torch.randn(5, 2, 3).bfloat16() for _ in inputs]
+        found = torch.autograd.grad(fast(*inputs), inputs, tangents)
+        expected = torch.autograd.grad(function(*inputs), inputs, tangents)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
