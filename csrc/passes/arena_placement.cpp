@@ -131,6 +131,7 @@ std::vector<Lane> split_into_lanes(std::span<const LiveBytes> buffers,
     lane.positions.push_back(i);
   }
   std::vector<Lane> all;
+  all.reserve(by_number.size());
   for (auto& [number, lane] : by_number) all.push_back(std::move(lane));
   return all;
 }
