@@ -16,7 +16,7 @@ import torch as _torch  # noqa: F401  # loads the libraries that the core links 
 
 from hostjit.collection_pause import collection_paused as _collection_paused
 
-with _collection_paused():
+with _collection_paused(lasting=True):
     from hostjit import backend as _backend
     from hostjit import cache, ir
     from hostjit import compiled_objects as _compiled_objects

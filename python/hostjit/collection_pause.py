@@ -11,17 +11,19 @@ __all__ = ["collection_paused"]
 
 
 @contextlib.contextmanager
-def collection_paused() -> Iterator[None]:
+def collection_paused(*, lasting: bool = False) -> Iterator[None]:
     """Keep the cyclic collector of the whole process from running inside a `with` block.
 
     It would look at what imports made again and again, for 40% of the time of importing Dynamo,
     and find nothing: modules live as long as the process. In a recording, it would run finalizers
-    and callbacks that are none of the call. Afterwards all objects are where it would have put
-    those that stay, in the oldest generation, unless the program has frozen some; a collector
-    that is off stays off.
+    and callbacks that are none of the call. A collector that is off stays off.
+
+    Args:
+        lasting: what is made inside stays. Afterwards all objects are where the collector would
+            have put those that stay, in the oldest generation, unless the program has frozen some.
 
     Example:
-        with collection_paused():
+        with collection_paused(lasting=True):
             import torch._dynamo
     """
     if not gc.isenabled():
@@ -31,7 +33,8 @@ def collection_paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        # The count goes through all objects that are frozen.
+        if lasting and not gc.get_freeze_count():
             # Together: all objects go to the oldest generation, unseen.
             gc.freeze()
             gc.unfreeze()

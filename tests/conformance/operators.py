@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from torch.testing._internal import common_methods_invocations
+from torch.testing._internal import common_methods_invocations, common_utils
 from torch.testing._internal.common_device_type import onlyCPU, onlyCUDA, toleranceOverride
+from torch.testing._internal.opinfo import core
 from torch.utils._pytree import tree_leaves
 
 from conformance.case import BACKWARD, DTYPES, ERRORS, Call, Case, spread
@@ -79,13 +80,21 @@ def _differentiated(sample: Any) -> Callable[[Any], list[Any]]:
 def operators_unwrapped() -> Iterator[None]:
     """Take the seeding away that the database wraps around random operators; we seed ourselves.
 
-    Seeding and restoring a generator is no part of the operator, and cannot be captured.
+    Seeding and restoring a generator is no part of the operator, and cannot be captured. Nor does
+    the database look for the test that runs a sample, in the source of every frame of the stack.
     """
 
     def call(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return op(*args, **kwargs)
 
-    with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
+    def no_test() -> None:
+        return None
+
+    with (
+        mock.patch.object(common_methods_invocations, "wrapper_set_seed", call),
+        mock.patch.object(common_utils, "extract_test_fn", no_test),
+        mock.patch.object(core, "extract_test_fn", no_test),
+    ):
         yield
 
 
