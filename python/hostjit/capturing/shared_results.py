@@ -15,9 +15,12 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves, tree_map
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.number_steps import Known, Operand, Steps
+from hostjit.capturing.open_sizes import typical
 from hostjit.capturing.outputs import GraphOutput, Output, ViewOutput, map_outputs
 from hostjit.capturing.overlap import overlaps_itself
 from hostjit.capturing.traced_graph import source_location, storage_of
@@ -230,14 +233,52 @@ def _view_output(view: Node, base: Node, index: int, steps: Steps) -> ViewOutput
         operand = steps.operand(found)
         return int(operand.value) if isinstance(operand, Known) else operand
 
+    strides = (0,) * value.dim() if _is_expansion(view, base) else value.stride()
     return ViewOutput(
         items=(GraphOutput(index),),
         sizes=tuple(map(number, value.shape)),
-        strides=tuple(map(number, value.stride())),
+        strides=tuple(map(number, strides)),
         offset=number(value.storage_offset() - whole.storage_offset()),
         of_several=_is_of_several(view),
         base_strides=tuple(map(number, whole.stride())),
     )
+
+
+def _is_expansion(view: Node, base: Node) -> bool:
+    """Tell whether a view of a tensor without dims has strides of 0 only, as expansions have.
+
+    Those of Dynamo's fake tensors are 1 in dims of one element. So the operators between the two
+    are asked again, on the meta device.
+    """
+    if _example(base).dim() or not _example(view).dim():
+        return False
+    storage = storage_of(_example(base))
+    models = {base: _model(base)}
+    for node in base.graph.nodes:
+        is_call = node.op in ("call_function", "call_method") and node is not base
+        if is_call and storage in map(storage_of, tree_leaves(_example(node))):
+            operands: Any = (node.args, node.kwargs)
+            args, kwargs = map_arg(operands, lambda of: models[of] if of in models else _model(of))
+            target: Any = node.target
+            if node.op == "call_method":
+                target, args = getattr(args[0], target), args[1:]
+            models[node] = target(*args, **kwargs)
+        if node is view:
+            break
+    return not any(models[view].stride())
+
+
+def _model(node: Node) -> Any:
+    """Its value in Dynamo's trace, with tensors on the meta device and sizes as they were."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, torch.SymInt):
+            return typical(value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.empty([*map(typical, value.shape)], dtype=value.dtype, device="meta")
+
+    return tree_map(of, _example(node))
 
 
 def _twice(output: Output, results: Sequence[Any], views: dict[Node, Node]) -> bool:

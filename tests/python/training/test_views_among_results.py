@@ -227,3 +227,27 @@ def test_gradients_of_expansions_are_rounded_once() -> None:
         found = torch.autograd.grad(fast(*inputs), inputs, tangents)
         expected = torch.autograd.grad(function(*inputs), inputs, tangents)
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "expand",
+    [
+        lambda x: x.expand(1, 1),
+        lambda x: x.expand(2, 1),
+        lambda x: x.expand_as(torch.ones(1)),
+        lambda x: x.expand(1, 1)[None],
+        lambda x: torch.broadcast_tensors(x, torch.ones(1, 3))[0],
+        lambda x: x.view(1, 1),
+    ],
+)
+def test_strides_of_expansions_of_tensors_without_dims(
+    expand: Callable[[Tensor], Tensor], requires_grad: bool
+) -> None:
+    fast = hostjit.compile(expand)
+    for _ in range(2):
+        x = torch.randn(()).requires_grad_(requires_grad)
+        assert facts(fast(x), [x]) == facts(expand(x), [x])
+        if requires_grad:
+            found = torch.autograd.grad(fast(x).sum(), x)
+            torch.testing.assert_close(found, torch.autograd.grad(expand(x).sum(), x))
