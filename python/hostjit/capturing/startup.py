@@ -38,6 +38,7 @@ def lean_dynamo() -> Iterator[None]:
         _skip_file_list(stack)
         _skip_export_report(stack, owner)
         _skip_guard_timing(stack, owner)
+        _skip_metrics(stack, owner)
         yield
 
 
@@ -136,6 +137,20 @@ def _skip_guard_timing(stack: contextlib.ExitStack, owner: int) -> None:
         return 0.0 if threading.get_ident() == owner else float(original(*args))
 
     stack.enter_context(mock.patch.object(guards, "profile_guard_manager", measure))
+
+
+def _skip_metrics(stack: contextlib.ExitStack, owner: int) -> None:
+    """Dynamo writes its settings, and Inductor's, into a record of every compilation: 1 ms."""
+    context = torch._dynamo.utils.get_metrics_context()
+    original = getattr(context, "_on_exit", None)
+    if original is None:
+        return
+
+    def record(*args: Any) -> None:
+        if threading.get_ident() != owner:
+            original(*args)
+
+    stack.enter_context(mock.patch.object(context, "_on_exit", record))
 
 
 @functools.cache
