@@ -27,6 +27,10 @@ inline std::string cuda_kernel(const std::string& name, const std::string& types
          cuda::NullCuda::image(name, bytes) + "\"\"\"\n";
 }
 
+// What the kernels of a CudaTest are in text.
+inline const std::string kCudaTwice = cuda_kernel("twice", "ptr, ptr", {8, 8});
+inline const std::string kCudaSum = cuda_kernel("sum", "ptr, ptr, ptr", {8, 8, 8});
+
 // Programs on the null device, which must find no fault. There is a kernel `twice`, to[i] = 2 *
 // from[i], and a kernel `sum`, to[i] = a[i] + b[i], one element per thread.
 class CudaTest : public ::testing::Test {

@@ -13,9 +13,6 @@ namespace {
 
 using cuda::NullLaunch;
 
-const std::string kTwice = cuda_kernel("twice", "ptr, ptr", {8, 8});
-const std::string kSum = cuda_kernel("sum", "ptr, ptr, ptr", {8, 8, 8});
-
 // 2x and 4x, then their sum by way of 8x: two branches that meet.
 const std::string kDiamond = R"(
 program @diamond(%x: tensor<f32, [64], cuda:0>) {
@@ -29,7 +26,7 @@ program @diamond(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="sum", inputs=[%b, %c], outputs=[%d], grid=[2, 1, 1], block=[32, 1, 1])
   return %d
 }
-)" + kTwice + kSum;
+)" + kCudaTwice + kCudaSum;
 
 class CudaGraphTest : public CudaTest {
  protected:
@@ -60,7 +57,7 @@ program @again(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="sum", inputs=[%b, %c], outputs=[%d], grid=[2, 1, 1], block=[32, 1, 1])
   return %d
 }
-)" + kTwice + kSum);
+)" + kCudaTwice + kCudaSum);
   const GraphSpec& graph = program.module().layout().graphs.at(0);
   EXPECT_EQ(graph.nodes[2].dependencies, std::vector<int64_t>({1}));
   for (int call = 0; call < 4; ++call) {
@@ -118,7 +115,7 @@ program @any(%x: tensor<f32, [m], cuda:0>, %n: index) {
   launch_kernel(kernel="twice", inputs=[%b], outputs=[%c], grid=[n, 1, 1], block=[32, 1, 1])
   return %c
 }
-)" + kTwice);
+)" + kCudaTwice);
   for (const int64_t blocks : {2, 0, 1}) {
     std::vector<int64_t> sizes;
     for (const std::string& symbol : program.symbols()) {
@@ -208,7 +205,7 @@ program @loop(%x: tensor<f32, [64], cuda:0>, %n: index) {
   }
   return
 }
-)" + kTwice);
+)" + kCudaTwice);
   for (int call = 0; call < 3; ++call) {
     const at::Tensor x = filled(1);
     const auto result = program.run_jit({x, at::scalar_tensor(3, at::kLong)});

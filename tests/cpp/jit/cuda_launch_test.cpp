@@ -27,7 +27,7 @@ program @chain(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="twice", inputs=[%b], outputs=[%c], grid=[2, 1, 1], block=[32, 1, 1]) loc("model.py:7")
   return %c
 }
-)" + cuda_kernel("twice", "ptr, ptr", {8, 8});
+)" + kCudaTwice;
 
 class CudaLaunchTest : public CudaTest {
   const ScopedKnobs launches_only_{{.disable = "cuda_graphs"}};
@@ -101,7 +101,7 @@ program @empty(%x: tensor<f32, [n], cuda:0>, %n: index) {
   launch_kernel(kernel="twice", inputs=[%x], outputs=[%y], grid=[n, 1, 1], block=[32, 1, 1])
   return %y
 }
-)" + cuda_kernel("twice", "ptr, ptr", {8, 8}));
+)" + kCudaTwice);
   program.use_row({0});
   for (const bool jit : {true, false}) {
     const std::vector<at::Tensor> inputs{tensor({}), at::scalar_tensor(0, at::kLong)};
@@ -198,8 +198,7 @@ program @hoisted(%x: tensor<f32, [64], cuda:0>) {
   launch_kernel(kernel="twice", inputs=[%a], outputs=[%b], grid=[2, 1, 1], block=[32, 1, 1])
   return %b
 }
-)" + cuda_kernel("twice", "ptr, ptr", {8, 8}) +
-                                    cuda_kernel("ones", "ptr", {8}));
+)" + kCudaTwice + cuda_kernel("ones", "ptr", {8}));
   null_cuda_.emulate("ones", [](const LaunchShape&, void** parameters) {
     std::fill_n(*static_cast<float**>(parameters[0]), 64, 1.0F);
   });

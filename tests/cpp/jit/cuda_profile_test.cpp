@@ -20,7 +20,7 @@ program @profiled(%x: tensor<f32, [64], cuda:0>) {
   range_pop()
   return %b
 }
-)" + cuda_kernel("twice", "ptr, ptr", {8, 8});
+)" + kCudaTwice;
 
 // PyTorch's way to NVTX, which CPU builds lack.
 struct RecordedRanges final : torch::profiler::impl::ProfilerStubs {

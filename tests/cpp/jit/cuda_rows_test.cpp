@@ -11,12 +11,9 @@
 namespace hostjit {
 namespace {
 
-const std::string kTwice = cuda_kernel("twice", "ptr, ptr", {8, 8});
-const std::string kSum = cuda_kernel("sum", "ptr, ptr, ptr", {8, 8, 8});
-
 std::string any_shape(const std::string& body) {
   return "program @any(%x: tensor<f32, [n], cuda:0>) {\n  %n = size(source=%x, dim=0) : index\n" +
-         body + "}\n" + kTwice + kSum;
+         body + "}\n" + kCudaTwice + kCudaSum;
 }
 
 std::string allocate(const std::string& name) {

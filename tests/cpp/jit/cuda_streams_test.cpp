@@ -30,8 +30,7 @@ TORCH_LIBRARY_FRAGMENT(hostjit_streams_test, library) {
   library.impl("copy_on_stream", torch::dispatch(c10::DispatchKey::CUDA, TORCH_FN(copy_on_stream)));
 }
 
-const std::string kKernels =
-    cuda_kernel("twice", "ptr, ptr", {8, 8}) + cuda_kernel("sum", "ptr, ptr, ptr", {8, 8, 8});
+const std::string kKernels = kCudaTwice + kCudaSum;
 
 std::string launch(const std::string& kernel, const std::string& inputs, const std::string& output,
                    const std::string& more = "") {
