@@ -33,6 +33,8 @@ __all__ = ["Read", "Recorder"]
 aten = torch.ops.aten
 
 _SCALAR_READ = "aten._local_scalar_dense.default"
+# What these return is the same where sizes are, which are compared. Forward derivatives ask.
+_OF_SIZES = frozenset({aten.is_same_size.default, aten._has_same_storage_numel.default})
 _PASSED = (
     *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout),
     torch.memory_format,
@@ -320,6 +322,8 @@ class Recorder(TorchDispatchMode):
         return args, kwargs
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if func in _OF_SIZES:
+            return
         node = self.call(func, args, kwargs)
         if isinstance(result, torch.Tensor):
             self.note(result, node)
