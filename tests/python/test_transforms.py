@@ -239,3 +239,32 @@ def test_recorded_forward_derivative() -> None:
         x = torch.randn(4, 3)
         assert_close(fast(x), jvp(layer, (x,), (torch.ones_like(x),)))
     assert fast.captured is not None
+
+
+@torch.enable_grad()
+def test_recorded_step_of_a_physics_informed_network() -> None:
+    """Zeros of forward derivatives are multiplied by numbers, of which the sizes are asked for."""
+
+    def make(compile: Callable[..., Any]) -> tuple[torch.nn.Module, Callable[..., Any]]:
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(layers.parameters(), lr=1e-2)
+
+        def step(x: Tensor) -> Tensor:
+            laplacian = vmap(lambda row: hessian(lambda z: layers(z)[0])(row).diagonal().sum())(x)
+            loss = (laplacian - x.sum(1)).square().mean() + layers(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return layers, compile(step)
+
+    recorded, fast = make(lambda step: hostjit.capture(step, fallback=False))
+    plain, step = make(lambda step: step)
+    for _ in range(4):
+        x = torch.randn(4, 2)
+        assert_close(fast(x), step(x))
+    assert fast.captured is not None
+    for found, expected in zip(recorded.parameters(), plain.parameters(), strict=True):
+        assert_close(found, expected)

@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it."""
-        if self.problem or func.namespace == "profiler":
+        if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
             self.ran_backward = True
@@ -404,6 +404,17 @@ def _lazy_views_resolved() -> contextlib.AbstractContextManager[None]:
         included, excluded
     )
     return guard
+
+
+def _has_no_data(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether an operator computes sizes alone, in tensors on the meta device.
+
+    Products with the zeros of forward derivatives do, also of numbers, which no operator has made.
+    """
+    device = kwargs.get("device")
+    if func is aten.to.dtype_layout and device is not None and device.type == "meta":
+        return True
+    return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
 
 
 @contextlib.contextmanager
