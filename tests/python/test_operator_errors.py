@@ -91,3 +91,41 @@ def test_programs_are_whole_where_nothing_is_handled(function: Callable[[Tensor]
     fast = hostjit.compile(function, fallback=False)
     for x in (POSITIVE, POSITIVE * 2):
         assert_close(fast(x), function(x))
+
+
+def inverted_with_others(x: Tensor) -> Tensor:
+    return torch.linalg.inv(x).sum() + torch.linalg.cholesky(x @ x.mT + torch.eye(3)).sum()
+
+
+FACTORIZATIONS: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
+    "cholesky": (torch.linalg.cholesky, NEGATIVE),
+    "inv": (torch.linalg.inv, SINGULAR),
+    "lu": (lambda x: torch.linalg.lu_factor(x)[0], SINGULAR),
+    "solve": (lambda x: torch.linalg.solve(x, torch.ones(3, 2)), SINGULAR),
+    "two of them": (inverted_with_others, SINGULAR),
+}
+
+
+@pytest.mark.filterwarnings("error:hostjit")
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("make", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize("name", FACTORIZATIONS)
+def test_factorizations_with_gradients_are_checked(
+    name: str, make: Callable[..., Any], runtime: str
+) -> None:
+    """Their checks have no results, and are in one program with them."""
+    function, refused = FACTORIZATIONS[name]
+    fast = make(function, runtime=runtime, fallback=False)
+    for factor in (1, 1, 1, 2):
+        inputs = [(factor * POSITIVE).requires_grad_() for _ in range(2)]
+        found, expected = fast(inputs[0]), function(inputs[1])
+        assert_close(found, expected)
+        found.sum().backward()
+        expected.sum().backward()
+        assert_close(inputs[0].grad, inputs[1].grad)
+    with pytest.raises(RuntimeError) as of_eager:
+        function(refused.clone().requires_grad_())
+    with pytest.raises(type(of_eager.value)) as raised:
+        fast(refused.clone().requires_grad_())
+    assert str(raised.value).startswith(str(of_eager.value))
+    assert "aten::_linalg_check_errors" in fast.host_ir()

@@ -185,3 +185,86 @@ def test_functions_with_derivatives_of_their_own(
             found.sum().backward()
             expected.sum().backward()
             assert_close(twin.grad, x.grad)
+
+
+def _derivatives(layers: torch.nn.Module, x: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """What is made of derivatives of a network, of which weights are learned."""
+
+    def value(row: Tensor) -> Tensor:
+        return cast(Tensor, layers(row)).squeeze(-1)
+
+    return {
+        "hessian": lambda: vmap(hessian(value))(x)[:, 1, 1],
+        "slope": lambda: jvp(value, (x,), (torch.ones_like(x),))[1],
+        "forward": lambda: vmap(jacfwd(value))(x),
+        "both": lambda: jvp(grad(lambda z: value(z).sum()), (x,), (torch.ones_like(x),))[1],
+    }
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("compile", [hostjit.compile, _to_torch, hostjit.capture])
+@pytest.mark.parametrize("name", ["hessian", "slope", "forward", "both"])
+def test_weights_learned_through_derivatives(
+    name: str, compile: Callable[..., Any], runtime: str
+) -> None:
+    """A gradient of zeros, of which forward derivatives make a tensor without memory, is memory."""
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def function(x: Tensor) -> Tensor:
+        return _derivatives(layers, x)[name]()
+
+    fast = compile(function)
+    with hostjit.runtime(runtime):
+        for _ in range(3):
+            x = torch.randn(3, 2)
+            found, expected = fast(x), function(x)
+            assert_close(found, expected)
+            if expected.requires_grad:
+                weights = list(layers.parameters())
+                of_found = torch.autograd.grad(found.square().sum(), weights, allow_unused=True)
+                of_expected = torch.autograd.grad(
+                    expected.square().sum(), weights, allow_unused=True
+                )
+                assert_close(of_found, of_expected)
+                # The last bias has none of a derivative.
+                assert [g is None for g in of_found] == [g is None for g in of_expected]
+
+
+def test_recorded_forward_derivative() -> None:
+    """What forward derivatives ask of sizes is no reason to run eagerly."""
+    layer = torch.nn.Linear(3, 2)
+    fast = hostjit.capture(lambda x: jvp(layer, (x,), (torch.ones_like(x),)), fallback=False)
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        assert_close(fast(x), jvp(layer, (x,), (torch.ones_like(x),)))
+    assert fast.captured is not None
+
+
+@torch.enable_grad()
+def test_recorded_step_of_a_physics_informed_network() -> None:
+    """Zeros of forward derivatives are multiplied by numbers, of which the sizes are asked for."""
+
+    def make(compile: Callable[..., Any]) -> tuple[torch.nn.Module, Callable[..., Any]]:
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(layers.parameters(), lr=1e-2)
+
+        def step(x: Tensor) -> Tensor:
+            laplacian = vmap(lambda row: hessian(lambda z: layers(z)[0])(row).diagonal().sum())(x)
+            loss = (laplacian - x.sum(1)).square().mean() + layers(x).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return layers, compile(step)
+
+    recorded, fast = make(lambda step: hostjit.capture(step, fallback=False))
+    plain, step = make(lambda step: step)
+    for _ in range(4):
+        x = torch.randn(4, 2)
+        assert_close(fast(x), step(x))
+    assert fast.captured is not None
+    for found, expected in zip(recorded.parameters(), plain.parameters(), strict=True):
+        assert_close(found, expected)

@@ -13,10 +13,10 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.backend.effect_tokens import without_effect_tokens
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import no_more_guards
+from hostjit.capturing.effect_tokens import without_effect_tokens
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional import FunctionalGraph, trace_functional
 from hostjit.capturing.number_inputs import with_numbers, without_objects

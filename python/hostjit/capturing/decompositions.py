@@ -199,6 +199,7 @@ def _vector_norm(
 _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **BACKWARD_DECOMPOSITIONS,
     **MEMORY_FORMATS,
+    aten._efficientzerotensor.default: aten.zeros.default,  # it has no memory, which kernels read
     aten._pad_circular.default: _pad_circular,
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
     aten.div.Scalar_mode: _divided,

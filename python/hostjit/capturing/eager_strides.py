@@ -58,8 +58,12 @@ def _in_order(x: Tensor, strides: Sequence[Any]) -> Tensor:
 def strides_kept(func: Any, args: Sequence[Any], kwargs: Any) -> Iterator[None]:
     """Leave what an operator writes, within, in its layout.
 
-    Functionalisation puts a result in the place of what is written, which may have another.
+    Functionalisation puts a result in the place of what is written, which may have another. What
+    changes the layout alone, as `transpose_` does, is to have another.
     """
+    if torch.Tag.inplace_view in func.tags:
+        yield
+        return
     values = [*zip(func._schema.arguments, args, strict=False)]
     values += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
     tensors = [
@@ -136,8 +140,14 @@ def _norm_in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, resu
     return (_in_format_of_operand(func, args, kwargs, normalised), *statistics)
 
 
+def _angle_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    """Packed for complex numbers, whose angles eager copies to where they belong."""
+    return result.contiguous() if args[0].is_complex() else result
+
+
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.
 _STRIDED_OTHERWISE: dict[Any, Correction] = {
+    aten.angle.default: _angle_as_eager,
     aten.expand.default: _view_as_eager,
     aten.max_unpool2d.default: _in_format_of_operand,
     aten.native_group_norm.default: _norm_in_format_of_operand,

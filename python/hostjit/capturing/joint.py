@@ -27,6 +27,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit.capturing.common_subexpressions import merge_common_subexpressions
 from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.effect_tokens import orders_other_effects, without_effect_tokens
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.gradient_composites import composites_with_gradients
@@ -106,7 +107,12 @@ def split(
         fake if is_number(fake) else fake.requires_grad_(tensor.requires_grad)
         for fake, tensor in pairs
     ]
-    with tracing_context(fake_mode), composites_with_gradients(), _floats_stay_numbers():
+    with (
+        tracing_context(fake_mode),
+        composites_with_gradients(),
+        _floats_stay_numbers(),
+        config.patch(unlift_effect_tokens=True),
+    ):
         aot_module_simplified(
             module,
             examples,
@@ -128,13 +134,15 @@ def split(
             raise writes_input()
     if reason:
         raise CannotSplitError(reason)
-    _return_inputs_themselves(recorder.forward, metadata)
-    _return_tensors_only(recorder.forward)
+    forward = without_effect_tokens(recorder.forward)
+    backward = without_effect_tokens(recorder.backward)
+    _return_inputs_themselves(forward, metadata)
+    _return_tensors_only(forward)
     differentiable = (
         *(True for _ in updated),
         *(info.output_type in _NEW and _has_gradient(info) for info in metadata.output_info),
     )
-    return JointGraphs(recorder.forward, recorder.backward, differentiable, updated)
+    return JointGraphs(forward, backward, differentiable, updated)
 
 
 def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any:
@@ -264,8 +272,8 @@ def _what_is_around(
             return "a result is a view of an input"
     if metadata.grad_enabled_mutation is not None:
         return "the call switches gradients on or off"
-    if metadata.tokens or getattr(metadata, "num_backward_tokens", 0):
-        return "operators with effects are ordered by tokens"
+    if orders_other_effects(forward) or orders_other_effects(backward):
+        return "what is no operator is ordered by tokens"
     if any(getattr(metadata, name, 0) for name in _COUNTS):
         return "more than tensors is saved for the backward pass"
     if metadata.is_rng_op_functionalized or getattr(

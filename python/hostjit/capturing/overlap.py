@@ -30,8 +30,15 @@ __all__ = [
 
 aten = torch.ops.aten
 
-_KNOWN_PURE = frozenset({"isnan", "isinf", "isfinite", "is_nonzero", "item", "index_select"})
-_KNOWN_WRITERS = frozenset({"setitem", "batch_norm", "instance_norm", "detach_"})
+# Of the module `operator`, whose `and_` is no `logical_and_`.
+_KNOWN_PURE = frozenset({"and_", "or_", "not_", "is_"})
+_KNOWN_WRITERS = frozenset(
+    {
+        *("setitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul"),
+        *("ior", "ipow", "irshift", "isub", "itruediv", "ixor"),
+        *("batch_norm", "instance_norm", "invoke_subgraph"),
+    }
+)
 
 
 def refuse_overlap(inputs: Sequence[Any], mutated: Collection[int]) -> None:
@@ -117,7 +124,7 @@ def may_write(node: torch.fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name in _KNOWN_PURE:
         return False
-    return name.endswith("_") or name in _KNOWN_WRITERS or name.startswith("i")
+    return name.endswith("_") or name in _KNOWN_WRITERS
 
 
 def writes_clones(node: torch.fx.Node) -> bool:

@@ -33,6 +33,8 @@ __all__ = ["Read", "Recorder"]
 aten = torch.ops.aten
 
 _SCALAR_READ = "aten._local_scalar_dense.default"
+# What these return is the same where sizes are, which are compared. Forward derivatives ask.
+_OF_SIZES = frozenset({aten.is_same_size.default, aten._has_same_storage_numel.default})
 _PASSED = (
     *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout),
     torch.memory_format,
@@ -212,7 +214,7 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it."""
-        if self.problem or func.namespace == "profiler":
+        if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
             self.ran_backward = True
@@ -320,6 +322,8 @@ class Recorder(TorchDispatchMode):
         return args, kwargs
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if func in _OF_SIZES:
+            return
         node = self.call(func, args, kwargs)
         if isinstance(result, torch.Tensor):
             self.note(result, node)
@@ -400,6 +404,17 @@ def _lazy_views_resolved() -> contextlib.AbstractContextManager[None]:
         included, excluded
     )
     return guard
+
+
+def _has_no_data(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether an operator computes sizes alone, in tensors on the meta device.
+
+    Products with the zeros of forward derivatives do, also of numbers, which no operator has made.
+    """
+    device = kwargs.get("device")
+    if func is aten.to.dtype_layout and device is not None and device.type == "meta":
+        return True
+    return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
 
 
 @contextlib.contextmanager

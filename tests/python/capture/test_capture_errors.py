@@ -248,6 +248,28 @@ def test_written_memory_that_is_read_elsewhere(name: str) -> None:
     assert outcomes[0] == outcomes[1]
 
 
+READERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "~ of an expanded mask": lambda m: ~m[:1].expand(3, 3),
+    "& of an expanded mask": lambda m: m[:1].expand(3, 3) & m,
+    "| of neighbours": lambda m: m[1:] | m[:-1],
+    "index by an overlapping mask": lambda m: m[[0, 1, 2]] & torch.isin(m.long(), m[:, 1:].long()),
+    "isclose of neighbours": lambda m: torch.isclose(m[1:].float(), m[:-1].float()),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_operators_that_write_nothing_where_gradients_are_recorded(name: str) -> None:
+    mask = torch.arange(9).view(3, 3) % 2 == 0
+    weight = torch.ones(3, requires_grad=True)
+
+    def function(m: torch.Tensor) -> torch.Tensor:
+        return READERS[name](m) * weight
+
+    compared = hostjit.compile(function, fallback=False)(mask)
+    torch.testing.assert_close(compared, function(mask))
+    assert compared.requires_grad
+
+
 @pytest.mark.parametrize(
     ("function", "dtypes"),
     [

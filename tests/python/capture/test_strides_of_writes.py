@@ -56,6 +56,42 @@ def test_as_eager(function: Callable[..., Any], compile: Callable[..., Any]) -> 
         assert [y.stride() for y in found] == [y.stride() for y in expected]
 
 
+def transpose_in_place(x: Tensor) -> tuple[Tensor, ...]:
+    y = x * 2
+    y.t_()
+    y.mul_(3)
+    return y, y + 1
+
+
+def squeeze_and_swap_in_place(x: Tensor) -> tuple[Tensor, ...]:
+    y = x[None] * 2
+    y.squeeze_(0)
+    y.swapaxes_(0, 1)
+    return y, y + 1
+
+
+def spectrum(x: Tensor) -> tuple[Tensor, ...]:
+    spectra = torch.stft(x, 4, 2, window=torch.ones(4), return_complex=True)
+    return spectra, spectra.abs(), spectra.angle(), spectra.real.angle()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+@pytest.mark.parametrize(
+    "function", [transpose_in_place, squeeze_and_swap_in_place, spectrum], ids=lambda f: f.__name__
+)
+def test_layout_changed_in_place(
+    function: Callable[..., Any], compile: Callable[..., Any], requires_grad: bool
+) -> None:
+    """What changes the layout alone does so where two sizes are equal, too."""
+    fast = compile(function)
+    for columns in (4, 4, 4, 6, 4):
+        x = torch.arange(4.0 * columns).view(4, columns).requires_grad_(requires_grad)
+        found, expected = fast(x), function(x)
+        torch.testing.assert_close(found, expected)
+        assert [y.stride() for y in found] == [y.stride() for y in expected]
+
+
 LAYOUTS: dict[str, Callable[[int], Tensor]] = {
     "behind others": lambda rows: torch.arange(4.0 * rows + 4).reshape(-1, 4)[1:],
     "every second": lambda rows: torch.arange(8.0 * rows).reshape(rows, 4, 2)[..., 1],

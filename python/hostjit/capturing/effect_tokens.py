@@ -8,7 +8,16 @@ import operator
 import torch
 from torch._higher_order_ops.effects import with_effects
 
-__all__ = ["without_effect_tokens"]
+__all__ = ["orders_other_effects", "without_effect_tokens"]
+
+# What takes and gives tokens where they are neither inputs nor results.
+_WITHIN = (torch.ops.prims._sink_tokens.default, torch.ops.prims._make_token.default)
+
+
+def orders_other_effects(module: torch.fx.GraphModule) -> bool:
+    """Tell whether tokens order what is no operator, such as a print, which has to keep them."""
+    ordered = module.graph.find_nodes(op="call_function", target=with_effects)
+    return not all(isinstance(node.args[1], torch._ops.OpOverload) for node in ordered)
 
 
 def without_effect_tokens(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -41,4 +50,7 @@ def without_effect_tokens(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             else:
                 user.args = (call, index - 1)
         graph.erase_node(copy)
+    for target in _WITHIN:
+        for node in graph.find_nodes(op="call_function", target=target):
+            graph.erase_node(node)
     return torch.fx.GraphModule(module, graph)
