@@ -19,6 +19,7 @@ from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
+from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
@@ -62,6 +63,7 @@ def compile_dynamo_graph(
         return eager_graph(module)
     if options.fallback and finds_sizes(module) and not _has_subclasses(inputs):
         return compile_in_parts(module, name, options)
+    take_branches_of_sizes(module)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
         take_out_inference_mode(module)

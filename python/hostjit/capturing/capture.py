@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
 from hostjit.capturing.backward import Backward, ResultKept
 from hostjit.capturing.breaks import Continuation
+from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.contexts import find_setter, say_setter
 from hostjit.capturing.dense_attention import flex_attention_is_dense
@@ -150,6 +151,7 @@ def _capture(
         raise broke
     if traced.graph_module is not None:
         check_sizes(traced.graph_module)
+        take_branches_of_sizes(traced.graph_module)
         if not is_training(traced):
             flex_attention_is_dense(traced.graph_module)
     modes = _settle_modes(traced)
