@@ -29,6 +29,7 @@ from hostjit.capturing.common_subexpressions import merge_common_subexpressions
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.fake_inputs import fake_inputs
+from hostjit.capturing.floats_in_regions import regions_take_floats
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients import saved_tensor_hooks_set_aside
 from hostjit.capturing.graph_writes import (
@@ -106,7 +107,12 @@ def split(
         fake if is_number(fake) else fake.requires_grad_(tensor.requires_grad)
         for fake, tensor in pairs
     ]
-    with tracing_context(fake_mode), composites_with_gradients(), _floats_stay_numbers():
+    with (
+        tracing_context(fake_mode),
+        composites_with_gradients(),
+        regions_take_floats(),
+        _floats_stay_numbers(),
+    ):
         aot_module_simplified(
             module,
             examples,
