@@ -289,3 +289,33 @@ def test_an_error_inside_a_loop_is_eagers() -> None:
             with pytest.raises(IndexError, match="out of"):
                 compiled(torch.tensor(0), x, index)
         assert_close(compiled(torch.tensor(4), x, index - 4), x[index])
+
+
+def times(count: int) -> Callable[[Tensor, Tensor], Tensor]:
+    def iterate(x: Tensor, w: Tensor) -> Tensor:
+        def step(i: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return i + 1, (x @ w).tanh()
+
+        result: Tensor = while_loop(lambda i, x: i < count, step, (torch.tensor(0), x))[1]
+        return result
+
+    return iterate
+
+
+@pytest.mark.parametrize("count", [3, 0])
+@pytest.mark.parametrize("compile", ["hostjit", "torch"])
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+def test_gradients_through_while_loop_are_eagers(compile: str, count: int) -> None:
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    iterate = times(count)
+    compiled = (
+        hostjit.compile(iterate)
+        if compile == "hostjit"
+        else torch.compile(iterate, backend="hostjit")
+    )
+    for _ in range(2):
+        x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+        results = [function(x, w) for function in (compiled, iterate)]
+        assert_close(*results)
+        assert_close(*(torch.autograd.grad(result.square().sum(), (x, w)) for result in results))

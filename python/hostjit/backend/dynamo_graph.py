@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.exc import SkipFrame
+from torch._guards import detect_fake_mode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.found_sizes import compile_in_parts, finds_sizes
@@ -19,6 +20,8 @@ from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
+from hostjit.capturing.carried_ints import carry_ints_in_tensors
+from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
@@ -52,6 +55,37 @@ def compile_dynamo_graph(
     if has_lists(inputs):
         compile = functools.partial(compile_dynamo_graph, options=options, donates=True)
         return over_flat_inputs(module, inputs, compile)
+    carried = None
+    if not _may_record(inputs):
+        carried = carry_ints_in_tensors(module, detect_fake_mode(placeholder_values(module)))
+    if carried is None:
+        return _compile_whole(module, inputs, options, donates)
+    module, ints = carried
+    return _returning_ints(_compile_whole(module, inputs, options, donates), ints)
+
+
+def _may_record(inputs: Sequence[Any]) -> bool:
+    """Tell whether a result may need a gradient."""
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _returning_ints(run: Callable[..., Any], ints: Sequence[int]) -> Callable[..., Any]:
+    """Return what makes ints of some results, which are tensors without dims."""
+
+    def call(*given: Any) -> Any:
+        results = list(run(*given))
+        for index in ints:
+            results[index] = int(results[index])
+        return tuple(results)
+
+    return call if ints else run
+
+
+def _compile_whole(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], options: Options, donates: bool
+) -> Callable[..., Any]:
+    """Compile a graph that takes no lists, and whose loops carry tensors where they can."""
     name = f"graph_{next(_graph_numbers)}"
     obstacle = _obstacle(module)
     if obstacle:
@@ -62,6 +96,7 @@ def compile_dynamo_graph(
         return eager_graph(module)
     if options.fallback and finds_sizes(module) and not _has_subclasses(inputs):
         return compile_in_parts(module, name, options)
+    take_branches_of_sizes(module)
     modes = find_modes(module)
     if modes.inference is Inference.AS_CALLED:
         take_out_inference_mode(module)

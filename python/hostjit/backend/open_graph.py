@@ -16,7 +16,14 @@ from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
 from hostjit.capturing.dynamic_dims import is_number, is_size_symbol, refusal, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
-from hostjit.capturing.graph_sizes import SIZE_DIM, find_sizes, over_tensors, own_sizes, size_tensor
+from hostjit.capturing.graph_sizes import (
+    SIZE_DIM,
+    find_sizes,
+    is_open_number,
+    over_tensors,
+    own_sizes,
+    size_tensor,
+)
 from hostjit.capturing.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.size_guard import assumptions
 from hostjit.capturing.traced_graph import placeholder_values
@@ -122,7 +129,7 @@ class OpenGraphCompilation(GraphCompilation):
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         # Dynamo takes sizes of 0 and 1 for known; they may still come with another graph's symbols.
-        if not self._refused:
+        if not self._refused and self._is_covered(args):
             self._environment.frozen = False
             mode = FakeTensorMode(shape_env=self._environment, static_shapes=False)
             try:
@@ -136,6 +143,19 @@ class OpenGraphCompilation(GraphCompilation):
                 self._note_static(in_one_line(error))
             self._refused = True
         return super()._compile(args, kwargs)
+
+    def _is_covered(self, args: tuple[Any, ...]) -> bool:
+        """Whether what the programs before have assumed is true for a call.
+
+        Another trace in the same environment would assume it again.
+        """
+        sizes: dict[Any, int] = {}
+        for model, tensor in zip(placeholder_values(self.module), args, strict=True):
+            if isinstance(model, torch.Tensor):
+                pairs: Any = zip(model.shape, tensor.shape, strict=True)
+                sizes |= {size.node.expr: now for size, now in pairs if is_open_number(size)}
+        made = set(assumptions(self._environment)) - self._assumed
+        return not any(assumed.xreplace(sizes) == False for assumed in made)  # noqa: E712
 
     def _open_numbers(self, args: tuple[Any, ...]) -> list[OpenNumber]:
         """Return the ints, bounded by those of a call."""

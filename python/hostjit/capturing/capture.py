@@ -14,6 +14,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
 from hostjit.capturing.backward import Backward, ResultKept
 from hostjit.capturing.breaks import Continuation
+from hostjit.capturing.carried_ints import carry_ints_in_tensors
+from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.contexts import find_setter, say_setter
 from hostjit.capturing.dense_attention import flex_attention_is_dense
@@ -55,6 +57,7 @@ from hostjit.capturing.outputs import (
     BoundOutput,
     ConstantOutput,
     GraphOutput,
+    IntOutput,
     Output,
     map_outputs,
 )
@@ -137,6 +140,7 @@ def _capture(
     check: Callable[[DynamoCapture], None] | None,
     *,
     of_inputs: bool = True,
+    carries_ints: bool = True,
 ) -> CapturedProgram:
     classes, outside = opened.classes, opened.outside
     spec, leaves = describe_arguments(args, kwargs, classes)
@@ -148,8 +152,15 @@ def _capture(
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
         raise broke
+    ints: tuple[int, ...] = ()
     if traced.graph_module is not None:
+        if carries_ints and not is_training(traced):
+            carried = carry_ints_in_tensors(traced.graph_module, traced.fake_mode)
+            stored = {store.result for store in traced.changes.stores}
+            if carried is not None and stored.isdisjoint(carried[1]):
+                traced.graph_module, ints = carried
         check_sizes(traced.graph_module)
+        take_branches_of_sizes(traced.graph_module)
         if not is_training(traced):
             flex_attention_is_dense(traced.graph_module)
     modes = _settle_modes(traced)
@@ -214,8 +225,15 @@ def _capture(
             return _capture(target, args, kwargs, opened, then, check, of_inputs=False)
         elif reason:
             raise share_memory(None)
+    if reason and ints:
+        return _capture(target, args, kwargs, opened, then, check, carries_ints=False)
     if reason or composed:
         output_spec = None
+    elif output_spec is not None and ints:
+        tensors = [i for i, number in enumerate(traced.numbers.results) if number is None]
+        output_spec = map_outputs(
+            output_spec, lambda o: IntOutput((o,)) if tensors[o.index] in ints else o
+        )
     program = CapturedProgram(
         name=_name_of(target),
         graph_module=graph.graph_module,

@@ -23,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import (
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.batched_cond import batched_cond, is_batched
+from hostjit.capturing.batched_scan import batched_scan
 from hostjit.capturing.control_operators import CONTROL_OPERATORS
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -95,6 +96,14 @@ def trace_higher_order(
                     target, lower, trace_region, inline, fake_mode
                 ),
             )
+    if target is _operators.scan and is_batched([*args[1], *args[2], *args[3]]):
+        return batched_scan(
+            *args,
+            inline=inline,
+            record=lambda *lower: trace_higher_order(
+                target, lower, trace_region, inline, fake_mode
+            ),
+        )
     call = _Call(target, args, fake_mode)
     regions = call.regions(trace_region)
     written = sorted({position for region in regions for position in region.mutated})

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch._ops import HigherOrderOperator
+from torch.fx import Graph, Node
 
-__all__ = ["CONTROL_OPERATORS"]
+__all__ = ["CONTROL_OPERATORS", "with_regions"]
 
 _operators = torch.ops.higher_order
 
@@ -17,3 +20,11 @@ CONTROL_OPERATORS: tuple[HigherOrderOperator, ...] = (
     _operators.map_impl,
     _operators.scan,
 )
+
+
+def with_regions(graph: Graph) -> Iterator[Node]:
+    """Return the nodes of a functional graph, and those of its regions, each behind its own."""
+    for node in graph.nodes:
+        yield node
+        if "region" in node.meta:
+            yield from with_regions(node.meta["region"].graph)

@@ -35,6 +35,7 @@ from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.entry import TARGET_NAME, make_entry
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.floats_in_regions import regions_take_floats
 from hostjit.capturing.guarded_results import guarding_results
 from hostjit.capturing.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.module_hooks import stopping_at_backward_hooks
@@ -262,6 +263,7 @@ def _run_dynamo(
         stack.enter_context(eager_attention_path())
         stack.enter_context(tracing_instead())
         stack.enter_context(composites_of_open_sizes())
+        stack.enter_context(regions_take_floats())
         made = stack.enter_context(left_open(numbers))
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from hostjit.capturing.control_operators import with_regions
 from hostjit.capturing.dynamic_dims import refusal
 
 __all__ = ["assume_defined", "float_bounds"]
@@ -29,7 +30,7 @@ def assume_defined(graph: Graph) -> None:
 
     Raises CaptureError where it does not in this call.
     """
-    for node in graph.nodes:
+    for node in with_regions(graph):
         if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.SymFloat):
             continue
         values = [o.meta["val"] if isinstance(o, Node) else o for o in node.args]
@@ -127,7 +128,7 @@ def _range(kind: type, limit: float, now: float) -> tuple[float, float]:
 
 def _greatest_in(graph: Graph) -> Iterator[float]:
     """The greatest numbers of the types that operators with an open float compute in."""
-    for node in graph.nodes:
+    for node in with_regions(graph):
         operands = [o.meta.get("val") for o in node.all_input_nodes]
         if any(isinstance(operand, torch.SymFloat) for operand in operands):
             for tensor in tree_leaves([*operands, node.meta.get("val")]):

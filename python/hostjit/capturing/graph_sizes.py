@@ -8,6 +8,7 @@ see `size_tensor`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -191,12 +192,14 @@ def used_symbols(graph: Graph) -> set[Any]:
     return found
 
 
-def with_sizes_in_place(graph: Graph) -> Graph:
+def with_sizes_in_place(graph: Graph, given: Mapping[Node, Any] = MappingProxyType({})) -> Graph:
     """A copy of a graph whose arguments are numbers instead of nodes that compute them.
 
     That is a `torch.SymInt` for a size or an int, a `HostNumber` for a float.
 
     The graph itself if no node takes any. The copy is for reading, not for running.
+
+    `given`: what floats among its inputs are made of, for a region of a graph.
     """
     numbers = [node for node in graph.nodes if is_number(node.meta.get("val"))]
     if all(node.op == "placeholder" and not node.users for node in numbers):
@@ -206,7 +209,7 @@ def with_sizes_in_place(graph: Graph) -> Graph:
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.SymFloat):
-            copies[node] = host_number(node, copies)
+            copies[node] = given[node] if node in given else host_number(node, copies)
         else:
             copies[node] = value if is_number(value) else _copied(node, result, copies)
         if is_number(value) and node.op == "placeholder":

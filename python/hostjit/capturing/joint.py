@@ -30,6 +30,7 @@ from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.effect_tokens import orders_other_effects, without_effect_tokens
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.fake_inputs import fake_inputs
+from hostjit.capturing.floats_in_regions import regions_take_floats
 from hostjit.capturing.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients import saved_tensor_hooks_set_aside
 from hostjit.capturing.graph_writes import (
@@ -110,6 +111,7 @@ def split(
     with (
         tracing_context(fake_mode),
         composites_with_gradients(),
+        regions_take_floats(),
         _floats_stay_numbers(),
         config.patch(unlift_effect_tokens=True),
     ):

@@ -24,6 +24,7 @@ __all__ = [
     "ConstantOutput",
     "DictOutput",
     "GraphOutput",
+    "IntOutput",
     "ListOutput",
     "NamedTupleOutput",
     "NumberOutput",
@@ -52,6 +53,13 @@ class NumberOutput:
     """A number, which is result `index` of Dynamo's graph."""
 
     index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class IntOutput:
+    """The int that a tensor without dims has."""
+
+    items: tuple[Output, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +160,7 @@ class ViewOutput:
 Output = (
     GraphOutput
     | NumberOutput
+    | IntOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -163,7 +172,10 @@ Output = (
     | ViewOutput
 )
 
-_NODES = (TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput)
+_NODES = (
+    *(IntOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput),
+    ViewOutput,
+)
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
     *(bool, int, float, complex, str, bytes, type(None), type(...)),
@@ -197,6 +209,8 @@ def rebuild_output(
         return outputs[spec.index]
     if isinstance(spec, NumberOutput):
         return numbers[spec.index]
+    if isinstance(spec, IntOutput):
+        return int(*rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):

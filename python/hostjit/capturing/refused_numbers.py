@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
+from hostjit.capturing.control_operators import with_regions
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.float_bounds import assume_defined
@@ -77,7 +78,7 @@ def _refuse_wide_numbers(graph: torch.fx.Graph, symbols: Collection[Any]) -> Non
         graph: functional.
         symbols: of the open ints.
     """
-    for node in graph.nodes:
+    for node in with_regions(graph):
         values = [*node.args, *node.kwargs.values()] if node.op == "call_function" else []
         found = [v.meta.get("val") if isinstance(v, torch.fx.Node) else v for v in values]
         if not any(isinstance(value, torch.SymInt) and _is_wide(value, symbols) for value in found):

@@ -21,14 +21,14 @@ from hostjit.lowering.sizes import size_of
 
 __all__ = ["CONTROL_RULES"]
 
-# Lowers a graph on values for its placeholders; returns the values of its results.
-LowerRegion = Callable[[LoweringContext, Graph, Sequence[_C.Value]], list[_C.Value]]
+# Lowers a graph on values, and numbers, for its placeholders; returns the values of its results.
+LowerRegion = Callable[[LoweringContext, Graph, Sequence[Any]], list[_C.Value]]
 
 
 def lower_cond(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
     """cond(predicate, true_graph, false_graph, operands) -> if."""
     predicate, *branches, operands = node.args
-    values = _values(context, operands)
+    values = _operands(context, operands)
     buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
     context.create("if", {"condition": _on_the_host(context, context.value(predicate))})
     regions = context.regions()
@@ -43,7 +43,7 @@ def lower_while_loop(context: LoweringContext, node: Node, lower: LowerRegion) -
     assert isinstance(condition, Node)
     buffers = [context.new_buffer(shape) for shape in node.meta["val"]]
     _copy_all(context, _values(context, carried), buffers)
-    operands = [*buffers, *_values(context, additional)]
+    operands = [*buffers, *_operands(context, additional)]
     goes_on = context.create("allocate", {}, [_C.TensorType("bool", [])])
     _copy_all(context, lower(context, _graph(condition), operands), [goes_on])
     context.create("while", {"condition": goes_on})
@@ -95,7 +95,7 @@ def _lower_walk(
     index = context.create("for", {"begin": begin, "end": end}, ["index"])
     inside = context.regions()["body"]
     slices = [_slice(inside, context.value(source), source.meta["val"], index) for source in walked]
-    results = lower(inside, graph, [*state, *slices, *_values(context, operands)])
+    results = lower(inside, graph, [*state, *slices, *_operands(context, operands)])
     places = [
         _slice(inside, buffer, shape, index)
         for buffer, shape in zip(stacked, node.meta["val"][len(state) :], strict=True)
@@ -151,8 +151,12 @@ def _on_the_host(context: LoweringContext, condition: _C.Value) -> _C.Value:
 
 
 def _values(context: LoweringContext, nodes: Any) -> list[_C.Value]:
-    """The values of the tensors among operands; a region has numbers in place."""
-    return [context.value(node) for node in nodes if isinstance(node, Node)]
+    return [context.value(node) for node in nodes]
+
+
+def _operands(context: LoweringContext, operands: Any) -> list[Any]:
+    """The values of tensors that regions read, and numbers as they are."""
+    return [context.value(item) if isinstance(item, Node) else item for item in operands]
 
 
 def _graph(attribute: Any) -> Graph:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import torch
 from torch.fx import Graph, Node
 
 from hostjit import _C
@@ -99,15 +101,16 @@ def _has_kernels(context: LoweringContext, node: Node) -> bool:
 
 
 def _lower_region(
-    context: LoweringContext, graph: Graph, operands: Sequence[_C.Value]
+    context: LoweringContext, graph: Graph, operands: Sequence[Any]
 ) -> list[_C.Value]:
     """Lower the graph of a region on `operands`, and return the values of its results."""
-    graph = with_sizes_in_place(graph)
-    placeholders = [
-        node for node in graph.find_nodes(op="placeholder") if not is_number(node.meta["val"])
-    ]
-    for node, operand in zip(placeholders, operands, strict=True):
-        context.bind(node, operand)
+    given = zip(graph.find_nodes(op="placeholder"), operands, strict=True)
+    graph = with_sizes_in_place(
+        graph, {n: number for n, number in given if isinstance(n.meta["val"], torch.SymFloat)}
+    )
+    for node, operand in zip(graph.find_nodes(op="placeholder"), operands, strict=True):
+        if not is_number(node.meta["val"]):
+            context.bind(node, operand)
     lower_nodes(context, graph)
     return [context.value(result) for result in results_of(graph)]
 

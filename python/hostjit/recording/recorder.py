@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import refuse_overlapping_operands
+from hostjit.recording.eager_loops import run_loop
 from hostjit.recording.generator_draws import DRAW, Draw, address_of, draws_from
 from hostjit.recording.handlers import handler_around, may_raise
 from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
@@ -202,6 +203,8 @@ class Recorder(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             self.control = self.control or func.name()
             self.refuse(f"it calls {func.name()}, which runs what its operands say")
+            if func is torch.ops.higher_order.while_loop:
+                return run_loop(*args)
             return func(*args, **(kwargs or {}))
         if torch.is_inference_mode_enabled():
             # There, composite operators come as they are.

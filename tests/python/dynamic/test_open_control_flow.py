@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import many_calls
@@ -232,3 +232,146 @@ def test_gradients_at_any_size(name: str) -> None:
                 found.append(torch.autograd.grad(sum(leaf.square().sum() for leaf in leaves), x))
             torch.testing.assert_close(*found)
     assert len(compiled.specializations) == 1
+
+
+OF_FLOATS: dict[str, Callable[[Tensor, float], Any]] = {}
+
+
+def of_a_float(function: Callable[[Tensor, float], Any]) -> Callable[[Tensor, float], Any]:
+    OF_FLOATS[function.__name__] = function
+    return function
+
+
+@of_a_float
+def cond_reads_a_float(x: Tensor, dt: float) -> Tensor:
+    return choose(x, lambda x: x * dt + 1, lambda x: x + dt / 2)
+
+
+@of_a_float
+def cond_reads_what_follows(x: Tensor, dt: float) -> Tensor:
+    rows, half = x.shape[0], dt / 2
+
+    def yes(x: Tensor) -> Tensor:
+        return choose(x - rows, lambda x: x * (half + 1), lambda x: torch.where(x > dt, x, half))
+
+    return choose(x, yes, lambda x: (x * half).clamp(max=dt) ** 2 - rows * dt)
+
+
+@of_a_float
+def scan_reads_a_float(x: Tensor, dt: float) -> Any:
+    return scan(lambda c, row: (c + row * dt, c * 2 - dt), x[0] * 0, x)
+
+
+@of_a_float
+def while_reads_a_float(x: Tensor, dt: float) -> Any:
+    def step(t: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return t + dt, x - x * dt
+
+    return while_loop(lambda t, x: t < 3 * dt, step, (torch.tensor(0.0), x))
+
+
+@of_a_float
+def chooses_by_a_float_in_rows(x: Tensor, dt: float) -> Tensor:
+    return map_rows(
+        lambda row: choose(row, lambda r: r * dt, lambda r: r.sin() + (dt - 1) * r.shape[0]), x
+    )
+
+
+@pytest.fixture
+def eager_of_each_value() -> Iterator[None]:
+    """Let eager, which raises where nested regions read a float that varies, compile each value."""
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        yield
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", OF_FLOATS)
+@pytest.mark.usefixtures("eager_of_each_value")
+def test_floats_of_the_call(name: str, dtype: torch.dtype, runtime: str) -> None:
+    floats = [(x.to(dtype), dt) for dt in (0.1, 0.37, -2.0, 1e-3, 41.5) for (x,) in calls()[:2]]
+    many_calls.check(OF_FLOATS[name], floats, programs=2, runtime=runtime)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+def test_floats_make_floats_of_other_types(dtype: torch.dtype, runtime: str) -> None:
+    both = [((torch.arange(6) - n).to(dtype), n + 0.3) for n in (0, 9, 2, 7, 3)]
+    many_calls.check(cond_reads_a_float, both, programs=2, runtime=runtime)
+
+
+def divides(x: Tensor, dt: float) -> Tensor:
+    return choose(x, lambda x: x * (1 / dt), lambda x: x.sin())
+
+
+def divides_rows(x: Tensor, dt: float) -> Tensor:
+    return map_rows(lambda row: row * (1 / dt), x)
+
+
+@pytest.mark.parametrize("function", [divides, divides_rows, cond_reads_a_float])
+@pytest.mark.parametrize("odd", [0.0, 1e300])
+@pytest.mark.usefixtures("eager_of_each_value")
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+def test_floats_for_which_eager_raises(
+    function: Callable[..., Tensor], odd: float, runtime: str
+) -> None:
+    compiled = hostjit.compile(function, runtime=runtime)
+    for dt in (0.1, 0.2, odd, 0.5, -1.0, odd):
+        outcomes: list[Any] = []
+        for call in (compiled, function):
+            try:
+                outcomes.append(call(torch.ones(3), dt))
+            except Exception as error:
+                outcomes.append(type(error).__name__)
+        found, expected = outcomes
+        if isinstance(expected, Tensor):
+            torch.testing.assert_close(found, expected)
+        else:
+            assert found == expected
+
+
+@pytest.mark.usefixtures("eager_of_each_value")
+def test_either_side_of_a_float_in_a_branch(runtime: str) -> None:
+    def function(x: Tensor, dt: float) -> Tensor:
+        def yes(x: Tensor) -> Tensor:
+            return torch.cond(dt > 0.5, lambda x: x * dt, lambda x: x - dt, (x,))
+
+        return choose(x, yes, lambda x: x * 2)
+
+    both = [(torch.ones(3) * sign, dt) for dt in (0.1, 0.2, 0.7, 0.3, 0.9) for sign in (1, -1)]
+    many_calls.check(function, both, programs=3, runtime=runtime)
+
+
+def test_floats_where_gradients_flow_elsewhere() -> None:
+    def function(x: Tensor, dt: float, w: Tensor) -> Tensor:
+        return choose(x, lambda x: x * dt, lambda x: x - dt) * w
+
+    compiled = hostjit.compile(function, fallback=False)
+    with torch.enable_grad():
+        for dt in (0.1, 0.2, 0.3, 0.4):
+            x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+            found = [call(x, dt, w) for call in (compiled, function)]
+            torch.testing.assert_close(*found)
+            torch.testing.assert_close(*(torch.autograd.grad(f.sum(), w) for f in found))
+    assert len(compiled.specializations) == 2
+
+
+def test_floats_where_gradients_flow_through_the_region() -> None:
+    compiled = hostjit.compile(cond_reads_a_float, fallback=False)
+    with torch.enable_grad():
+        for dt in (0.1, 0.2, 0.3, 0.4):
+            x = torch.randn(3, requires_grad=True)
+            found = [call(x, dt) for call in (compiled, cond_reads_a_float)]
+            torch.testing.assert_close(*found)
+            torch.testing.assert_close(*(torch.autograd.grad(f.sum(), x) for f in found))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+def test_a_loop_can_not_carry_a_float() -> None:
+    def function(x: Tensor, dt: float) -> Any:
+        return while_loop(lambda t, x: t < 1, lambda t, x: (t + dt, x * 2), (dt, x))
+
+    compiled = hostjit.compile(function)
+    for dt in (0.1, 0.2, 0.3):
+        for call in (compiled, function):
+            with pytest.raises(AssertionError, match="can only be of"):
+                call(torch.ones(3), dt)
