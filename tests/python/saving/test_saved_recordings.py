@@ -268,3 +268,23 @@ def test_dims(tmp_path: Path) -> None:
         expected = total(torch.ones(1), n)
         torch.testing.assert_close(loaded(torch.ones(1), length(n)), expected)
         torch.testing.assert_close(loaded(torch.ones(1), n), expected)
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @hostjit.capture
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_recordings_of_one_object(tmp_path: Path) -> None:
+    path = tmp_path / "scale.hostjit"
+    objects = [Scaled(2.0), Scaled(3.0)]
+    x = torch.randn(3)
+    for each in objects * 2:
+        each.scale(x)
+    for each in objects:
+        hostjit.save(Scaled.scale.of(each), path)
+        torch.testing.assert_close(hostjit.load(path)(x), x * each.factor)
