@@ -232,9 +232,9 @@ class Recordings(Specializer):
                 raise MismatchError(
                     f"'{self._target_name()}' was compiled for other calls: {reasons[0]}"
                 )
-        made: _C.Specialization | None = self._for_dims.specialize(function, args, kwargs)
-        self._latest = self._for_dims.latest
-        if made is not None:
+        made = self._for_dims.specialize(function, args, kwargs)
+        self._latest = self._for_dims.latest or self._latest
+        if made is not None and all(known.difference(arguments) for known in self._with_dims):
             self._with_dims.append(Signature(arguments))
         return made
 
