@@ -34,7 +34,7 @@ from hostjit.recording.compilation_for_dims import CompilationForDims
 from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
-from hostjit.recording.generator_states import note_state
+from hostjit.recording.generator_states import note_state, sets_states
 from hostjit.recording.gradient_hooks import adds_hook, backward_is_plain
 from hostjit.recording.inputs import Gradient
 from hostjit.recording.library_calls import note_c_call, note_library_call
@@ -453,6 +453,11 @@ class Recordings(Specializer):
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs gradients, and hooks were added to its graph",
+            )
+        if wanted and sets_states(recorder.graph):
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs gradients, and the state of the default generator is set",
             )
         if wanted and runs_custom_function(seen.codes):
             raise CaptureError(
