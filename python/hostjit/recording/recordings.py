@@ -388,7 +388,8 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
-        problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
+        problem = recorder.problem or seen.problem or recorder.hook_that_stays()
+        problem = problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
