@@ -87,11 +87,25 @@ class Compilation(Specializer):
     @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
-        """Return a Specialization for this call, or None to run the target eagerly."""
+    ) -> Any:
+        """Return a Specialization, None to run the target eagerly, or None and a result."""
         self._function = weakref.ref(function)
-        made: _C.Specialization | None = super().specialize(function, args, kwargs)
-        return made
+        plain_args, plain_kwargs, dims = without_dims(args, kwargs)
+        if not dims:
+            return super().specialize(function, args, kwargs)
+        known = function.match(*plain_args, **plain_kwargs)
+        if known is None:
+            made = super().specialize(function, args, kwargs)
+            if made is None:
+                return None
+            function.add(made)
+            known = function.match(*plain_args, **plain_kwargs)
+            if known is not made or function.match(*args, **kwargs) is made:
+                return made
+        # It is for one value of a Dim, which it compares with ints.
+        if known.describe()["route"] is self.target:
+            return None, self.target(*args, **kwargs)
+        return None, function(*plain_args, **plain_kwargs)
 
     def _specialize(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

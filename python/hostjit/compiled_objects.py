@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled functions as Python objects: copied, pickled, and called from code that Dynamo follows.
+"""Compiled functions and bound Dims as Python objects: copied, pickled, met by Dynamo.
 
 Compiled code does not travel: a copy compiles anew, at its first call.
 """
@@ -16,6 +16,7 @@ from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.builder import VariableBuilder
 
 from hostjit import _C
+from hostjit.dims import BoundDim
 
 __all__ = ["register"]
 
@@ -27,6 +28,7 @@ def register() -> None:
     tables = [dispatch(flag) for flag in (True, False)] if dispatch else []
     for table in tables or [VariableBuilder._type_dispatch()]:
         table[_C.CompiledFunction] = _follow
+        table[BoundDim] = _take_for_int
 
 
 def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -62,3 +64,10 @@ def _follow(builder: Any, compiled: _C.CompiledFunction) -> Any:
     builder.install_guards(GuardBuilder.TYPE_MATCH)
     wrapped = AttrSource(builder.source, "__wrapped__")
     return VariableBuilder(builder.tx, wrapped)(compiled.__wrapped__)
+
+
+def _take_for_int(builder: Any, bound: BoundDim) -> Any:
+    """Trace an int that a Dim binds as a plain one: a tensor is not compared with its class."""
+    builder.install_guards(GuardBuilder.TYPE_MATCH)
+    plain = AttrSource(builder.source, "real")
+    return VariableBuilder(builder.tx, plain)(bound.real)

@@ -44,12 +44,18 @@ import torch.nn.functional as F
 optimizer = torch.optim.AdamW(model.parameters())
 data = [(torch.randn(2, 16), torch.randn(2, 4)) for _ in range(3)]
 """,
+        "",
         """
+assert first.captured is None and Agent.act.of(agents[1]).captured is not None
 cache, token = torch.randn(1, 512), torch.randn(1)
 def model(token, keys):
     return torch.tanh(token + keys.mean(dim=1))
 """,
-        "assert len(decode.specializations) == 1",
+        """
+assert len(decode.specializations) == 1
+x, weight, rows = torch.randn(2, 8), torch.randn(8, 8), torch.randn(64, 2, 8)
+""",
+        "assert len(settle.specializations) == len(encode.specializations) == 1",
     ],
     "run_a_control_loop": [
         _LINEAR

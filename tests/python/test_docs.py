@@ -45,7 +45,8 @@ def test_python_of_the_page_runs(
     script.write_text(
         "\n".join(itertools.chain(*itertools.zip_longest(contexts, blocks, fillvalue="")))
     )
-    runpy.run_path(str(script), run_name="__main__")
+    # Dynamo remembers modules by name: each page is one of its own.
+    runpy.run_path(str(script), run_name=f"page_{page.stem}")
 
 
 def blocks_of(page: Path) -> list[str]:

@@ -125,3 +125,41 @@ def test_what_is_forgotten_is_released() -> None:
     compiled.owner._latest = None
     gc.collect()
     assert kept() is None
+
+
+class Model:
+    def __init__(self) -> None:
+        self.linear = nn.Linear(3, 3)
+
+    def step(self, x: Tensor) -> Tensor:
+        self.linear.zero_grad()
+        loss = self.linear(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    def read(self, x: Tensor) -> Tensor:
+        return self.linear(x) * float(x[0, 0])
+
+    def infer(self, x: Tensor) -> Tensor:
+        return self.linear(x)
+
+
+@pytest.mark.parametrize("name", ["step", "read", "infer"])
+@pytest.mark.parametrize("release", ["function", "recordings", "recordings of the object"])
+def test_recordings_release_what_they_met(name: str, release: str) -> None:
+    model = Model()
+    function = getattr(Model, name)
+    captured = hostjit.capture(function)
+    for rows in (2, 2, 2, 3, 3):
+        captured(model, torch.ones(rows, 3))
+    assert len(captured.specializations) >= 2
+    gone = [weakref.ref(model), weakref.ref(model.linear.weight)]
+    if release == "function":
+        del captured
+    elif release == "recordings":
+        captured.reset()
+    else:
+        captured.of(model).reset()
+    del model
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 2

@@ -60,13 +60,12 @@ class _FusionCompilation(Compilation):
     @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
+    ) -> Any:
         """Do as `Compilation`; raises hostjit.Error for inputs that contradict the definition."""
         if kwargs:
             raise _C.Error("a fusion takes its inputs by position")
         self.fusion.check(args)
-        found: _C.Specialization | None = super().specialize(function, args, kwargs)
-        return found
+        return super().specialize(function, args, kwargs)
 
     def _target_name(self) -> str:
         return "FusionDefinition"

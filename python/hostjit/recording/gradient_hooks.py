@@ -9,12 +9,32 @@ import torch
 
 from hostjit import _C
 
-__all__ = ["adds_hook", "backward_is_plain", "has_hooks", "hooks_of"]
+__all__ = ["AddedHook", "adds_hook", "backward_is_plain", "has_hooks", "hooks_of"]
 
 
 def hooks_of(tensor: torch.Tensor) -> tuple[Any, Any]:
     """Return the dicts with hooks of a tensor, None for each that it hasn't got."""
     return tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+
+
+class AddedHook:
+    """A hook that a recorded call has added to a tensor which was there before.
+
+    Attributes:
+        problem: that it did so, in words.
+    """
+
+    def __init__(self, tensor: torch.Tensor, problem: str) -> None:
+        self.problem = problem
+        self._tensor = tensor
+        self._before = self._items()
+
+    def _items(self) -> list[list[tuple[Any, Any]]]:
+        return [list((hooks or {}).items()) for hooks in hooks_of(self._tensor)]
+
+    def stays(self) -> bool:
+        """Tell whether the tensor has other hooks than when this was made."""
+        return self._items() != self._before
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:

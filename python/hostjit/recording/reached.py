@@ -16,7 +16,7 @@ from hostjit.recording.entries import Entry, Items
 from hostjit.recording.fields import Fields
 from hostjit.recording.generator_draws import address_of
 from hostjit.recording.objects import SKIPPED, has_attributes, is_data
-from hostjit.recording.seen_code import RANDOM_SOURCES, is_repeatable
+from hostjit.recording.seen_code import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
 from hostjit.recording.settings import (
     WARN,
     WARNINGS,
@@ -129,6 +129,7 @@ class Reached:
             return
         if is_a(value, torch.Generator):
             self.generators[address_of(value)] = value
+            self._hold_generators()
         if is_a(value, slice):
             for part in (value.start, value.stop, value.step):
                 self._push(part, path)
@@ -166,6 +167,16 @@ class Reached:
             if name in names:
                 self._hold_function(function, path)
 
+        self._hold_generators()
+
+    def _hold_generators(self) -> None:
+        """Note that code holds methods of generators, which are no attributes that are stored."""
+        held = self._held & _METHODS_OF_GENERATORS
+        if held and self.generators:
+            name = min(held)[1:]
+            what = f"it can reach {name} of a random number generator, which a replay cannot repeat"
+            self._obstacle = self._obstacle or what
+
     def _walk(self) -> None:
         while self._pending:
             value, path = self._pending.pop()
@@ -192,5 +203,7 @@ class Reached:
             known.watched = True
 
 
+# Not those that code of users may call a number by.
+_METHODS_OF_GENERATORS = frozenset(f".{x}" for x in OF_GENERATORS - {"seed", "initial_seed"})
 _CALLABLE: tuple[type, ...] = (type, *C_CALLABLES)
 _BOUND: tuple[type, ...] = (types.MethodType, *C_CALLABLES)

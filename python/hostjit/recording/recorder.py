@@ -23,6 +23,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.eager_loops import run_loop
 from hostjit.recording.generator_draws import DRAW, Draw, address_of, draws_from
+from hostjit.recording.gradient_hooks import AddedHook
 from hostjit.recording.handlers import handler_around, may_raise
 from hostjit.recording.inputs import Bound, Constant, Gradient, Leaf, Number, Source
 from hostjit.recording.seen_code import user_line
@@ -94,6 +95,7 @@ class Recorder(TorchDispatchMode):
         self.caller: types.FrameType | None = None
         self.control = ""
         self.has_hooks = False
+        self._added_hooks: list[AddedHook] = []
         self._first_of_graph = torch.autograd._get_sequence_nr()
 
     def refuse(
@@ -175,15 +177,22 @@ class Recorder(TorchDispatchMode):
     def note_hook(self, what: str, owner: Any) -> None:
         """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.
 
-        Those of what the call makes are gone with it; others would be there once more afterwards.
+        Those of what the call makes are gone with it; others have to be removed by its end.
         """
         self.has_hooks = True
         if isinstance(owner, torch.Tensor):
             is_old = self.is_outside(owner)
         else:  # what accumulates the gradient of a leaf has the largest number that there is
             is_old = not self._first_of_graph <= owner._sequence_nr() < 2**64 - 1
-        if is_old:
-            self.refuse(f"it calls {what}() of what was there before")
+        problem = f"it calls {what}() of what was there before"
+        if is_old and isinstance(owner, torch.Tensor) and what != "retain_grad":
+            self._added_hooks.append(AddedHook(owner, f"{problem} ({user_line(sys._getframe(1))})"))
+        elif is_old:
+            self.refuse(problem)
+
+    def hook_that_stays(self) -> str:
+        """Return what it says that a hook stays on a tensor that was there before; "" if none."""
+        return next((hook.problem for hook in self._added_hooks if hook.stays()), "")
 
     def reads_memory(self, what: str) -> None:
         """Note that Python code was given what no guard can compare."""

@@ -28,12 +28,13 @@ from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
-from hostjit.compilation import Compilation
 from hostjit.dims import with_names, without_dims
+from hostjit.recording.captured_method import CapturedMethod, answers
+from hostjit.recording.compilation_for_dims import CompilationForDims
 from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
 from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
-from hostjit.recording.generator_states import note_state
+from hostjit.recording.generator_states import note_state, sets_states
 from hostjit.recording.gradient_hooks import adds_hook, backward_is_plain
 from hostjit.recording.inputs import Gradient
 from hostjit.recording.library_calls import note_c_call, note_library_call
@@ -91,7 +92,7 @@ class Recordings(Specializer):
         super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.options = options
         self.function: weakref.ref[_C.CompiledFunction] | None = None
-        self._for_dims = _CompilationForDims(self)
+        self._for_dims = CompilationForDims(self)
         self._forget()
 
     def _forget(self) -> None:
@@ -101,6 +102,7 @@ class Recordings(Specializer):
         self._changes: dict[Any, int] = {}
         self._with_dims: list[Signature] = []
         self._recorded: dict[Any, list[Replay]] = {}
+        self._in_order: list[Replay] = []
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._opened = OpenedClasses()
         self._varying = self._new_varying()
@@ -123,8 +125,54 @@ class Recordings(Specializer):
     @property
     def captured(self) -> Recording | None:
         """What was recorded last; None before."""
-        replays = [replay for found in self._recorded.values() for replay in found]
-        return replays[-1].recording if replays else None
+        return self._in_order[-1].recording if self._in_order else None
+
+    def of(self, instance: Any) -> CapturedMethod:
+        """Return the captured method of one object, which tells of its recordings alone.
+
+        Args:
+            instance: what calls have as their first argument.
+
+        Example:
+            Model.step.of(model).reset()
+        """
+        function = self.function() if self.function is not None else None
+        if function is None or not hasattr(self.target, "__get__"):
+            raise _C.Error(f"'{self._target_name()}' is no method")
+        return CapturedMethod(self, function, instance)
+
+    def last_among(self, specializations: Sequence[_C.Specialization]) -> Recording | None:
+        """Return what was recorded last, of some calls; None before."""
+        replays = set(map(Replay.behind, specializations))
+        found = [replay.recording for replay in self._in_order if replay in replays]
+        return found[-1] if found else None
+
+    def _program(self) -> _C.CompiledProgram:
+        instead = self._answers_instead
+        if isinstance(instead, _C.CompiledFunction):  # hostjit.compile has taken over
+            program: _C.CompiledProgram = instead.owner._program()
+            return program
+        return super()._program()
+
+    def reset_calls_of(self, instance: Any) -> None:
+        """Forget the recordings that may answer calls of a method of an object."""
+        function = self.function() if self.function is not None else None
+        if function is None:
+            return
+        kept = [x for x in function.specializations if not answers(x, instance)]
+        function.forget()
+        for specialization in reversed(kept):
+            function.add(specialization)
+        replays = set(map(Replay.behind, kept))
+        self._in_order = [replay for replay in self._in_order if replay in replays]
+        keys = {key for key in self._calls if not key or key[0] == id(instance)}
+        keys |= {key for key, known in self._recorded.items() if not replays.issuperset(known)}
+        for known in (self._calls, self._tries, self._changes, self._recorded):
+            for key in keys:
+                known.pop(key, None)
+        self._answers_instead = None
+        self._varying = self._new_varying()
+        self._said.clear()
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.capture` was called with."""
@@ -184,9 +232,9 @@ class Recordings(Specializer):
                 raise MismatchError(
                     f"'{self._target_name()}' was compiled for other calls: {reasons[0]}"
                 )
-        made: _C.Specialization | None = self._for_dims.specialize(function, args, kwargs)
-        self._latest = self._for_dims.latest
-        if made is not None:
+        made = self._for_dims.specialize(function, args, kwargs)
+        self._latest = self._for_dims.latest or self._latest
+        if made is not None and all(known.difference(arguments) for known in self._with_dims):
             self._with_dims.append(Signature(arguments))
         return made
 
@@ -242,11 +290,12 @@ class Recordings(Specializer):
         most = self._most_in_vain
         if most is None or len(known) < most:
             return False
-        return all(
-            replay.checks.reads is not None
-            and not (replay.checks.met_again or replay.specialization.met_reads_again)
-            for replay in known[-most:]
-        )
+        last = known[-most:]
+        if any(replay.checks.reads is None or replay.checks.met_again for replay in last):
+            return False
+        function = self.function() if self.function is not None else None
+        met_again = [x for x in function.specializations if x.met_reads_again] if function else []
+        return set(last).isdisjoint(map(Replay.behind, met_again))
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
@@ -339,7 +388,8 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
-        problem = recorder.problem or seen.problem or state.obstacle or state.known_argument()
+        problem = recorder.problem or seen.problem or recorder.hook_that_stays()
+        problem = problem or state.obstacle or state.known_argument()
         if not problem and list(map(placed_facts, leaves)) != facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
@@ -353,7 +403,7 @@ class Recordings(Specializer):
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
         try:
-            replay = self._make(
+            replay, specialization = self._make(
                 seen, state, recorder, launches.aligned, leaves, result, signature, args, kwargs
             )
         except CaptureError as error:
@@ -366,7 +416,8 @@ class Recordings(Specializer):
         if known is None:
             return None, result  # the recordings were reset meanwhile
         known.append(replay)
-        return replay.specialization, result
+        self._in_order.append(replay)
+        return specialization, result
 
     def _make(
         self,
@@ -379,7 +430,7 @@ class Recordings(Specializer):
         signature: Signature,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> Replay:
+    ) -> tuple[Replay, _C.Specialization]:
         containers: dict[int, Any] = {}
 
         def note(value: Any) -> None:
@@ -404,6 +455,11 @@ class Recordings(Specializer):
                 CaptureFailure.NEEDS_AUTOGRAD,
                 "a result needs gradients, and hooks were added to its graph",
             )
+        if wanted and sets_states(recorder.graph):
+            raise CaptureError(
+                CaptureFailure.NEEDS_AUTOGRAD,
+                "a result needs gradients, and the state of the default generator is set",
+            )
         if wanted and runs_custom_function(seen.codes):
             raise CaptureError(
                 CaptureFailure.NEEDS_AUTOGRAD,
@@ -414,8 +470,7 @@ class Recordings(Specializer):
             self, recorder, state, results, bool(wanted), aligned, leaves, signature, opened
         )
         with compile_lock:
-            replay.build(args, kwargs)
-        return replay
+            return replay, replay.build(args, kwargs)
 
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         """Compile a functional graph."""
@@ -472,25 +527,3 @@ def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, funct
     note_c_call(state, frame, function)
     if adds_hook(function):
         recorder.note_hook(function.__name__, function.__self__)
-
-
-class _CompilationForDims(Compilation):
-    """Compiles the calls of a captured function that bind Dims; it speaks for that."""
-
-    _has_parts = False
-
-    def __init__(self, recordings: Recordings) -> None:
-        super().__init__(
-            recordings.target,
-            recordings.runtime,
-            recordings.fallback,
-            recordings.reuse_outputs,
-            choices=recordings.choices,
-        )
-        self._said = recordings._said
-        self._static_reasons = recordings._static_reasons
-
-    @property
-    def latest(self) -> _C.CompiledProgram | None:
-        """The program that was compiled last."""
-        return self._latest

@@ -66,13 +66,11 @@ class Replay:
 
     Attributes:
         recording: what was recorded.
-        specialization: what the call path runs.
         reads_floats: it is for floats that the code has read of tensors.
         checks: what else is asked about a call.
     """
 
     recording: Recording
-    specialization: _C.Specialization
     checks: ReplayChecks
 
     def __init__(
@@ -101,8 +99,18 @@ class Replay:
         self._draws = recorder.draws  # which the program has by number
         self._static: list[tuple[str, int, int]] = []
 
-    def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile, and make the specialization for calls like this one. Raises CaptureError."""
+    @staticmethod
+    def behind(specialization: _C.Specialization) -> Replay | None:
+        """Return what a specialization replays; None for what was compiled instead."""
+        replay = getattr(specialization.describe()["revalidate"], "__self__", None)
+        return replay if isinstance(replay, Replay) else None
+
+    def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization:
+        """Compile, and return the specialization for calls like this one. Raises CaptureError.
+
+        The function's list alone holds it: what both it and Python code held, the garbage
+        collector would take to be in use.
+        """
         recorder, results = self._recorder, self._results
         assert recorder is not None and results is not None
         owner, state = self._owner, self._state
@@ -169,7 +177,7 @@ class Replay:
         self._equal_containers = _equal_containers(args, kwargs)
         self._anchors = anchors_of(self._leaves_of(args, kwargs), self._outside)
         with _gradients(read):
-            self.specialization = _C.Specialization(
+            specialization = _C.Specialization(
                 args=args,
                 kwargs=kwargs,
                 program=compiled,
@@ -197,6 +205,7 @@ class Replay:
         self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), count)
         self._recorder = self._results = None
         self._leaves = ()
+        return specialization
 
     @property
     def reads_draws(self) -> bool:

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 
 from hostjit.recording import numpy_types, triton_types
-from hostjit.recording.generator_states import passes_states
+from hostjit.recording.generator_states import passes_states, seeds_default
 from hostjit.recording.group_reads import GROUPS, reads_numbers
 
 __all__ = [
+    "OF_GENERATORS",
     "RANDOM_SOURCES",
     "SeenCode",
     "acts_for_library",
@@ -65,7 +66,8 @@ _IMPURE_BUILTINS = frozenset(
 _THREADS = frozenset(
     {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
 )
-_OF_GENERATORS = frozenset(
+# Methods that read or set the state of a `torch.Generator`.
+OF_GENERATORS = frozenset(
     {
         *("manual_seed", "seed", "initial_seed", "set_state", "get_state", "set_offset"),
         *("get_offset", "clone_state", "graphsafe_set_state", "graphsafe_get_state"),
@@ -111,7 +113,7 @@ class SeenCode:
 
         `asked` is called before each run of code of the standard library, with its frame; what it
         returns is a problem. `called` is called before Python code calls a function of C code.
-        `passed` is called where code returns that reads or sets the state of random numbers.
+        `passed` is called where code has read, set or seeded the state of random numbers.
         """
         self.problem = ""
         self._visit = visit
@@ -144,7 +146,10 @@ class SeenCode:
                 self._note(frame, what)
         elif event == "c_call" and not self.problem:
             self._look_at(frame, argument)
-        elif event == "return" and passes_states(frame.f_code) and not self.problem:
+        elif not self.problem and (
+            (event == "return" and passes_states(frame.f_code))
+            or (event == "c_return" and seeds_default(frame, argument))
+        ):
             self._passed(frame, argument)
         elif event == "c_exception" and passes_states(frame.f_code) and not self.problem:
             self._note(frame, "sets a state that its generator does not take")
@@ -152,8 +157,9 @@ class SeenCode:
     def _look_at(self, frame: types.FrameType, function: Any) -> None:
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, torch.Generator) and name in _OF_GENERATORS:
-            if not (passes_states(frame.f_code) or _is_own(frame.f_code.co_filename)):
+        if isinstance(owner, torch.Generator) and name in OF_GENERATORS:
+            passes = passes_states(frame.f_code) or seeds_default(frame, function)
+            if not (passes or _is_own(frame.f_code.co_filename)):
                 self._note(frame, f"calls {name} of a random number generator")
             return
         if name in _SETTINGS and is_asked_by_user(frame):
@@ -178,6 +184,11 @@ def is_repeatable(function: Any) -> bool:
         kind = getattr(function, "__objclass__", type(owner))
         module = owner.__name__ if isinstance(owner, types.ModuleType) else kind.__module__
     if isinstance(owner, RANDOM_SOURCES):
+        return False
+    if name in OF_GENERATORS and torch.Generator in (
+        getattr(function, "__objclass__", None),
+        type(owner),
+    ):
         return False
     if (
         name in _NOW

@@ -10,6 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.instances import slot_names
+from hostjit.dims import without_dims
 from hostjit.inspection import Inspection
 from hostjit.program_compilation import ProgramCompilation
 
@@ -91,17 +92,18 @@ class LoadedFunction(Inspection):
 
     def specialize(
         self, function: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
-        """Return what the target's compilation makes; None to ask `run`."""
-        if self._target is None:
-            return None
-        made: _C.Specialization | None = self._target.owner.specialize(function, args, kwargs)
-        return made
+    ) -> Any:
+        """Return what the target's compilation makes, None and a result, or None to ask `run`."""
+        plain_args, plain_kwargs, dims = without_dims(args, kwargs)
+        if dims and function.match(*plain_args, **plain_kwargs) is not None:
+            return None, function(*plain_args, **plain_kwargs)  # for one value of a Dim
+        return self._target and self._target.owner.specialize(function, args, kwargs)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that has no program: the target does; raises hostjit.Error without one."""
         if self._target is not None:
             return self._target.__wrapped__(*args, **kwargs)
+        args, kwargs, _ = without_dims(args, kwargs)
         call = _call_to_text(args, kwargs, self._by_fields)
         known = "".join(f"\n  {answer.to_text(call, args, kwargs)}" for answer in self._answers)
         text = (

@@ -12,7 +12,7 @@ __all__ = ["ProgramReader", "ProgramWriter"]
 _PORTABLE_LANGUAGES = ("llvm_ir", "ptx", "cubin")
 _LAUNCH = "hostjit::launch_kernel"
 _DRAW = "hostjit::draw"
-_OF_STATES = ("hostjit::random_state", "hostjit::set_random_state")
+_OF_STATES = ("hostjit::random_state", "hostjit::set_random_state", "hostjit::seed_random_state")
 
 
 class ProgramWriter:

@@ -12,6 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.instances import name_of
 from hostjit.program_compilation import ProgramCompilation
+from hostjit.recording.captured_method import CapturedMethod
 from hostjit.saving.arguments import ExampleCall, arguments_to_json, classes_in
 from hostjit.saving.bindings import Writers
 from hostjit.saving.container import write
@@ -29,7 +30,7 @@ __all__ = ["save"]
 
 
 def save(
-    compiled: _C.CompiledFunction | types.MethodType,
+    compiled: _C.CompiledFunction | types.MethodType | CapturedMethod,
     path: str | os.PathLike[str],
     *,
     constants: bool = True,
@@ -64,6 +65,8 @@ def save(
             fast(x)
         hostjit.save(fast, "model.hostjit")
     """
+    if isinstance(compiled, CapturedMethod):
+        compiled = types.MethodType(compiled.__func__, compiled.__self__)
     receiver = None
     holder: Any = compiled
     if isinstance(compiled, types.MethodType) and type(compiled.__func__) is _C.CompiledFunction:

@@ -378,18 +378,21 @@ def test_modes_are_checked() -> None:
             assert fast(x, w).is_inference()
 
 
-def test_a_generator_that_is_seeded_is_not_replayed() -> None:
+def test_a_generator_that_is_seeded_is_seeded_by_replays() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(5)
         return x + torch.rand(3)
 
     fast = hostjit.capture(call)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(4):
-            x = randn(3)
-            assert_close(fast(x), call(x))
-    assert fast.captured is None
+        warnings.simplefilter("error")
+        for number in range(4):
+            x, found = randn(3), []
+            for run in (fast, call):
+                torch.manual_seed(number)
+                found.append((run(x), torch.get_rng_state()))
+            assert_close(*found)
+    assert fast.captured is not None
 
 
 def test_backward_passes_run_in_the_thread_that_records() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils import checkpoint
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -307,6 +308,43 @@ def recorded_adamw() -> Case:
     return _training_case(torch.optim.AdamW, amsgrad=True)
 
 
+def recorded_scaler() -> Case:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    calls = [call(torch.randn(3, 4) * (1e30 if turn == 3 else 1)) for turn in range(5)]
+    return Case(step, calls, modes=contextlib.nullcontext, recorded=True)
+
+
+def recorded_checkpoint_and_hooks() -> Case:
+    first = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.25))
+    last = nn.Linear(8, 2)
+    last.register_full_backward_hook(lambda module, inner, outer: (inner[0] * 0.5,))
+    first[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    last.register_forward_hook(lambda module, args, result: result.tanh())
+
+    def step(x: Tensor) -> Tensor:
+        first.zero_grad(), last.zero_grad()
+        hidden = checkpoint.checkpoint(first, x, use_reentrant=False)
+        loss = last(hidden).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    calls = [call(torch.randn(3, 4)) for _ in range(3)]
+    return Case(step, calls, modes=contextlib.nullcontext, recorded=True)
+
+
 def recorded_accumulation() -> Case:
     model = nn.Linear(4, 2)
 
@@ -368,7 +406,7 @@ CASES: dict[str, Callable[[], Case]] = {
         ),
         *(made_in_inference_mode, autocast, process_modes, method),
         *(recorded_sgd, recorded_adamw, recorded_accumulation, recorded_branches, recorded_once),
-        *(recorded_static, compiled_step),
+        *(recorded_static, recorded_scaler, recorded_checkpoint_and_hooks, compiled_step),
     )
 }
 

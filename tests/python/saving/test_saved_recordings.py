@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 import hostjit
 
@@ -268,3 +270,86 @@ def test_dims(tmp_path: Path) -> None:
         expected = total(torch.ones(1), n)
         torch.testing.assert_close(loaded(torch.ones(1), length(n)), expected)
         torch.testing.assert_close(loaded(torch.ones(1), n), expected)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_dims_with_a_program_for_some_values(tmp_path: Path) -> None:
+    turns = hostjit.Dim("turns", 0, 9)
+
+    def power(x: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n):
+            x = x * 1.5
+        return x
+
+    captured = _recorded(power, *[(torch.ones(1), turns(n)) for n in (3, 0, 3)])
+    hostjit.save(captured, tmp_path / "power.hostjit")
+    loaded = hostjit.load(tmp_path / "power.hostjit")
+    for n in (0, 3, 3):
+        torch.testing.assert_close(loaded(torch.ones(1), turns(n)), power(torch.ones(1), n))
+    with pytest.raises(hostjit.Error, match=r"no program for this call:\n  \(float32\[1\], 2\)"):
+        loaded(torch.ones(1), turns(2))
+    loaded = hostjit.load(tmp_path / "power.hostjit", target=power)
+    for n in (2, 2, 3, 0, 1):
+        torch.testing.assert_close(loaded(torch.ones(1), turns(n)), power(torch.ones(1), n))
+
+
+@pytest.mark.parametrize("operator", ["scan", "while_loop", "cond"])
+def test_loops_and_branches(operator: str, tmp_path: Path) -> None:
+    turns, rows = hostjit.Dim("turns", 1, 9), torch.linspace(-1, 1, 27).reshape(9, 3)
+
+    def by_scan(x: torch.Tensor, n: int) -> Any:
+        return scan(lambda x, row: (torch.tanh(x + row), x * 2), x, rows[:n])
+
+    def by_while_loop(x: torch.Tensor, n: int) -> Any:
+        first = torch.zeros((), dtype=torch.int64)
+        return while_loop(lambda i, _: i < n, lambda i, x: (i + 1, torch.tanh(x + i)), (first, x))
+
+    def by_cond(x: torch.Tensor, n: int) -> Any:
+        return torch.cond(x.sum() > n, lambda x: x - n, lambda x: x * n, (x,))
+
+    loop = {"scan": by_scan, "while_loop": by_while_loop, "cond": by_cond}[operator]
+    captured = _recorded(loop, *[(torch.ones(3), turns(n)) for n in (3, 4, 5)])
+    hostjit.save(captured, tmp_path / "loop.hostjit")
+    loaded = hostjit.load(tmp_path / "loop.hostjit")
+    for n in (1, 9, 2, 3):
+        for x in (torch.ones(3), torch.randn(3)):
+            torch.testing.assert_close(loaded(x, turns(n)), loop(x, n))
+
+
+@pytest.mark.parametrize("where", ["argument", "closure"])
+def test_generators_can_t_be_saved(where: str, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def of_closure(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(3, generator=generator)
+
+    def of_argument(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return x + torch.rand(3, generator=generator)
+
+    more = () if where == "closure" else (generator,)
+    captured = _recorded(
+        of_closure if where == "closure" else of_argument, *[(torch.ones(3), *more)] * 3
+    )
+    with pytest.raises(hostjit.Error, match=r"[gG]enerator"):
+        hostjit.save(captured, tmp_path / "draws.hostjit")
+    assert not (tmp_path / "draws.hostjit").exists()
+
+
+class Scaled:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    @hostjit.capture
+    def scale(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_recordings_of_one_object(tmp_path: Path) -> None:
+    path = tmp_path / "scale.hostjit"
+    objects = [Scaled(2.0), Scaled(3.0)]
+    x = torch.randn(3)
+    for each in objects * 2:
+        each.scale(x)
+    for each in objects:
+        hostjit.save(Scaled.scale.of(each), path)
+        torch.testing.assert_close(hostjit.load(path)(x), x * each.factor)
