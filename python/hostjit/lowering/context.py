@@ -17,7 +17,7 @@ from hostjit.kernels import PointwiseKernel
 from hostjit.kernels.sizes import Size, as_size
 from hostjit.lowering.index_values import IndexValues, input_type, number_name
 from hostjit.lowering.literals import CallArguments
-from hostjit.lowering.sizes import offset_of, size_of
+from hostjit.lowering.sizes import check_range, offset_of, size_of
 
 if TYPE_CHECKING:
     from hostjit.kernels.cuda import CudaKernel
@@ -120,10 +120,16 @@ class LoweringContext:
         return [value for value in self._tuples[node] if value is not None]
 
     def result(self, value: Any) -> _C.Value:
-        """Return the value of a result of the graph: an fx node, or a size."""
+        """Return the value of a result of the graph: an fx node, or a size.
+
+        Raises CaptureError for a number that may be no int64.
+        """
+        number = value.meta.get("val") if isinstance(value, Node) else value
+        if isinstance(number, torch.SymInt):
+            check_range(number)
         if isinstance(value, torch.SymInt):
-            number: _C.Value = self.indices.value(size_of(value))
-            return number
+            index: _C.Value = self.indices.value(size_of(value))
+            return index
         return self.value(value)
 
     def scalars(self, kernel: PointwiseKernel) -> list[_C.Value]:

@@ -301,3 +301,31 @@ def test_what_may_leave_64_bits_is_compiled_for_each_number(
             compiled(x, 3_000_000)
     else:
         torch.testing.assert_close(compiled(x, 3_000_000), expected)
+
+
+def _quadruple(x: torch.Tensor, n: int) -> Any:
+    while n < 1 << 62:
+        n = n * 4
+    return x * 2, n
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: (x * 2, n << 61),
+        lambda x, n: (x * 2, n * 2**61, -n),
+        lambda x, n: (x * 2, n * n * n * n),
+        _quadruple,
+    ],
+)
+def test_results_of_graphs_of_more_than_64_bits(
+    function: Callable[..., Any], dynamic: bool | None
+) -> None:
+    compiled = torch.compile(function, backend="hostjit", dynamic=dynamic)
+    for n in (3, 5, 7, 9, 11, 1 << 20, 12, 1 << 40, 4):
+        (found, *ints), (expected, *expected_ints) = (
+            f(torch.ones(3), n) for f in (compiled, function)
+        )
+        torch.testing.assert_close(found, expected)
+        assert ints == expected_ints
