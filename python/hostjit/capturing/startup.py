@@ -140,7 +140,7 @@ def _skip_guard_timing(stack: contextlib.ExitStack, owner: int) -> None:
 
 
 def _skip_metrics(stack: contextlib.ExitStack, owner: int) -> None:
-    """Dynamo writes its settings, and Inductor's, into a record of every compilation: 1 ms."""
+    """Dynamo writes its settings, and Inductor's, into a record of every compilation."""
     context = torch._dynamo.utils.get_metrics_context()
     original = getattr(context, "_on_exit", None)
     if original is None:
