@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -132,10 +133,26 @@ _FOLDS: dict[Any, str] = {
 }
 
 
+# The sizes of expressions, for as long as an environment learns nothing more: bounds and remainders
+# of large ones take sympy long, and kernels, groups and views ask for the same few.
+_KNOWN: weakref.WeakKeyDictionary[Any, tuple[int, dict[Any, Size]]] = weakref.WeakKeyDictionary()
+
+
 def size_of_expression(expression: Any, environment: Any) -> Size:
     """An expression of PyTorch as a size; raises CaptureError for one that Host IR can't write."""
     if expression.is_Integer:
         return int(expression)
+    version, sizes = _KNOWN.get(environment, (-1, {}))
+    if version != environment._version_counter:
+        sizes = {}
+        _KNOWN[environment] = environment._version_counter, sizes
+    size = sizes.get(expression)
+    if size is None:
+        size = sizes[expression] = _written(expression, environment)
+    return size
+
+
+def _written(expression: Any, environment: Any) -> Size:
     if expression.is_Symbol:
         return as_size(Symbol(str(expression), _least(expression, environment)))
     parts = [size_of_expression(part, environment) for part in _factors(expression)]
