@@ -17,6 +17,8 @@ from unittest import mock
 
 import torch
 
+from hostjit.replaced_items import replaced_items
+
 __all__ = ["keep_operators_whole", "whole_operators"]
 
 # Says of Dynamo's translator of some code whether its operators stay whole.
@@ -53,12 +55,12 @@ def _patches(is_chosen: Choice) -> Iterator[contextlib.AbstractContextManager[An
 
     handlers = TorchInGraphFunctionVariable._get_handlers()
     kept = {f: only_tensors(handlers[f]) for f in (torch.addcmul, torch.addcdiv) if f in handlers}
-    yield mock.patch.dict(handlers, kept)
+    yield replaced_items(handlers, kept)
     listed: dict[str, Any] = getattr(TensorVariable, "tp_methods", {})  # torch 2.14 and later
     for name in ("addcmul_", "addcdiv_"):
         original = getattr(TensorVariable, f"method_{name}", None)
         if name in listed:
             whole = dataclasses.replace(listed[name], handler=only_tensors(listed[name].handler))
-            yield mock.patch.dict(listed, {name: whole})
+            yield replaced_items(listed, {name: whole})
         elif original is not None:
             yield mock.patch.object(TensorVariable, f"method_{name}", only_tensors(original))

@@ -14,12 +14,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.nn.modules import activation
 
 from hostjit.capturing.open_sizes import known
+from hostjit.replaced_items import replaced_items
 
 __all__ = ["eager_attention_path", "native_attention"]
 
@@ -93,5 +93,5 @@ def eager_attention_path() -> Iterator[None]:
         function = VariableTracker.build(tx, native_attention)
         return tx.inline_user_function_return(function, list(args), kwargs)
 
-    with mock.patch.dict(handlers, {question: answer, operator: trace_operator}):
+    with replaced_items(handlers, {question: answer, operator: trace_operator}):
         yield

@@ -22,6 +22,7 @@ from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
 from hostjit.capturing.user_containers import stopping_at_user_containers
+from hostjit.replaced_items import replaced_items
 
 __all__ = ["stopping_at_container_changes"]
 
@@ -79,7 +80,7 @@ def stopping_at_container_changes() -> Iterator[None]:
         listed = getattr(kind, "tp_getset", {})  # torch 2.14 and later
         if "maxlen" in listed:
             getset = dataclasses.replace(listed["maxlen"], getter=limit)
-            return mock.patch.dict(listed, maxlen=getset)
+            return replaced_items(listed, {"maxlen": getset})
         original = kind.var_getattr
 
         def read(self: Any, tx: Any, name: str) -> Any:

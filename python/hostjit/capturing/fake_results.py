@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._decomp import decomposition_table
 from torch._subclasses import fake_impls
+
+from hostjit.replaced_items import replaced_items
 
 __all__ = ["fake_results_by"]
 
@@ -22,9 +23,7 @@ FakeRule = Callable[..., Any]
 def fake_results_by(rules: Mapping[torch._ops.OpOverload, FakeRule]) -> Iterator[None]:
     """Have fake tensors know the results of operators by these rules, not by taking them apart."""
     with (
-        mock.patch.dict(decomposition_table),
-        mock.patch.dict(fake_impls.op_implementations_dict, rules),
+        replaced_items(decomposition_table, {}, without=rules.keys()),
+        replaced_items(fake_impls.op_implementations_dict, rules),
     ):
-        for operator in rules:
-            decomposition_table.pop(operator, None)
         yield

@@ -20,6 +20,8 @@ from torch._dynamo.source import RandomValueSource
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.misc import RandomVariable
 
+from hostjit.replaced_items import replaced_items
+
 __all__ = ["stopping_at_random_numbers"]
 
 
@@ -53,7 +55,7 @@ def stopping_at_random_numbers() -> Iterator[None]:
     try:
         with (
             mock.patch.object(VariableBuilder, "wrap_unspecialized_primitive", wrap),
-            mock.patch.dict(listed, stopped),
+            replaced_items(listed, stopped),
         ):
             yield
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import importlib
 import threading
 from collections.abc import Iterator, Mapping
@@ -61,9 +62,9 @@ def stopping_at_user_containers() -> Iterator[None]:
         stack.enter_context(mock.patch.object(SideEffects, "mutation", change))
         stack.enter_context(mock.patch.object(sets, "__init__", make))
         for kind in (lists, sets):
-            # Torch 2.12 and earlier have no methods for the operators.
-            operators = {name: None for name in dir(kind) if "_inplace_" in name}
-            stack.enter_context(_stopping_at_methods(owner, kind, {**_OF_CHANGES, **operators}))
+            stack.enter_context(
+                _stopping_at_methods(owner, kind, {**_OF_CHANGES, **_operators_of(kind)})
+            )
         for kind in (user_defined.UserDefinedDictVariable, *_kinds_of_dicts(user_defined)):
             own = {name: names for name, names in _OF_DICTS.items() if name in vars(kind)}
             stack.enter_context(_stopping_at_methods(owner, kind, own))
@@ -72,6 +73,13 @@ def stopping_at_user_containers() -> Iterator[None]:
         yield
 
 
+@functools.cache
+def _operators_of(kind: Any) -> dict[str, None]:
+    """Return the methods for operators; torch 2.12 and earlier have none."""
+    return {name: None for name in dir(kind) if "_inplace_" in name}
+
+
+@functools.cache
 def _kinds_of_dicts(user_defined: Any) -> list[Any]:
     base = user_defined.UserDefinedDictVariable
     classes = [kind for kind in vars(user_defined).values() if isinstance(kind, type)]
