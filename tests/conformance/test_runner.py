@@ -22,7 +22,7 @@ def test_the_run_goes_on_after_a_crash_and_a_hang() -> None:
         [Case("t", dtype) for dtype in dtypes],
         through="conformance.faulty_subjects:FAULTY",
         limit=1,
-        seconds=60,
+        seconds=30,
     )
     assert [outcome.case.dtype for outcome in outcomes] == dtypes
     kinds = [[kind for _, kind, _ in outcome.failures] for outcome in outcomes]
