@@ -55,6 +55,8 @@ def target_machine(optimise: bool = True) -> llvm.TargetMachine:
     define_symbols()
     target = llvm.Target.from_default_triple()
     features = llvm.get_host_cpu_features().flatten()
+    if "avx512vbmi2" in host_features():  # as the core does
+        features += ",-prefer-256-bit"
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features, opt=2 if optimise else 0, jit=True
     )
