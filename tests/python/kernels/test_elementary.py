@@ -85,6 +85,26 @@ def test_error_of_activations(name: str, function: Callable[[torch.Tensor], torc
     assert float(errors.max()) <= ACTIVATION_BOUNDS[name], float(x[errors.argmax()])
 
 
+@pytest.mark.parametrize(("above", "bound"), [(-1.0, 3.0), (-3.0, 20.0), (-5.5, 60.0)])
+def test_error_of_gelu(above: float, bound: float) -> None:
+    x = numbers()
+    x = x[(x > above) & (x.abs() > 1e-37)]
+    out = torch.empty_like(x)
+    CompiledKernel(kernel("gelu", DType.F32, x.numel()))(x, out)
+    exact = x.double() * torch.special.ndtr(x.double())
+    errors = ulp_errors(out, exact)[x < torch.inf]
+    assert float(errors.max()) <= bound, float(x[errors.argmax()])
+
+
+def test_gelu_far_below_zero_and_at_infinity() -> None:
+    x = torch.tensor([-5.59, -5.61, -8.0, -3e38, -torch.inf, torch.inf, torch.nan])
+    out = torch.empty_like(x)
+    CompiledKernel(kernel("gelu", DType.F32, x.numel()))(x, out)
+    assert torch.allclose(out[:4], torch.zeros(4), rtol=0, atol=6.5e-8)
+    expected = torch.tensor([torch.nan, torch.inf, torch.nan])
+    torch.testing.assert_close(out[4:], expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_types_are_rounded_once(name: str, dtype: torch.dtype) -> None:

@@ -149,7 +149,7 @@ def reduce_exponential(x: Value, bias: int | Value) -> ReducedExponential:
 
 
 def reduce_power_of_2(x: Value, factor: float = 1.0) -> Reduced:
-    """Split 2**(factor * x); |factor * x| is at most 126, or x is NaN.
+    """Split 2**(factor * x), which means nothing where |factor * x| is more than 126.
 
     This has the fewest steps in a row, for what is rounded again by adding a larger number.
     """

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from hostjit.kernels.dtypes import FLOATS, INTEGERS, DType
-from hostjit.kernels.elementary import logistic
+from hostjit.kernels.elementary import error_function, logistic
 from hostjit.kernels.elementary.logarithm import log1p_exp
 from hostjit.kernels.operation import Value, apply, operation
 
@@ -35,6 +35,8 @@ def log_sigmoid(x: Value) -> Value:
 
 @operation("T>T", FLOATS)
 def gelu(x: Value) -> Value:
+    if x.dtype is DType.F32:
+        return error_function.gelu(x)
     return x * 0.5 * (1.0 + (x * math.sqrt(0.5)).math("erf"))
 
 
