@@ -29,6 +29,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.control_flow import Region, trace_higher_order
 from hostjit.capturing.decompositions import Decompositions
+from hostjit.capturing.dropout import dropout_as_eager
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -124,6 +125,7 @@ def trace_functional(
         composites_of_open_sizes(),
         eager_derivatives(),
         batch_norms_hide_writes(),
+        dropout_as_eager(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
