@@ -10,6 +10,8 @@ storage: it takes them for constants without a guard.
 
 What an exception says that Python itself raises, or whose class says more than its arguments: it
 has words of its own.
+
+And it takes `n in range(5)` for an int, which is corrected.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ def stop_from_now_on(is_chosen: Choice) -> None:
 def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.exc import unimplemented
     from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.lists import RangeVariable
     from torch._dynamo.variables.misc import AutogradFunctionVariable, ExceptionVariable
     from torch._dynamo.variables.tensor import TensorVariable, UntypedStorageVariable
 
@@ -110,6 +114,15 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
             stop_at_text(self)
         return get_of_exception(self, tx, name)
 
+    contains = getattr(RangeVariable, "sq_contains", None)  # torch 2.13 and later
+
+    def sq_contains(self: Any, tx: Any, item: Any) -> Any:
+        assert contains is not None
+        found = contains(self, tx, item)
+        if found.is_python_constant() and is_chosen(tx):
+            return ConstantVariable.create(bool(found.as_python_constant()))
+        return found
+
     def stop_at_text(exception: Any) -> None:
         unimplemented(
             gb_type="text of an exception",
@@ -118,7 +131,9 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
             hints=[],
         )
 
+    corrected = [mock.patch.object(RangeVariable, "sq_contains", sq_contains)] if contains else []
     return [
+        *corrected,
         mock.patch.object(BuiltinVariable, "call_function", call_function),
         mock.patch.object(ExceptionVariable, "var_getattr", getattr_of_exception),
         mock.patch.object(AutogradFunctionVariable, "call_apply", call_apply),
