@@ -318,7 +318,7 @@ def test_breaks_are_errors_on_demand(make: Make) -> None:
         return y * 2
 
     fast = make(function)
-    with torch._dynamo.error_on_graph_break(True), pytest.raises(Exception, match="[Gg]raph"):
+    with torch._dynamo.error_on_graph_break(True), pytest.raises(Exception, match=r"[Gg]raph"):
         fast(torch.ones(3))
     if make is by_hostjit:
         with pytest.warns(UserWarning, match="runs in parts"):
