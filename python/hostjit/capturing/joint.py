@@ -25,6 +25,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capturing.checkpoints import refuse_writing_checkpoints
 from hostjit.capturing.common_subexpressions import merge_common_subexpressions
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.effect_tokens import orders_other_effects, without_effect_tokens
@@ -102,6 +103,7 @@ def split(
     """
     refuse_writes_through_unfold(module.graph)
     refuse_overlapping_writes(module.graph)
+    refuse_writing_checkpoints(module)
     check_written_types(module.graph)
     hide_writes(module, with_gradients=True)
     recorder = _Recorder()
