@@ -22,6 +22,11 @@ PyObject* run_eagerly(CompiledFunction* self, PyObject* const* values, Py_ssize_
   return PyObject_Vectorcall(self->function, values, nargs, kwnames);
 }
 
+// Whether the function itself is to run where the program fails.
+bool may_retry(const CompiledFunction* self, const Specialization& specialization) {
+  return specialization.retries() || (specialization.fails_early() && self->is_original);
+}
+
 // Runs one whose calls return or store numbers. Eager has the last word where Python can't compute
 // these, and where the call fails: what it leaves behind then depends on where it does.
 PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
@@ -34,12 +39,13 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
   PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
                                     : specialization.run(leaves));
   if (result) return specialization.store(leaves) ? result.release() : nullptr;
-  if (!specialization.retries() || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  if (!may_retry(self, specialization) || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
   PyErr_Clear();
   return run_eagerly(self, values, nargs, kwnames);
 }
 
-// Runs a program that has no effect; where it fails, the function, which may handle that.
+// Runs a program that has no effect; where it fails, the function, which may handle that, and which
+// leaves behind what it wrote before.
 [[gnu::noinline]] PyObject* run_or_retry(CompiledFunction* self, Specialization& specialization,
                                          const Leaves& leaves, PyObject* const* values,
                                          Py_ssize_t nargs, PyObject* kwnames) {
@@ -70,7 +76,7 @@ PyObject* run_specialization(CompiledFunction* self, Specialization& specializat
   if (PyObject* route = specialization.route()) {
     return PyObject_Vectorcall(route, values, nargs, kwnames);
   }
-  if (specialization.retries()) [[unlikely]]
+  if (may_retry(self, specialization)) [[unlikely]]
     return run_or_retry(self, specialization, leaves, values, nargs, kwnames);
   return specialization.run(leaves);
 }

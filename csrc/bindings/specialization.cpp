@@ -13,6 +13,7 @@
 
 #include "bindings/backward_plan.h"
 #include "passes/insert_deallocations.h"
+#include "passes/late_writes.h"
 #include "support/check.h"
 
 namespace py = pybind11;
@@ -97,6 +98,8 @@ Specialization::Specialization(const Options& options)
       backward_(options.backward),
       any_arguments_(options.any_arguments),
       retries_(options.retries),
+      fails_early_(!mutated_.empty() && program_ && !route_ &&
+                   writes_inputs_last(program_->program())),
       in_inference_mode_(options.in_inference_mode),
       updates_(backward_ && !backward_->updated.empty()),
       condition_(options.condition == Py_None ? PyRef() : PyRef::share(options.condition)),

@@ -123,6 +123,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
 
   // Where run() fails, the function itself is to run.
   bool retries() const { return retries_; }
+  // Where it fails, nothing is written yet of what the function, in place, writes before.
+  bool fails_early() const { return fails_early_; }
 
   // Whether calls write inputs that gradients flow through; and whether autograd allows that for
   // those of this call, which are not leaves, nor one of several views that one operator made.
@@ -217,6 +219,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::shared_ptr<BackwardPlan> backward_;
   bool any_arguments_;
   bool retries_;
+  bool fails_early_;
   bool in_inference_mode_;
   bool updates_;
   PyRef condition_;

@@ -103,17 +103,14 @@ void Dispatcher::emit(const Deallocate& op) {
 void Dispatcher::emit(const Copy& op) {
   const CopyKind kind = plan_copy(op.source->tensor_type(), storage_.of(op.source),
                                   op.out->tensor_type(), storage_.of(op.out));
+  if (!op.hidden_from_autograd) announce_write(op.out);  // of no elements too, as eager does
   switch (kind) {
     case CopyKind::kNothing: break;
     case CopyKind::kBytes:
-      announce_write(op.out);
       builder_.CreateMemCpy(data(op.out), alignment(op.out), data(op.source), alignment(op.source),
                             num_bytes(op.out->tensor_type()));
       break;
-    case CopyKind::kLoops:
-      announce_write(op.out);
-      emit_copy_loops(op);
-      break;
+    case CopyKind::kLoops: emit_copy_loops(op); break;
     case CopyKind::kLibrary:
       call_fallible(Extern::hostjit_copy, {frame_, header(op.source), header(op.out)});
       break;
@@ -139,7 +136,6 @@ void Dispatcher::emit_copy_by_size(const Copy& op) {
       builder_, is_large,
       [&] { call_fallible(Extern::hostjit_copy, {frame_, header(op.source), header(op.out)}); },
       [&] {
-        announce_write(op.out);
         const int64_t bytes = size_in_bytes(out.dtype);
         llvm::Type* element = builder_.getIntNTy(static_cast<unsigned>(8 * bytes));
         const std::vector<llvm::Value*> source_strides = broadcast_strides(source, out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluator/op_evaluator.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/baddbmm.h>
@@ -100,7 +101,11 @@ void OpEvaluator::evaluate(const Deallocate& op) {
   if (op.buffer->producer() == nullptr) hostjit_release_input(frame_, values_.number(op.buffer));
 }
 
-void OpEvaluator::evaluate(const Copy& op) { tensor(op.out).copy_(tensor(op.source)); }
+void OpEvaluator::evaluate(const Copy& op) {
+  std::optional<at::AutoDispatchBelowADInplaceOrView> hidden;
+  if (op.hidden_from_autograd) hidden.emplace();
+  tensor(op.out).copy_(tensor(op.source));
+}
 
 void OpEvaluator::evaluate(const Fill& op) { tensor(op.out).fill_(scalar(op.value)); }
 

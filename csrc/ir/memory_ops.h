@@ -41,10 +41,13 @@ struct Copy {
       "copy", "Writes source into out: strides may differ, sizes broadcast, dtypes convert."};
   Value* source = nullptr;
   Value* out = nullptr;
+  // Autograd does not learn of the write: the version of the tensor stays.
+  bool hidden_from_autograd = false;
 
   static void fields(auto& self, auto& visit) {
     visit.operand("source", self.source, Access::kRead);
     visit.operand("out", self.out, Access::kWrite);
+    visit.attribute("hidden_from_autograd", self.hidden_from_autograd, false);
   }
   void verify(const OpVerifier& verifier) const;
 };

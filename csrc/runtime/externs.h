@@ -40,7 +40,7 @@ void hostjit_return_tensor(Frame* frame, void* tensor, void** output) noexcept;
 // mode refuses the write.
 int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept;
 
-// Copies with conversion of strides and dtype, and broadcasting.
+// Copies with conversion of strides and dtype, and broadcasting; the version of `out` stays.
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept;
 
 // Runs FrameLayout::aten_calls[call]. operands[i] is an at::Tensor*, an

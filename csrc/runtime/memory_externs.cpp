@@ -110,10 +110,8 @@ int32_t hostjit_bump_version(Frame* frame, void* tensor) noexcept {
 
 int32_t hostjit_copy(Frame* frame, void* source, void* out) noexcept {
   return status_of(frame, [&] {
-    at::Tensor& target = *static_cast<at::Tensor*>(out);
-    at::compositeexplicitautograd::copy_(target, *static_cast<at::Tensor*>(source));
-    // What the dispatcher's in-place layer does for an operator.
-    target.unsafeGetTensorImpl()->bump_version();
+    at::compositeexplicitautograd::copy_(*static_cast<at::Tensor*>(out),
+                                         *static_cast<at::Tensor*>(source));
   });
 }
 

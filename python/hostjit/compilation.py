@@ -323,9 +323,16 @@ class Compilation(Specializer):
         with tracing_context(mode):
             return compile_with_backward(module, examples, captured.name, options)
 
+    def _may_fall_back(self) -> bool:
+        # Where `torch._dynamo.error_on_graph_break(True)` is around the call.
+        raises = getattr(torch._dynamo.utils, "_get_error_on_graph_break", bool)
+        return self.fallback and not raises()
+
     def _make_parts(self) -> Parts | None:
         """Return what runs calls that can't be captured whole, where that is wanted."""
-        if self._parts is None and self._has_parts and self.fallback:
+        if not self._may_fall_back():
+            return None
+        if self._parts is None and self._has_parts:
             from hostjit.parts import Parts
 
             self._parts = Parts(
@@ -340,7 +347,7 @@ class Compilation(Specializer):
         break is one of many: backward passes, and steps of optimizers.
         """
         function = self._function() if self._function is not None else None
-        if not self._may_record or not self.fallback or not self._has_parts or function is None:
+        if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
         if not in_loop and not stops_at_gradients(error):
             return None

@@ -7,12 +7,18 @@ a transform would differentiate that instead of running the function's own `back
 
 What a tensor from outside was made by (`is_leaf`, `grad_fn`, `_base` ...), and the size of a
 storage: it takes them for constants without a guard.
+
+What an exception says that Python itself raises, or whose class says more than its arguments: it
+has words of its own.
+
+And it takes `n in range(5)` for an int, which is corrected.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -27,6 +33,10 @@ Choice = Callable[[Any], bool]
 
 # Of tensors that need gradients: parameters are leaves, and nothing else than that.
 _OF_AUTOGRAD = frozenset({"is_leaf", "grad_fn", "retains_grad", "output_nr"})
+_OF_EVERY_EXCEPTION = frozenset(
+    {"__class__", "__context__", "__cause__", "__suppress_context__", "__traceback__"}
+)
+_TELLING = (str, repr, format, ascii, str.format)
 _OF_HOOKS = frozenset({"_backward_hooks", "_post_accumulate_grad_hooks"})
 
 
@@ -48,7 +58,10 @@ def stop_from_now_on(is_chosen: Choice) -> None:
 
 def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.exc import unimplemented
-    from torch._dynamo.variables.misc import AutogradFunctionVariable
+    from torch._dynamo.variables.builtin import BuiltinVariable
+    from torch._dynamo.variables.constant import ConstantVariable
+    from torch._dynamo.variables.lists import RangeVariable
+    from torch._dynamo.variables.misc import AutogradFunctionVariable, ExceptionVariable
     from torch._dynamo.variables.tensor import TensorVariable, UntypedStorageVariable
 
     apply = AutogradFunctionVariable.call_apply
@@ -85,7 +98,44 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
             )
         return call_storage(self, tx, name, args, kwargs)
 
+    call_builtin = BuiltinVariable.call_function
+    get_of_exception = ExceptionVariable.var_getattr
+
+    def call_function(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self.fn in _TELLING:
+            for value in (*args, *kwargs.values()):
+                exception = _exception(value)
+                if exception is not None and not _says_as_eager(exception, value) and is_chosen(tx):
+                    stop_at_text(exception)
+        return call_builtin(self, tx, args, kwargs)
+
+    def getattr_of_exception(self: Any, tx: Any, name: str) -> Any:
+        if name not in _OF_EVERY_EXCEPTION and not _says_as_eager(self, self) and is_chosen(tx):
+            stop_at_text(self)
+        return get_of_exception(self, tx, name)
+
+    contains = getattr(RangeVariable, "sq_contains", None)  # torch 2.13 and later
+
+    def sq_contains(self: Any, tx: Any, item: Any) -> Any:
+        assert contains is not None
+        found = contains(self, tx, item)
+        if found.is_python_constant() and is_chosen(tx):
+            return ConstantVariable.create(bool(found.as_python_constant()))
+        return found
+
+    def stop_at_text(exception: Any) -> None:
+        unimplemented(
+            gb_type="text of an exception",
+            context=str(exception.exc_type),
+            explanation="What it says when it runs is not known.",
+            hints=[],
+        )
+
+    corrected = [mock.patch.object(RangeVariable, "sq_contains", sq_contains)] if contains else []
     return [
+        *corrected,
+        mock.patch.object(BuiltinVariable, "call_function", call_function),
+        mock.patch.object(ExceptionVariable, "var_getattr", getattr_of_exception),
         mock.patch.object(AutogradFunctionVariable, "call_apply", call_apply),
         mock.patch.object(TensorVariable, "var_getattr", var_getattr),
         mock.patch.object(UntypedStorageVariable, "call_method", call_method),
@@ -99,3 +149,19 @@ def _is_of_the_past(tensor: Any, name: str) -> bool:
     if name in _OF_AUTOGRAD:
         return bool(tensor.requires_grad) and not issubclass(tensor.class_type, nn.Parameter)
     return name == "_base" and not issubclass(tensor.class_type, nn.Parameter)
+
+
+def _exception(value: Any) -> Any:
+    """Return Dynamo's exception of the built-in kind that `value` is, or is made of."""
+    from torch._dynamo.variables.misc import ExceptionVariable
+
+    value = getattr(value, "_base_vt", None) or value
+    return value if isinstance(value, ExceptionVariable) else None
+
+
+def _says_as_eager(exception: Any, value: Any) -> bool:
+    """Tell whether the code itself raised an exception, of a class that says its arguments."""
+    kind = exception.exc_type
+    is_plain = kind.__str__ is BaseException.__str__ and kind.__repr__ is BaseException.__repr__
+    is_raised = any(getattr(x, "python_stack", None) is not None for x in (exception, value))
+    return is_plain and is_raised and not isinstance(kind.__init__, types.FunctionType)

@@ -164,9 +164,13 @@ class Specializer(Inspection):
         reason = f"runs eagerly: {error}"
         if error.failure in _RUNS_EAGERLY:
             return self._run_eagerly(args, kwargs, str(error.failure), reason)
-        if not self.fallback:
+        if not self._may_fall_back():
             raise error
         return self._run_eagerly(args, kwargs, error.where or str(error), reason)
+
+    def _may_fall_back(self) -> bool:
+        """Tell whether a call that cannot be captured is to run otherwise."""
+        return self.fallback
 
     def _attempt_eagerly(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -90,6 +90,7 @@ def test_shapes_that_eager_refuses() -> None:
         torch.ones(3, device="meta"),
         torch.eye(3).to_sparse(),
         nn.Parameter(torch.ones(3)),
+        torch._efficientzerotensor(3),
     ],
     ids=lambda t: f"{t.dtype}-{tuple(t.shape)}-{t.layout}-{t.device}",
 )

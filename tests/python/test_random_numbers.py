@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -195,3 +196,24 @@ def test_a_lazy_module_is_compiled_from_its_second_call_on() -> None:
         for _ in range(3):
             fast(torch.ones(2, 5))
     assert len(fast.specializations) == 1
+
+
+def attend_and_drop(x: Tensor, p: float) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=p)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", [nn.functional.dropout, torch.alpha_dropout, attend_and_drop])
+@pytest.mark.parametrize("probabilities", [(1.0, 1.0), (0.1, 0.2, 0.3, 1.0, 0.4, 0.0)])
+def test_dropout_of_all_draws_as_eager_does(
+    function: Callable[..., Any], probabilities: tuple[float, ...], gradients: bool
+) -> None:
+    def drop(x: Tensor, p: float) -> Tensor:
+        found: Tensor = function(x, p, True) if function is torch.alpha_dropout else function(x, p)
+        return found
+
+    fast = hostjit.compile(drop)
+    for p in probabilities:
+        x = torch.rand(2, 2, 4, 4, requires_grad=gradients)
+        found, expected = (stream([functools.partial(call, p=p)], x) for call in (fast, drop))
+        assert_close(found, expected)

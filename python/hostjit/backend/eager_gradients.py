@@ -140,8 +140,7 @@ class EagerGradients:
         takes = len(self._module.graph.find_nodes(op="placeholder"))
         changes = changes or len(metadata.input_info) != takes  # views of one tensor, in its place
         views = any(
-            info.requires_grad and info.output_type is not OutputType.non_alias
-            for info in metadata.output_info
+            info.requires_grad and info.output_type not in _OWN for info in metadata.output_info
         )
         depends = self._gradients_depend or not self._depending.isdisjoint(wanted)
         if not self._draws_as_before or depends or changes or views or not wanted:

@@ -28,6 +28,7 @@ from hostjit.capturing.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
 )
+from hostjit.capturing.hidden_writes import batch_norms_hide_writes, hide_writes, mark_hidden
 from hostjit.capturing.inference_mode import find_modes
 from hostjit.capturing.joint import partition
 from hostjit.capturing.thread_state import thread_state_kept
@@ -62,9 +63,11 @@ def compile_with_backward(
     try:
         refuse_writes_through_unfold(module.graph)
         refuse_overlapping_writes(module.graph)
+        hide_writes(module, with_gradients=True)
         with (
             thread_state_kept(),
             composites_with_gradients(),
+            batch_norms_hide_writes(),
             floats_with_alpha(),
             _first_call_as_others(module),
             eager_gradients.of_what_is_compiled(),
@@ -128,6 +131,7 @@ def _compile_boxed(
     A backward pass is the last to hold what was saved for it: memory that it has used is free for
     what it still makes.
     """
+    mark_hidden(module.graph)  # AOTAutograd itself tells autograd of them
     compiled = compile_open_graph(module, name, options, donates=True) or compile_graph(
         module, name, options, donates=True
     )

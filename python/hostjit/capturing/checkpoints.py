@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in graphs of Dynamo's that run eagerly."""
+"""Checkpoints in graphs of Dynamo's: those that run eagerly, and those that have to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,36 @@ import torch
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["with_eager_checkpoints"]
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.graph_writes import written_nodes
+from hostjit.capturing.overlap import may_write
+from hostjit.capturing.traced_graph import attribute_of, source_location, storage_of
+
+__all__ = ["refuse_writing_checkpoints", "with_eager_checkpoints"]
+
+
+def refuse_writing_checkpoints(module: torch.fx.GraphModule) -> None:
+    """Raise CaptureError for a checkpoint that writes what it is given.
+
+    Eager writes again where the backward pass computes it again: statistics of a batch norm move
+    twice. In PyTorch's traces the backward pass writes nothing.
+    """
+    for node in module.graph.find_nodes(op="call_function", target=tag_activation_checkpoint):
+        region: Any = node.args[0]
+        graph = attribute_of(module, region.target).graph
+        given = {storage_of(_value(place)) for place in graph.find_nodes(op="placeholder")} - {None}
+        for inner in filter(may_write, graph.nodes):
+            if any(storage_of(_value(written)) in given for written in written_nodes(inner)):
+                raise CaptureError(
+                    CaptureFailure.NEEDS_AUTOGRAD,
+                    "a checkpoint changes a tensor, which its backward pass does again",
+                    where=source_location(inner) or source_location(node),
+                    hint="call what changes tensors, such as batch norms, outside of checkpoints",
+                )
+
+
+def _value(node: torch.fx.Node) -> Any:
+    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def with_eager_checkpoints(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -29,12 +29,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.control_flow import Region, trace_higher_order
 from hostjit.capturing.decompositions import Decompositions
+from hostjit.capturing.dropout import dropout_as_eager
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.fake_inputs import fake_inputs
 from hostjit.capturing.graph_writes import refuse_writes_through_unfold
+from hostjit.capturing.hidden_writes import (
+    batch_norms_hide_writes,
+    hide_writes,
+    is_hidden,
+    mark_hidden,
+)
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.open_composites import composites_of_open_sizes
 from hostjit.capturing.open_dropout import to_pytorch
@@ -103,6 +110,7 @@ def trace_functional(
             )
     refuse_writes_through_unfold(module.graph)
     check_written_types(module.graph)
+    hide_writes(module)
     attributes = _tensor_attributes(module)
     live = [*inputs, *attributes.values()]
     fakes = fake_inputs(module, fake_mode, inputs)
@@ -116,9 +124,12 @@ def trace_functional(
         interpolation_in_one(),
         composites_of_open_sizes(),
         eager_derivatives(),
+        batch_norms_hide_writes(),
+        dropout_as_eager(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
+    mark_hidden(traced.graph, recipe.hidden)
     refuse_overlap(live, recipe.mutated)
     live.extend(_finish(traced, recipe))
     rename_placeholders(traced, module)
@@ -162,6 +173,7 @@ class _Recipe:
         self._count = count
         self._attributes = attributes
         self.mutated: list[int] = []
+        self.hidden: list[int] = []  # of those, what eager hides from autograd
         self.output_storages: list[int | None] = []
 
     def __call__(self, *args: Any) -> list[Any]:
@@ -179,6 +191,7 @@ class _Recipe:
             outputs = [self._unwrap(result) for result in results]
             self.output_storages = [storage_of(result) for result in results]
             self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
+            self.hidden = [index for index in self.mutated if is_hidden(wrapped[index])]
             if self.mutated:
                 refuse_reaching_beyond(decompositions.strided_views, wrapped)
             news = [self._unwrap(wrapped[index]) for index in self.mutated]

@@ -11,17 +11,14 @@ import torch
 from torch._decomp import decompositions
 from torch._inductor import config as inductor_config
 
-from hostjit.capturing.dropout import dropout
+from hostjit.capturing.dropout import dropout_as_eager
 from hostjit.capturing.eager_derivatives import eager_derivatives
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.kept_checks import checks_kept
 from hostjit.capturing.open_composites import composites_of_open_sizes
-from hostjit.capturing.python_kernels import python_kernels_changed
 from hostjit.capturing.recurrent_dropout import dropout_between_layers
 
 __all__ = ["composites_with_gradients"]
-
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 @contextlib.contextmanager
@@ -34,7 +31,7 @@ def composites_with_gradients() -> Iterator[None]:
     decompositions.select_one_layer_lstm_function = _unrolled
     try:
         with (
-            python_kernels_changed({torch.ops.aten.dropout.default: {_COMPOSITE: dropout}}),
+            dropout_as_eager(),
             eager_derivatives(),
             interpolation_in_one(),
             composites_of_open_sizes(),

@@ -16,7 +16,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import may_write, overlaps, overlaps_itself
 from hostjit.capturing.traced_graph import source_location, storage_of
 
-__all__ = ["refuse_overlapping_writes", "refuse_writes_through_unfold"]
+__all__ = ["refuse_overlapping_writes", "refuse_writes_through_unfold", "written_nodes"]
 
 aten = torch.ops.aten
 
@@ -31,7 +31,7 @@ def refuse_writes_through_unfold(graph: torch.fx.Graph) -> None:
         if node.target in ("unfold", torch.Tensor.unfold, aten.unfold.default):
             unfolded.add(node)
         elif unfolded.intersection(node.all_input_nodes):
-            if may_write(node) and unfolded.intersection(_written(node)):
+            if may_write(node) and unfolded.intersection(written_nodes(node)):
                 raise _refusal(node, "writes to windows of unfold")
             memory = {storage_of(_value(operand)) for operand in unfolded & {*node.all_input_nodes}}
             if any(storage_of(value) in memory for value in tree_leaves(_value(node))):
@@ -47,7 +47,7 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if not may_write(node):
             continue
-        written = _written(node)
+        written = written_nodes(node)
         others = [operand for operand in _nodes((node.args, node.kwargs)) if operand not in written]
         if node.target in ("__setitem__", aten.copy_.default) or "setitem" in str(node.target):
             others = []  # which part is written, and from where, is seen where it is copied
@@ -61,7 +61,7 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
                 raise _refusal(node, "writes to memory that it reads at other places")
 
 
-def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
+def written_nodes(node: torch.fx.Node) -> list[torch.fx.Node]:
     """Return what a node that may write would write: of a list of tensors each, as often."""
     if isinstance(node.target, torch._ops.OpOverload):
         arguments = zip(node.target._schema.arguments, node.args, strict=False)

@@ -25,6 +25,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.capturing.checkpoints import refuse_writing_checkpoints
 from hostjit.capturing.common_subexpressions import merge_common_subexpressions
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.effect_tokens import orders_other_effects, without_effect_tokens
@@ -37,6 +38,7 @@ from hostjit.capturing.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
 )
+from hostjit.capturing.hidden_writes import batch_norms_hide_writes, hide_writes, mark_hidden
 from hostjit.capturing.kept_values import keep_what_was
 from hostjit.capturing.result_types import correct_result_types
 from hostjit.capturing.written_types import check_written_types
@@ -101,7 +103,9 @@ def split(
     """
     refuse_writes_through_unfold(module.graph)
     refuse_overlapping_writes(module.graph)
+    refuse_writing_checkpoints(module)
     check_written_types(module.graph)
+    hide_writes(module, with_gradients=True)
     recorder = _Recorder()
     pairs = zip(fake_inputs(module, fake_mode, inputs), inputs, strict=True)
     examples = [
@@ -111,6 +115,7 @@ def split(
     with (
         tracing_context(fake_mode),
         composites_with_gradients(),
+        batch_norms_hide_writes(),
         regions_take_floats(),
         _floats_stay_numbers(),
         config.patch(unlift_effect_tokens=True),
@@ -138,6 +143,10 @@ def split(
         raise CannotSplitError(reason)
     forward = without_effect_tokens(recorder.forward)
     backward = without_effect_tokens(recorder.backward)
+    inputs_written = enumerate(metadata.input_info)
+    mark_hidden(
+        forward.graph, [i for i, info in inputs_written if info.mutations_hidden_from_autograd]
+    )
     _return_inputs_themselves(forward, metadata)
     _return_tensors_only(forward)
     differentiable = (

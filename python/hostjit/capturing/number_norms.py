@@ -98,7 +98,8 @@ def _instance_norm(
     variance, mean = torch.var_mean(instances, 2, correction=0, keepdim=True)
     if running_mean is not None and running_var is not None:
         found = (mean.mean((0, 2)), variance.mean((0, 2)) * (size / (size - 1)))
-        _update((running_mean, running_var), found, momentum)
+        for average, new in zip((running_mean, running_var), found, strict=True):
+            average.copy_(_moved(average, new, momentum))
     result = (instances - mean) * torch.rsqrt(variance + eps)
     return _scaled(result.view(input.shape), weight, bias)
 
@@ -136,9 +137,14 @@ def _batch_norm_of_momentum(
 
 
 def _update(averages: Sequence[Tensor], found: Sequence[Tensor], momentum: float) -> None:
-    """Update averages in the precision in which eager does; no gradients flow into them."""
+    """Update the averages of a batch norm. Eager hides that from autograd."""
     for average, new in zip(averages, found, strict=True):
-        average.copy_(new.detach().double() * momentum + average.double() * (1.0 - momentum))
+        average.data.copy_(_moved(average, new, momentum))
+
+
+def _moved(average: Tensor, new: Tensor, momentum: float) -> Tensor:
+    """A new average, in the precision in which eager computes it; no gradients flow into it."""
+    return new.detach().double() * momentum + average.double() * (1.0 - momentum)
 
 
 def _has_momentum(given: Mapping[str, Any]) -> bool:

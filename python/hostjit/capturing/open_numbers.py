@@ -27,6 +27,7 @@ from hostjit.capturing.float_bounds import float_bounds
 from hostjit.capturing.guard_kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
 from hostjit.capturing.lazy_numbers import keeps_lazy_numbers_open
+from hostjit.capturing.number_attributes import knows_attributes
 from hostjit.capturing.number_functions import MadeOf, number_functions_of_python
 from hostjit.capturing.number_parameters import parameters_stay_open
 from hostjit.capturing.open_floats import keeps_floats_open
@@ -194,6 +195,7 @@ def left_open(sources: Collection[str]) -> Iterator[dict[Any, MadeOf]]:
         keeps_floats_open(sources),
         keeps_lazy_numbers_open(sources),
         keeps_tuples_open(sources),
+        knows_attributes(),
         number_functions_of_python() as made,
         parameters_stay_open(),
     ):

@@ -95,6 +95,8 @@ def _tensor_problem(tensor: torch.Tensor) -> str | None:
         return "a nested tensor"
     if tensor.is_meta:
         return "a meta tensor, which has no data"
+    if torch._is_zerotensor(tensor):
+        return "a tensor of zeros without memory"
     return None
 
 

@@ -50,7 +50,7 @@ def batch_norm_of_all(self: _BatchNorm, input: Tensor) -> Tensor:  # noqa: A002
     )
     weight = 1.0 / tracked.to(torch.float64)
     for average, found in ((mean, found_mean), (variance, found_variance)):
-        average.copy_(found.double() * weight + average.double() * (1.0 - weight))
+        average.data.copy_(found.double() * weight + average.double() * (1.0 - weight))
     return result
 
 

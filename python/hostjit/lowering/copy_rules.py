@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from hostjit.capturing.hidden_writes import HIDDEN
 from hostjit.capturing.open_sizes import known
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext
-from hostjit.lowering.copies import Box, box_of, can_fill, copy, copy_all, fill
+from hostjit.lowering.copies import Box, box_of, can_fill, copy, copy_all, copy_values, fill
+from hostjit.lowering.devices import on_cuda
 from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import element_count, shape_of, size_of, strides_of
@@ -47,8 +49,14 @@ def lower_write(context: LoweringContext, node: Node) -> bool:
         return False
     if written.shape != tensor.shape or written.dtype != tensor.dtype:
         return False
-    copy(context, box_of(context.value(source), tensor), box_of(context.value(target), written))
-    context.bind(node, context.value(target))
+    values = context.value(source), context.value(target)
+    if HIDDEN in node.meta and not on_cuda(values[1]):
+        context.create("copy", {"source": values[0], "out": values[1], HIDDEN: True})
+    elif 0 in written.shape:  # which autograd learns of too
+        copy_values(context, *values)
+    else:
+        copy(context, box_of(values[0], tensor), box_of(values[1], written))
+    context.bind(node, values[1])
     return True
 
 

@@ -92,13 +92,11 @@ TEST(MemoryExterns, ReturnsHandOverOneReference) {
   EXPECT_TRUE(take_output(outputs[1]).is_same(input));
 }
 
-TEST(MemoryExterns, CopyConvertsBroadcastsAndCountsAsAWrite) {
+TEST(MemoryExterns, CopyConvertsAndBroadcasts) {
   OneFrame frame(layout());
   at::Tensor source = at::arange(3, at::kInt);
-  const int64_t version = frame.slot(2)._version();
   ASSERT_EQ(hostjit_copy(frame.get(), &source, &frame.slot(2)), 0);
   EXPECT_TRUE(at::equal(frame.slot(2), at::arange(3, at::kDouble).expand({2, 3})));
-  EXPECT_EQ(frame.slot(2)._version(), version + 1);
   at::Tensor wrong = at::zeros({4});
   EXPECT_EQ(hostjit_copy(frame.get(), &wrong, &frame.slot(2)), 1);
   EXPECT_NE(recorded_error(frame.get()).find("size of tensor"), std::string::npos);

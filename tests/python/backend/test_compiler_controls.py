@@ -308,3 +308,18 @@ def test_without_dynamo(make: Make) -> None:
     with torch._dynamo.config.patch(disable=True):
         assert_close(fast(x), x.sin())
     assert_close(fast(x), x.sin())
+
+
+@everywhere
+def test_breaks_are_errors_on_demand(make: Make) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y * 2
+
+    fast = make(function)
+    with torch._dynamo.error_on_graph_break(True), pytest.raises(Exception, match=r"[Gg]raph"):
+        fast(torch.ones(3))
+    if make is by_hostjit:
+        with pytest.warns(UserWarning, match="runs in parts"):
+            assert_close(fast(torch.ones(3)), function(torch.ones(3)))

@@ -165,3 +165,21 @@ def test_what_a_loss_does_not_depend_on_has_no_gradient(of: str, again: bool, ru
     for gradients, wanted in zip(found, expected, strict=True):
         assert [g is None for g in gradients] == [w is None for w in wanted]
         assert_close([g for g in gradients if g is not None], [w for w in wanted if w is not None])
+
+
+def test_results_that_look_like_views_of_others(runtime: str) -> None:
+    """As of attention, which turns its result."""
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def function(x: Tensor) -> Tensor:
+        found: Tensor = attention(x, x, x)[0]
+        return found
+
+    fast = _compiled(function, runtime)
+    for _ in range(2):
+        x, found = torch.randn(2, 5, 8, requires_grad=True), []
+        for run in (fast, function):
+            (gradient,) = torch.autograd.grad(run(x).square().sum(), x, create_graph=True)
+            found.append((gradient, *torch.autograd.grad(gradient.square().sum(), x)))
+        assert_close(found[0], found[1])

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 import hostjit
 
@@ -152,3 +155,17 @@ def test_a_recorded_result_whose_backward_pass_raises() -> None:
         result = fast(torch.randn(3, requires_grad=True))
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             result.sum().backward()
+
+
+def test_statistics_of_a_checkpoint_move_twice() -> None:
+    """Eager computes the batch norm again in the backward pass, and writes again."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU())
+    original = copy.deepcopy(model)
+    fast = hostjit.compile(lambda x: checkpoint(model, x, use_reentrant=False))
+    x = torch.randn(4, 3)
+    with pytest.warns(UserWarning, match="a checkpoint changes a tensor"):
+        fast(x).sum().backward()
+    fast(x).sum().backward()
+    for _ in range(2):
+        checkpoint(original, x, use_reentrant=False).sum().backward()
+    assert_close(dict(model.named_buffers()), dict(original.named_buffers()))

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "passes/late_writes.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "ir/effects.h"
+#include "ir/visitor.h"
+#include "passes/alias_analysis.h"
+
+namespace hostjit {
+namespace {
+
+bool writes_input(const Op& op, const AliasAnalysis& aliases) {
+  bool result = false;
+  const auto look = [&](const Op& part) {
+    for_each_operand(part, [&](const Value* value, Access access) {
+      if (!writes(access)) return;
+      result = result || std::ranges::any_of(aliases.roots(value), [&](const Value* root) {
+                 return aliases.is_input(root);
+               });
+    });
+  };
+  look(op);
+  for_each_region(
+      op, [&](std::string_view, const NestedRegion& region) { for_each_op(*region, look); });
+  return result;
+}
+
+// An operator of ATen that neither returns nor writes anything does nothing but raise.
+bool is_check(const Op& op) {
+  const auto* call = op.get_if<AtenCall>();
+  return call != nullptr && call->target.starts_with("aten::") && call->mutated.empty() &&
+         call->returned().empty();
+}
+
+// What a user's kernel does is not known.
+bool has_effect(const Op& op, const Program& program) {
+  const auto* launch = op.get_if<LaunchKernel>();
+  if (launch != nullptr) return has_signature(program.kernels().at(launch->kernel));
+  if (is_check(op)) return false;
+  return !op.is<Deallocate>() && !is_removable(op);
+}
+
+// Plain work on memory that is there.
+bool cannot_fail(const Op& op) {
+  if (const auto* launch = op.get_if<LaunchKernel>()) return launch->errors.empty();
+  return op.is<Copy>() || op.is<Fill>() || op.is<View>() || op.is<Deallocate>();
+}
+
+}  // namespace
+
+bool writes_inputs_last(const Program& program) {
+  if (program.cuda_device()) return false;
+  const AliasAnalysis aliases(program);
+  bool has_written = false;
+  for (const auto& op : program.body()) {
+    has_written = has_written || writes_input(*op, aliases);
+    if (has_effect(*op, program) || (has_written && !cannot_fail(*op))) return false;
+  }
+  return true;
+}
+
+}  // namespace hostjit
