@@ -25,6 +25,7 @@ from hostjit.capturing.numpy_code import begins_with_numpy
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
+from hostjit.numbers_outside import NumbersOutside
 from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: _C.CompiledFunction | None = None
         self._may_record = True
+        # What recordings found; the function's parts know it from the first call on.
+        self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
@@ -329,7 +332,12 @@ class Compilation(Specializer):
             from hostjit.parts import Parts
 
             self._parts = Parts(
-                self.target, self.runtime, self._said, self._target_name(), self.choices
+                self.target,
+                self.runtime,
+                self._said,
+                self._target_name(),
+                self.choices,
+                self.numbers_outside,
             )
         return self._parts
 
