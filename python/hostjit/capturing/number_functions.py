@@ -24,6 +24,7 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
+from hostjit.capturing.numpy_functions import NUMPY_FUNCTIONS
 
 __all__ = [
     "PYTHON_FUNCTIONS",
@@ -56,6 +57,7 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     torch._sym_log2: math.log2,  # type: ignore[attr-defined]
 }
 # The same of ints. What may become longer than they are is left to symbols: as a result it may.
+_OF_NUMPY = frozenset(NUMPY_FUNCTIONS.values())
 _OF_INTS: frozenset[Any] = frozenset({operator.and_, operator.or_, operator.xor, operator.rshift})
 
 
@@ -209,7 +211,7 @@ def _are_open_numbers(args: Sequence[Any]) -> bool:
 def _is_made_by_python(node: Any) -> bool:
     if node.op not in ("call_function", "call_method") or node.kwargs:
         return False
-    if node.target in PYTHON_FUNCTIONS:
+    if node.target in PYTHON_FUNCTIONS or node.target in _OF_NUMPY:
         return True
     if node.target in _OF_INTS:
         return _is_made_of_ints(node)
