@@ -40,7 +40,8 @@ def test_sizes_are_exponents_and_have_bits() -> None:
     def function(x: Tensor) -> Tensor:
         rows = x.shape[0]
         whole = torch.nn.functional.pad(x, (0, 0, 0, (1 << (rows - 1).bit_length()) - rows))
-        return whole / 2**rows
+        result: Tensor = whole / 2**rows
+        return result
 
     fast = hostjit.compile(function)
     for rows in (5, 6, 9, 8, 17):

@@ -146,6 +146,36 @@ def test_capture_answers_as_eager_does(name: str) -> None:
     _beside_eager(name, hostjit.capture, 25, step=name in READING)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
+def test_a_rate_that_code_sets_is_all_that_changes_in_groups(kind: Any) -> None:
+    fast, eager = Learner(), Learner()
+    for learner in (fast, eager):
+        learner.optimizer = kind(learner.net.parameters(), 1e-2)
+
+    def step(learner: Learner, x: Tensor, y: Tensor) -> Tensor:
+        for group in learner.optimizer.param_groups:
+            group["lr"] = 1e-2 * min(1.0, learner.count / 5)
+        loss: Tensor = (learner.net(x) - y).square().mean()
+        learner.optimizer.zero_grad()
+        loss.backward()
+        learner.optimizer.step()
+        return loss.detach()
+
+    compiled = hostjit.compile(step)
+    for number in range(12):
+        torch.manual_seed(number)
+        x, y = torch.randn(8, 4), torch.randn(8, 2)
+        for learner in (fast, eager):
+            learner.count += 1
+        assert_close(compiled(fast, x, y), step(eager, x, y), rtol=1e-4, atol=1e-5)
+        assert_close(fast.state(), eager.state(), rtol=1e-4, atol=1e-5)
+    found, expected = (
+        {key: value for key, value in x.optimizer.param_groups[0].items() if key != "params"}
+        for x in (fast, eager)
+    )
+    assert found == expected
+
+
 @pytest.mark.parametrize("name", ["averaged", "stored"])
 def test_what_counts_is_compiled_by_capture(name: str) -> None:
     learner = Learner()
