@@ -25,6 +25,7 @@ from hostjit.capturing.numpy_code import begins_with_numpy
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
+from hostjit.numbers_outside import NumbersOutside
 from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: _C.CompiledFunction | None = None
         self._may_record = True
+        # What recordings found; the function's parts know it from the first call on.
+        self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
@@ -119,13 +122,17 @@ class Compilation(Specializer):
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         if self._parts and self._parts.in_use:
             floats = self.shapes.refuses_numbers(args, kwargs)
-            if self._is_full() or self._parts.varies(args, kwargs, floats=floats):
+            if self._is_full(args, kwargs) or self._parts.varies(args, kwargs, floats=floats):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
-        if self._as_python is not None and self._is_full():
+        if self._as_python is not None and self._is_full(args, kwargs):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
+
+    def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        is_full = super()._is_full(args, kwargs)
+        return is_full and not self.shapes.may_replace_program(self.target, args, kwargs)
 
     def _answer_arrays(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -180,7 +187,7 @@ class Compilation(Specializer):
                 made = self._compile_open(opened, args, kwargs)
             except Exception as error:
                 # Whatever went wrong: a program for less may do, or raise what the user should see.
-                refusal = self.shapes.refuse(opened, args, kwargs)
+                refusal = self.shapes.refuse(opened, self.target, args, kwargs)
                 if refusal is None:
                     for earlier, _ in reversed(tried):
                         earlier.undo()
@@ -245,7 +252,8 @@ class Compilation(Specializer):
         else:
             program, backward = self._compile_captured(captured)
             self._latest = program
-        self._count += 1
+        is_open = captured.environment is not None
+        self._count += not self.shapes.replaces_program(self.target, args, kwargs, is_open=is_open)
         return make_specialization(
             captured,
             program,
@@ -336,7 +344,12 @@ class Compilation(Specializer):
             from hostjit.parts import Parts
 
             self._parts = Parts(
-                self.target, self.runtime, self._said, self._target_name(), self.choices
+                self.target,
+                self.runtime,
+                self._said,
+                self._target_name(),
+                self.choices,
+                self.numbers_outside,
             )
         return self._parts
 

@@ -12,6 +12,7 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.instances import is_a
 from hostjit.capturing.open_numbers import (
     NumberPlace,
     may_be_open,
@@ -21,6 +22,7 @@ from hostjit.capturing.open_numbers import (
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
+from hostjit.leaf_histories import LeafHistories, Leaves, leaves_by_name
 from hostjit.named_dims import named_dims
 from hostjit.varying_objects import VaryingObjects
 
@@ -28,6 +30,8 @@ __all__ = ["DynamicShapes", "Refusal"]
 
 # The tensors of a call, and the types of its numbers.
 _Key = tuple[tuple[tuple[torch.dtype, int], ...], tuple[type, ...]]
+# Their names besides, and whether gradients are enabled.
+_Kind = tuple[tuple[str, ...], _Key, bool]
 # Set by torch._dynamo.mark_dynamic and maybe_mark_dynamic and by mark_unbacked, by mark_static.
 _MARKS = (
     "_dynamo_dynamic_indices",
@@ -63,11 +67,12 @@ class DynamicShapes:
     def __init__(self, dynamic: bool | None, dynamic_shapes: Any) -> None:
         self._dynamic = dynamic
         self._named = dynamic_shapes
-        self._first: dict[_Key, list[torch.Size]] = {}
-        self._varied: dict[_Key, list[set[int]]] = {}
+        # What varies in one kind of call varies in all.
+        self._leaves = LeafHistories()
         self._refused: set[tuple[_Key, bool]] = set()
-        self._first_numbers: dict[_Key, list[Any]] = {}
-        self._varied_numbers: dict[_Key, set[int]] = {}
+        # Kinds of calls that have programs, and those of which one is for the sizes of a call.
+        self._kinds: set[_Kind] = set()
+        self._of_one_call: set[_Kind] = set()
         self._refused_numbers: set[tuple[_Key, bool]] = set()
         # Numbers outside of the arguments, by Dynamo's names: where, and the first value.
         self._outside: dict[str, tuple[NumberPlace, Any]] = {}
@@ -86,23 +91,31 @@ class DynamicShapes:
 
     def opened(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened:
         """Return what to leave open in a capture for this call."""
-        classes = self._note_objects(args, kwargs)
-        dims = self._dims(target, args, kwargs)
-        return Opened(dims, self.numbers(args, kwargs), self._outside_numbers(), classes)
+        classes = self._note_objects(target, args, kwargs)
+        leaves = leaves_by_name(target, args, kwargs, classes)
+        self._leaves.note(leaves)
+        dims = self._dims(target, args, kwargs, leaves)
+        numbers = self._numbers(args, kwargs, leaves)
+        return Opened(dims, numbers, self._outside_numbers(), classes)
 
     def refuse(
-        self, opened: Opened, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, opened: Opened, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Refusal | None:
         """Leave less open from now on than was tried for this call; None where nothing was.
 
-        First what is open of objects, then of numbers outside of the arguments, then the numbers
-        and last the dims of calls like this one.
+        First what is open of objects, then of numbers outside of the arguments, then guesses, then
+        the numbers and last the dims of calls like this one.
         """
         if opened.classes:
             return Refusal(Opened(classes=opened.classes), self._objects.refuse())
         if opened.outside:
             undo = self._refuse_outside_numbers(opened.outside)
             return Refusal(Opened(outside=opened.outside), undo)
+        if opened.dims and self._dynamic is None:
+            leaves = leaves_by_name(target, args, kwargs, self._objects.classes)
+            guess_again = self._leaves.guess_no_more(leaves)
+            if guess_again is not None:
+                return Refusal(Opened(), guess_again)
         key = self._key(args, kwargs), torch.is_grad_enabled()
         if opened.numbers:
             self._refused_numbers.add(key)
@@ -114,21 +127,19 @@ class DynamicShapes:
             return Refusal(part, functools.partial(self._refused.discard, key))
         return None
 
-    def _dims(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> DynamicDims:
+    def _dims(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: Leaves
+    ) -> DynamicDims:
         """Return the dims to leave open, by tensor leaf."""
-        leaves = tensor_leaves(args, kwargs, self._objects.classes)
-        key = self._key(args, kwargs)
-        if (key, torch.is_grad_enabled()) in self._refused:
+        if (self._key(args, kwargs), torch.is_grad_enabled()) in self._refused:
             return {}
-        first = self._first.setdefault(key, [leaf.shape for leaf in leaves])
-        varied = self._varied.setdefault(key, [set() for _ in leaves])
         found = self.asked_for(target, args, kwargs)
         if self._dynamic is not None:
             return found
-        for number, leaf in enumerate(leaves):
-            pairs = zip(leaf.shape, first[number], strict=True)
-            varied[number].update(dim for dim, (size, seen) in enumerate(pairs) if size != seen)
-            wanted = _open_dims(leaf, varied[number] - getattr(leaf, _MARKED_STATIC, set()))
+        tensors = [(name, value) for name, value in leaves if is_a(value, torch.Tensor)]
+        for number, (name, leaf) in enumerate(tensors):
+            varied = self._leaves.varying(name, leaf)
+            wanted = _open_dims(leaf, varied - getattr(leaf, _MARKED_STATIC, set()))
             if wanted:
                 found.setdefault(number, set()).update(wanted)
         return found
@@ -151,16 +162,17 @@ class DynamicShapes:
                 found[number] = wanted
         return found
 
-    def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
+    def _numbers(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: Leaves
+    ) -> Set[int]:
         """Return the numbers to leave open in a capture for this call, by number leaf."""
-        found = [value for _, value in number_leaves(args, kwargs, self._objects.classes)]
+        numbers = [(name, value) for name, value in leaves if not is_a(value, torch.Tensor)]
+        found = [value for _, value in numbers]
         key = self._key(args, kwargs)
         bound = set(self._bound.get(key, ()))
         if not found or (self._dynamic is False and not bound):
             return frozenset()
-        first = self._first_numbers.setdefault(key, found)
-        varied = self._varied_numbers.setdefault(key, set())
-        varied |= {i for i, value in enumerate(found) if value != first[i]}
+        varied = {i for i, number in enumerate(numbers) if self._leaves.varying(*number)}
         if self.refuses_numbers(args, kwargs):
             return frozenset()
         if self._dynamic is False:
@@ -192,18 +204,53 @@ class DynamicShapes:
         is_refused = (key, torch.is_grad_enabled()) in self._refused_numbers
         return is_refused or (self._dynamic is False and not self._bound.get(key))
 
-    def _note_objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> frozenset[type]:
+    def may_replace_program(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Tell whether calls like this one have a program for one, and may have one for any.
+
+        That is so once for each kind of call.
+        """
+        if not self.opened(target, args, kwargs).varies:
+            return False
+        kind = self._kind(target, args, kwargs)
+        may_replace = kind in self._of_one_call
+        self._of_one_call.discard(kind)
+        return may_replace
+
+    def replaces_program(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_open: bool
+    ) -> bool:
+        """Note a program; tell whether it answers for one that was made for a call's own sizes.
+
+        `is_open`: whether it is for any sizes or numbers.
+        """
+        kind = self._kind(target, args, kwargs)
+        is_first = kind not in self._kinds
+        self._kinds.add(kind)
+        if is_first and not is_open:
+            self._of_one_call.add(kind)
+        elif is_open and kind in self._of_one_call:
+            self._of_one_call.discard(kind)
+            return True
+        return False
+
+    def _kind(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Kind:
+        """Which tensors and numbers a call has, by the names of parameters."""
+        leaves = leaves_by_name(target, args, kwargs, self._objects.classes)
+        names = tuple(name for name, _ in leaves)
+        return names, self._key(args, kwargs), torch.is_grad_enabled()
+
+    def _note_objects(
+        self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> frozenset[type]:
         """Return the classes of arguments that are compared by their fields: objects of them vary.
 
         Their fields count among the leaves of calls from now on.
         """
         before = self._objects.note(args, kwargs)
         if before is not None:
-            classes, key = self._objects.classes, self._key(args, kwargs)
-            if self._key(*before) == key:
-                tensors, numbers = tensor_leaves(*before, classes), number_leaves(*before, classes)
-                self._first.setdefault(key, [tensor.shape for tensor in tensors])
-                self._first_numbers.setdefault(key, [value for _, value in numbers])
+            self._leaves.note(leaves_by_name(target, *before, self._objects.classes))
         return self._objects.classes
 
     def note_outside(

@@ -13,7 +13,7 @@ from hostjit import _C
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.instances import fields_of, is_a
 
-__all__ = ["named_dims"]
+__all__ = ["named_dims", "parameters_of"]
 
 _STATIC = getattr(torch.export.Dim, "STATIC", None)
 
@@ -30,7 +30,7 @@ def named_dims(
     Raises:
         hostjit.Error: for a spec that does not fit the parameters of `target` or the call.
     """
-    parameters = _parameters(target)
+    parameters = parameters_of(target)
     if isinstance(specs, Mapping):
         _check_names(specs, parameters)
     elif not _is_list(specs):
@@ -47,8 +47,8 @@ def named_dims(
     return dict(enumerate(found))
 
 
-def _parameters(target: Any) -> list[inspect.Parameter]:
-    """The parameters of a callable; none where it does not tell."""
+def parameters_of(target: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a callable; none where it does not tell."""
     function = target.forward if isinstance(target, torch.nn.Module) else target
     try:
         return list(inspect.signature(function).parameters.values())

@@ -16,6 +16,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.compilation import Compilation, share_memory
 from hostjit.frames import FrameHook
+from hostjit.numbers_outside import NumbersOutside
 from hostjit.optimizers import RULES, OptimizerCompilation
 from hostjit.specializer import route_any_call
 
@@ -40,8 +41,10 @@ class Parts:
         said: set[str],
         name: str,
         choices: CodeChoices | None = None,
+        numbers_outside: NumbersOutside | None = None,
     ):
         self.in_use = False
+        self._numbers_outside = numbers_outside or NumbersOutside()
         self._target = target
         self._options = Options(runtime=runtime, **(choices or CodeChoices()).keywords())
         self._said = said
@@ -60,7 +63,8 @@ class Parts:
         return self._functions[key]
 
     def _rest(self, function: types.FunctionType) -> PartCompilation:
-        return PartCompilation(function, self._options, self._said, self._name)
+        outside = self._numbers_outside
+        return PartCompilation(function, self._options, self._said, self._name, outside)
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""
@@ -117,11 +121,21 @@ class Parts:
 class PartCompilation(Compilation):
     """Specializes a function that goes on behind a break; what it says, it says for the whole."""
 
-    def __init__(self, function: types.FunctionType, options: Options, said: set[str], name: str):
+    def __init__(
+        self,
+        function: types.FunctionType,
+        options: Options,
+        said: set[str],
+        name: str,
+        numbers_outside: NumbersOutside | None = None,
+    ):
         super().__init__(function, options.runtime, fallback=True)
         self._said = said
         self._name = name
-        self._parts = Parts(function, options.runtime, said, name)
+        self.numbers_outside = numbers_outside or NumbersOutside()
+        self._parts = Parts(
+            function, options.runtime, said, name, numbers_outside=self.numbers_outside
+        )
         self._parts.in_use = True
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:

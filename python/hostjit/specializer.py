@@ -117,7 +117,7 @@ class Specializer(Inspection):
         """Answer a call that may be captured."""
         if "limit" not in self._said:
             self._differences.note(args, kwargs)
-        if self._is_full():
+        if self._is_full(args, kwargs):
             self._say_full()
             return None
         try:
@@ -135,7 +135,8 @@ class Specializer(Inspection):
         )
         return route_any_call(self.target)
 
-    def _is_full(self) -> bool:
+    def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Tell whether there are too many programs to make one for this call."""
         limit = _C.recompile_limit()
         return limit is not None and self._count >= limit
 

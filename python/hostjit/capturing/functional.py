@@ -27,6 +27,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capturing import open_draws, open_dropout
 from hostjit.capturing.control_flow import Region, trace_higher_order
 from hostjit.capturing.decompositions import Decompositions
 from hostjit.capturing.dropout import dropout_as_eager
@@ -44,7 +45,6 @@ from hostjit.capturing.hidden_writes import (
 )
 from hostjit.capturing.interpolation import interpolation_in_one
 from hostjit.capturing.open_composites import composites_of_open_sizes
-from hostjit.capturing.open_dropout import to_pytorch
 from hostjit.capturing.open_indices import get_item, set_item
 from hostjit.capturing.open_sizes import all_equal, known
 from hostjit.capturing.operand_devices import on_cuda
@@ -144,7 +144,8 @@ def _finish(traced: torch.fx.GraphModule, recipe: _Recipe) -> list[torch.Tensor]
     check_targets(traced)
     check_aliasing(traced, recipe.output_storages)
     remove_dead_nodes(traced.graph)
-    to_pytorch(traced.graph)
+    open_dropout.to_pytorch(traced.graph)
+    open_draws.to_pytorch(traced.graph)
     return constants
 
 

@@ -17,6 +17,9 @@ from hostjit.capturing.sources import UnresolvedError
 
 __all__ = ["GuardCheck"]
 
+# Guards that are found again more often than this may be so at every call.
+_FEW = 3
+
 
 class GuardCheck:
     """Whether what a program assumes beyond its arguments and the global state is still so.
@@ -38,6 +41,7 @@ class GuardCheck:
         """
         self._traced = traced
         self._open = left_open
+        self._refreshes = 0
         input_ids = frozenset(id(tensor) for tensor in traced.inputs)
         self.guards, walker = Guards.find(traced, left_open, input_ids, args, kwargs)
         if not left_open.numbers <= set(self.guards.numbers):
@@ -72,7 +76,11 @@ class GuardCheck:
         Valid only after `check` has passed for the same arguments.
         """
         input_ids = self.guards.input_ids
-        self.guards, walker = Guards.find(self._traced, self._open, input_ids, args, kwargs)
+        self._refreshes += 1
+        dicts_change = self._refreshes > _FEW
+        self.guards, walker = Guards.find(
+            self._traced, self._open, input_ids, args, kwargs, dicts_change=dicts_change
+        )
         if self.guards.identities(args, kwargs) != self._identities:
             return None
         if self.guards.exact != self._exact or self.guards.arrays != self._arrays:

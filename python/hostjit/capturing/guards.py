@@ -94,8 +94,11 @@ class Guards:
         input_ids: ids of the tensors that are inputs of the program.
     """
 
-    def __init__(self, traced: DynamoCapture, left_open: LeftOpen, input_ids: Set[int]) -> None:
+    def __init__(
+        self, traced: DynamoCapture, left_open: LeftOpen, input_ids: Set[int], dicts_change: bool
+    ) -> None:
         self._traced = traced
+        self._dicts_change = dicts_change
         self._open = left_open
         self.input_ids = input_ids
         self._watches = WatchList()
@@ -122,12 +125,17 @@ class Guards:
         input_ids: Set[int],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        *,
+        dicts_change: bool = False,
     ) -> tuple[Guards, SourceWalker]:
         """Return them, with what has walked the arguments, which they do not keep.
 
+        `dicts_change`: look at the keys of dicts and at items that were read, which takes longer,
+        and not for any change.
+
         Raises CaptureError where one of these can't be found at a call.
         """
-        guards = cls(traced, left_open, input_ids)
+        guards = cls(traced, left_open, input_ids, dicts_change)
         walker = guards._derive(args, kwargs)
         return guards, walker
 
@@ -276,14 +284,17 @@ class Guards:
             if kind not in kinds.OF_ARGUMENTS:
                 self._watches.cannot_watch(f"{source.name} ({kind})")
         elif kind in kinds.WHOLE_DICT and isinstance(value, dict):
-            if any(place.holder is value for place, _ in self.stores):
+            is_stored = any(place.holder is value for place, _ in self.stores)
+            if is_stored or (self._dicts_change and kind != "DICT_VERSION"):
                 self._watches.dict_keys(value, source.name)
             else:
                 self._watches.dict_version(value, source.name)
         elif kind in kinds.BY_VALUE:
             self._watch_contents(value, source.name, walker)
         elif kind == "SEQUENCE_LENGTH":
-            if isinstance(value, dict):
+            if isinstance(value, dict) and self._dicts_change:
+                self._watches.dict_keys(value, source.name)
+            elif isinstance(value, dict):
                 self._watches.dict_version(value, source.name)
             elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
                 self._watches.cannot_watch(f"{source.name} (length)")

@@ -24,6 +24,7 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
+from hostjit.capturing.numpy_functions import NUMPY_FUNCTIONS
 
 __all__ = [
     "PYTHON_FUNCTIONS",
@@ -33,14 +34,34 @@ __all__ = [
     "without_guards_on",
 ]
 
-PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = tuple(
-    getattr(math, name)
-    for name in (
-        *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
-        *("fabs", "fmod", "degrees", "radians", "asinh", "acosh", "atanh", "erf", "erfc", "gamma"),
-        *("lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
-    )
-    if hasattr(math, name)
+
+def bit_length(number: int) -> int:
+    """Return how many bits an int has."""
+    return number.bit_length()
+
+
+PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    bit_length,
+    *(
+        getattr(math, name)
+        for name in (
+            *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
+            *(
+                "fabs",
+                "fmod",
+                "degrees",
+                "radians",
+                "asinh",
+                "acosh",
+                "atanh",
+                "erf",
+                "erfc",
+                "gamma",
+            ),
+            *("lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
+        )
+        if hasattr(math, name)
+    ),
 )
 """Those that symbols do not have. Python computes their results, which the program is given."""
 
@@ -55,8 +76,11 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     operator.floordiv: operator.floordiv,
     torch._sym_log2: math.log2,  # type: ignore[attr-defined]
 }
-# The same of ints. What may become longer than they are is left to symbols: as a result it may.
-_OF_INTS: frozenset[Any] = frozenset({operator.and_, operator.or_, operator.xor, operator.rshift})
+_OF_NUMPY = frozenset(NUMPY_FUNCTIONS.values())
+# The same of ints. As a result what they make may have more bits than a program can be given.
+_OF_INTS: frozenset[Any] = frozenset(
+    {operator.and_, operator.or_, operator.xor, operator.rshift, operator.lshift, operator.pow}
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,6 +112,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
     call_function = TorchInGraphFunctionVariable.call_function
     original_format = InstructionTranslatorBase._format_value
     create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
+    call_method = SymNodeVariable.call_method
 
     def choose(self: Any, tx: Any, a: Any, b: Any) -> Any:
         if threading.get_ident() != owner or not _differ_in_type(a, b):
@@ -121,6 +146,14 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
             tx, tx.output.create_proxy("call_function", self.value, operands, {})
         )
 
+    def method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+        is_length = name == "bit_length" and not args and self.python_type() is int
+        if threading.get_ident() != owner or not is_length:
+            return call_method(self, tx, name, args, kwargs)
+        operands = (self.as_proxy(),)
+        proxy = tx.output.create_proxy("call_function", bit_length, operands, {})
+        return SymNodeVariable.create(tx, proxy)
+
     def create(cls: Any, /, tx: Any, proxy: Any, sym_num: Any = None, **options: Any) -> Any:
         if threading.get_ident() == owner and _is_made_by_python(proxy.node):
             proxy.node.meta.pop("example_value", None)
@@ -138,6 +171,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         mock.patch.object(BuiltinVariable, "_call_min_max_binary", choose),
         mock.patch.object(BuiltinVariable, "call_function", builtin),
         mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
+        mock.patch.object(SymNodeVariable, "call_method", method),
         mock.patch.object(SymNodeVariable, "create", classmethod(create)),
     ):
         yield made
@@ -209,7 +243,7 @@ def _are_open_numbers(args: Sequence[Any]) -> bool:
 def _is_made_by_python(node: Any) -> bool:
     if node.op not in ("call_function", "call_method") or node.kwargs:
         return False
-    if node.target in PYTHON_FUNCTIONS:
+    if node.target in PYTHON_FUNCTIONS or node.target in _OF_NUMPY:
         return True
     if node.target in _OF_INTS:
         return _is_made_of_ints(node)

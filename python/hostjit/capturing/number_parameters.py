@@ -23,6 +23,7 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.nn import functional
 
 from hostjit.capturing import number_operands, number_ranges
+from hostjit.capturing.number_draws import DRAWING_FUNCTIONS, DRAWING_METHODS
 from hostjit.capturing.number_dropout import DROPOUTS
 from hostjit.capturing.number_function import NumberFunction, is_exact
 from hostjit.capturing.number_losses import LOSSES
@@ -37,6 +38,7 @@ def parameters_stay_open() -> Iterator[None]:
     """Have Dynamo follow these functions so, in this thread."""
     owner = threading.get_ident()
     original = TorchInGraphFunctionVariable.call_function
+    call_method = TensorVariable.call_method
 
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         rules = _FUNCTIONS.get(self.value, ()) if threading.get_ident() == owner else ()
@@ -46,7 +48,21 @@ def parameters_stay_open() -> Iterator[None]:
         function: Any = found.compute
         return tx.inline_user_function_return(UserFunctionVariable(function), args, kwargs)
 
-    with mock.patch.object(TorchInGraphFunctionVariable, "call_function", call):
+    def call_method_of_tensor(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+        rule = DRAWING_METHODS.get(name) if threading.get_ident() == owner else None
+        if (
+            rule is None
+            or self.python_type() is not Tensor
+            or not _is_for(rule, [self, *args], kwargs)
+        ):
+            return call_method(self, tx, name, args, kwargs)
+        function: Any = rule.compute
+        return tx.inline_user_function_return(UserFunctionVariable(function), [self, *args], kwargs)
+
+    with (
+        mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
+        mock.patch.object(TensorVariable, "call_method", call_method_of_tensor),
+    ):
         yield
 
 
@@ -151,5 +167,5 @@ _FUNCTIONS: dict[Callable[..., Any], _Rules] = {
     **DROPOUTS,
     **LOSSES,
     **NORMS,
-    **{function: (rule,) for function, rule in {**_OTHERS, **TABLES}.items()},
+    **{function: (rule,) for function, rule in {**_OTHERS, **TABLES, **DRAWING_FUNCTIONS}.items()},
 }

@@ -143,7 +143,7 @@ def _take_made(
         number = _value(node)
         if node.op == "placeholder":
             last = node
-        elif is_number(number) and node.users:
+        elif is_number(number) and any(user.op != "output" for user in node.users):
             if number.node._expr not in symbols:
                 if not makes_floats or not _is_taken_by_an_operator(node):
                     continue

@@ -18,6 +18,7 @@ from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.graph_sizes import is_open_number
 from hostjit.capturing.number_functions import PYTHON_FUNCTIONS, MadeOf
+from hostjit.capturing.numpy_functions import NUMPY_FUNCTIONS
 
 __all__ = ["FUNCTIONS", "Computed", "Given", "Known", "Operand", "SizeOf", "Steps", "sizes_of"]
 
@@ -195,7 +196,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
             "log2",
         )
     },
-    **{function: function for function in PYTHON_FUNCTIONS},
+    **{function: function for function in (*PYTHON_FUNCTIONS, *NUMPY_FUNCTIONS.values())},
 }
 FUNCTIONS = tuple(dict.fromkeys(_FUNCTIONS.values()))
 """What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""

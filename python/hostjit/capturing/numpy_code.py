@@ -3,7 +3,8 @@
 
 Dynamo would have PyTorch's own NumPy do it, of other types (arrays without dims are numbers in
 NumPy) and other last bits. What is the same by any NumPy stays: elements that are picked, or cast,
-and numbers that are made of known ones and then used with tensors, such as `np.sqrt(2.0)`.
+and numbers that are made of known or open ones and then used with tensors, such as `np.sqrt(2.0)`
+and `np.sqrt(len(x))`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import torch
 from torch._dynamo import utils
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import ConstantVariable, builder
-from torch._dynamo.variables.tensor import NumpyNdarrayVariable
+from torch._dynamo.variables.tensor import NumpyNdarrayVariable, SymNodeVariable
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.numpy_functions import NUMPY_FUNCTIONS, function_of_numpy
 
 __all__ = [
     "NumbersOfNumpy",
@@ -41,6 +43,7 @@ _WRAPPERS = (
 )
 _SAYS = "NumPy computes "
 _NUMBER = "hostjit_number_of_numpy"
+_OPEN = "hostjit_open_number_of_numpy"
 
 
 class NumbersOfNumpy:
@@ -48,13 +51,54 @@ class NumbersOfNumpy:
 
     def __init__(self, *, kept_out: bool) -> None:
         self.kept_out = kept_out
+        self._open: dict[str, Any] = {}
+
+    def make_open(self, tx: Any, node: torch.fx.Node) -> Any:
+        """Return the number that a node makes of others, some of them open; None if it can't be.
+
+        Python numbers stand for NumPy's, but for those of single precision, with which NumPy
+        computes otherwise.
+        """
+        found = function_of_numpy(node)
+        args = [_plain(x) if isinstance(x, torch.fx.Node) else x for x in node.args]
+        if found is None or self.kept_out:
+            return None
+        if not all(type(x) in (int, float) or isinstance(x, torch.fx.Node) for x in args):
+            return None
+        operands = tuple(self._operand(tx, x) if isinstance(x, torch.fx.Node) else x for x in args)
+        proxy = tx.output.create_proxy("call_function", found[1], operands, {})
+        number: Any = SymNodeVariable.create(tx, proxy)
+        self._open[node.name] = number
+        node.meta[_OPEN] = found[1], number.sym_num
+        is_single = found[0] == "float32"
+        dtype = {int: "int64", float: "float32" if is_single else "float64"}[number.python_type()]
+        return getattr(torch, dtype)
+
+    def item(self, node: torch.fx.Node) -> Any:
+        """Return the Python number that an open number of NumPy's is asked for."""
+        return self._open[node.all_input_nodes[0].name]
+
+    def _operand(self, tx: Any, node: torch.fx.Node) -> Any:
+        if node.name in self._open:
+            return self._open[node.name].as_proxy()
+        return torch.fx.Proxy(node, tx.output.current_tracer)
 
     def put_into(self, graph: torch.fx.Graph) -> bool:
         """Replace the nodes that make them; tell whether all are used with tensors alone."""
-        made = [node for node in graph.nodes if _NUMBER in node.meta]
+        made = [node for node in graph.nodes if _OPEN in node.meta]
+        made += [node for node in graph.nodes if _NUMBER in node.meta]
         if not all(_is_of_numpy_or_scales(user) for node in made for user in node.users):
             return False
-        for node in reversed(made):
+        for node in made:
+            if _OPEN in node.meta:
+                function, number = node.meta[_OPEN]
+                args = tuple(_plain(x) if isinstance(x, torch.fx.Node) else x for x in node.args)
+                with graph.inserting_after(node):
+                    by_python = graph.call_function(function, args)
+                by_python.meta["example_value"] = number
+                node.replace_all_uses_with(by_python)
+                graph.erase_node(node)
+        for node in reversed([node for node in made if _NUMBER in node.meta]):
             if node.op != "placeholder":
                 node.replace_all_uses_with(node.meta[_NUMBER].item())
                 graph.erase_node(node)
@@ -79,8 +123,17 @@ def stopping_at_numpy(numbers: NumbersOfNumpy | None = None) -> Iterator[None]:
             return _wrap_read(original(target_cls, tx, proxy, *args, **kwargs), node, numbers)
         if not is_of_numpy(node):
             return original(target_cls, tx, proxy, *args, **kwargs)
-        if any(is_number(x.meta.get("example_value")) for x in node.all_input_nodes):
-            raise refusal(_SAYS + _name_of(node))
+        if any(_is_open(x) for x in node.all_input_nodes):
+            if numbers is not None and _is_item(node):
+                item = numbers.item(node)
+                node.graph.erase_node(node)
+                return item
+            dtype = None if numbers is None else numbers.make_open(tx, node)
+            if dtype is None:
+                raise refusal(_SAYS + _name_of(node))
+            with tx.fake_mode:
+                kwargs["example_value"] = torch.zeros((), dtype=dtype)
+            return original(target_cls, tx, proxy, *args, **kwargs)
         if all(_NUMBER in x.meta for x in node.all_input_nodes):
             item = _item_of(node)
             if item is not None:
@@ -153,11 +206,31 @@ def _name_of(node: torch.fx.Node) -> str:
 
 def _item_of(node: torch.fx.Node) -> ConstantVariable | None:
     """Return the Python number that a number of NumPy's is asked for, None if it is not."""
-    target: Any = node.target
-    if not isinstance(target, utils.numpy_method_wrapper) or target.method != "item":
+    if not _is_item(node):
         return None
     (value,) = [x.meta[_NUMBER] for x in node.all_input_nodes] or (None,)
-    return None if value is None or len(node.args) > 1 else ConstantVariable(value.item())
+    return None if value is None else ConstantVariable(value.item())
+
+
+def _is_item(node: torch.fx.Node) -> bool:
+    target: Any = node.target
+    is_method = isinstance(target, utils.numpy_method_wrapper) and target.method == "item"
+    return is_method and len(node.args) == 1
+
+
+def _is_open(node: torch.fx.Node) -> bool:
+    """Tell whether a node is a number that differs from call to call, maybe one of NumPy's."""
+    return _OPEN in node.meta or is_number(node.meta.get("example_value"))
+
+
+def _plain(node: torch.fx.Node) -> Any:
+    """Return what stands for a number that NumPy is given: one of Python's, or the node of one."""
+    numpy = sys.modules["numpy"]
+    if _NUMBER in node.meta:
+        value = node.meta[_NUMBER]
+        return value.item() if type(value) in (numpy.float64, numpy.int64) else None
+    is_single = _OPEN in node.meta and node.meta[_OPEN][0] is NUMPY_FUNCTIONS["float32"]
+    return None if is_single or not _is_open(node) else node
 
 
 def _number_of(node: torch.fx.Node) -> Any:
@@ -185,15 +258,19 @@ def _number_of(node: torch.fx.Node) -> Any:
 
 def _is_of_numpy_or_scales(user: torch.fx.Node) -> bool:
     """Tell whether a node gives what it gives with a Python number, of another tensor's dtype."""
-    if _NUMBER in user.meta:
+    if _NUMBER in user.meta or _OPEN in user.meta:
         return True
     result = user.meta.get("example_value")
     if user.op not in ("call_function", "call_method") or is_of_numpy(user):
         return False
     if not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return False
-    tensors = [x.meta.get("example_value") for x in user.all_input_nodes if _NUMBER not in x.meta]
+    tensors = [x.meta.get("example_value") for x in user.all_input_nodes if not _is_made(x)]
     return any(isinstance(x, torch.Tensor) and x.dtype is result.dtype for x in tensors)
+
+
+def _is_made(node: torch.fx.Node) -> bool:
+    return _NUMBER in node.meta or _OPEN in node.meta
 
 
 def _may_be_exact(node: torch.fx.Node) -> bool:

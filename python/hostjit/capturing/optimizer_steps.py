@@ -51,7 +51,13 @@ def stopping_at_steps(find_step: FindStep | None = None) -> Iterator[None]:
     original: Any = getattr(OptimizerVariable, _READ)
 
     def read(self: Any, tx: Any, name: str) -> Any:
-        if name != "step" or self.source is None or threading.get_ident() != owner:
+        if threading.get_ident() != owner:
+            return original(self, tx, name)
+        if name == "param_groups":
+            # As of any object: Dynamo's own has each group say that it is capturable from then on,
+            # and takes parameters for constants, of which there are no gradients.
+            return getattr(super(OptimizerVariable, self), _READ)(tx, name)
+        if name != "step" or self.source is None:
             return original(self, tx, name)
         step = find_step(self.value) if find_step is not None else None
         if step is None:

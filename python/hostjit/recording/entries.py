@@ -4,30 +4,26 @@
 from __future__ import annotations
 
 import collections
-import contextvars
 import enum
 import itertools
 import threading
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.watches import MISSING
-from hostjit.recording import numpy_types
 
 __all__ = [
     "HEAP_TYPE",
     "Cell",
-    "Contents",
     "Entry",
     "Function",
     "Items",
     "ListEntry",
     "SetEntry",
     "Slots",
-    "Variable",
     "all_same",
     "stored_in",
 ]
@@ -36,6 +32,7 @@ __all__ = [
 HEAP_TYPE = 1 << 9
 # Of these, equal values are the same; those of their subclasses may have code and attributes.
 _COMPARED = tuple(kind for kind in IMMUTABLE_TYPES if kind not in (enum.Enum, type))
+_NUMBERS = (int, float)
 # Packages whose objects have slots that nobody sets once they are made.
 _OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
@@ -100,6 +97,30 @@ class Entry:
         """Return what the call path compares: what is there now, once `differs` says no."""
         return []
 
+    def numbers(self) -> Iterator[tuple[Any, str, int | float]]:
+        """Yield the ints and floats that it held: the place, a name for it, and the value."""
+        for key, name, was, _ in self._values():
+            if type(was) in _NUMBERS:
+                yield (self._identity(), key), name, was
+
+    def differs_in_numbers_alone(self) -> bool:
+        """Tell whether all that differs are numbers, in the places of numbers."""
+        return self._has_same_places() and all(
+            _same(was, now) or (type(was) in _NUMBERS and type(now) in _NUMBERS)
+            for _, _, was, now in self._values()
+        )
+
+    def _values(self) -> Iterable[tuple[Any, str, Any, Any]]:
+        """What it held, one by one: which it is, a name for it, what it was and what it is now."""
+        return ()
+
+    def _has_same_places(self) -> bool:
+        """Tell whether nothing else of it can differ than `_values`."""
+        return False
+
+    def _identity(self) -> int:
+        raise NotImplementedError
+
 
 class Items(Entry):
     """A dict: all of it, or some keys. `owner`: the object whose `__dict__` it is."""
@@ -153,9 +174,7 @@ class Items(Entry):
         return () if value is MISSING else (value,)
 
     def differs(self) -> bool:
-        if type(self._owner) is not self._owner_type:
-            return True
-        if self._owner is not None and instance_dict(self._owner) is not self._mapping:
+        if not self._is_of_same_owner():
             return True
         if not self._by_name:
             found = stored_in(self._mapping)
@@ -166,6 +185,28 @@ class Items(Entry):
             _same(dict.get(self._mapping, key, MISSING), value)
             for key, value in self._expected.items()
         )
+
+    def _is_of_same_owner(self) -> bool:
+        if type(self._owner) is not self._owner_type:
+            return False
+        return self._owner is None or instance_dict(self._owner) is self._mapping
+
+    def _values(self) -> Iterator[tuple[Any, str, Any, Any]]:
+        held = self._expected.items() if self._by_name else self._pairs
+        for key, was in held:
+            if type(key) is str:  # of others the code may be the user's
+                yield key, f"{self.path}.{key}", was, dict.get(self._mapping, key, MISSING)
+
+    def _has_same_places(self) -> bool:
+        if not self._is_of_same_owner():
+            return False
+        if self._by_name:
+            return self._keys is None or all_same(self._keys, self.keys())
+        keys = [key for key, _ in self._pairs]
+        return all(type(key) is str for key in keys) and all_same(keys, self.keys())
+
+    def _identity(self) -> int:
+        return id(self._mapping)
 
     def where(self) -> str:
         if self._by_name:
@@ -255,6 +296,15 @@ class Cell(Entry):
     def differs(self) -> bool:
         return not _same(self._contents(), self._expected)
 
+    def _values(self) -> Iterator[tuple[Any, str, Any, Any]]:
+        yield None, self.path, self._expected, self._contents()
+
+    def _has_same_places(self) -> bool:
+        return True
+
+    def _identity(self) -> int:
+        return id(self._cell)
+
     def watches(self) -> list[tuple[Any, ...]]:
         found = self._contents()
         return [("cell", self._cell, () if found is MISSING else (found,))]
@@ -313,59 +363,18 @@ class Slots(Entry):
         """What they held."""
         return (value for value in self._expected if value is not MISSING)
 
+    def _values(self) -> Iterator[tuple[Any, str, Any, Any]]:
+        for member, was, now in zip(self._members, self._expected, self._find(), strict=True):
+            yield member.__name__, f"{self.path}.{member.__name__}", was, now
+
+    def _has_same_places(self) -> bool:
+        return True
+
+    def _identity(self) -> int:
+        return id(self._object)
+
     def differs(self) -> bool:
         return not all_same(self._find(), self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("slots", self._object, tuple(self._members))]
-
-
-class Contents(Entry):
-    """The elements of an array, of bytes that may change or of a deque, which have no version."""
-
-    asked = True
-
-    def __init__(self, value: Any, path: str) -> None:
-        super().__init__(path)
-        self._value = value
-        self._expected = self._find()
-
-    def _find(self) -> tuple[Any, ...]:
-        if is_a(self._value, collections.deque):
-            return stored_in(self._value)
-        if is_a(self._value, bytearray):
-            return (bytes(memoryview(self._value)),)
-        is_array = is_a(self._value, numpy_types.ARRAYS)
-        kind = self._value.dtype if is_array else self._value.format
-        return self._value.shape, str(kind), self._value.tobytes()
-
-    def values(self) -> Iterable[Any]:
-        """The elements that may have state of their own."""
-        if is_a(self._value, collections.deque):
-            return self._expected
-        has_objects = is_a(self._value, numpy_types.ARRAYS) and self._value.dtype.hasobject
-        return self._value.ravel().tolist() if has_objects else ()
-
-    def differs(self) -> bool:
-        found = self._find()
-        if is_a(self._value, collections.deque):
-            return not all_same(found, self._expected)
-        return bool(found != self._expected)
-
-
-class Variable(Entry):
-    """A context variable, whose value differs from thread to thread."""
-
-    asked = True
-
-    def __init__(self, variable: contextvars.ContextVar[Any], path: str) -> None:
-        super().__init__(path)
-        self._variable = variable
-        self._expected = variable.get(MISSING)
-
-    def values(self) -> Iterable[Any]:
-        """What it held."""
-        return () if self._expected is MISSING else (self._expected,)
-
-    def differs(self) -> bool:
-        return not _same(self._variable.get(MISSING), self._expected)

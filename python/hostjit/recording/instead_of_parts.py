@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
+from hostjit.numbers_outside import NumbersOutside
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.varying import Varying
@@ -43,12 +44,14 @@ class RecordingsInsteadOfParts(Recordings):
     Nothing is said of that: calls in parts are as eager's, and the function says that they are.
     """
 
+    _floats_only = False
     _most_floats = 1  # calls in parts do not depend on what it is
     _most_in_vain = 3
 
     def __init__(
         self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]
     ) -> None:
+        self._compilation = compilation
         super().__init__(
             compilation.target,
             RecordingOptions(),
@@ -57,11 +60,13 @@ class RecordingsInsteadOfParts(Recordings):
             compilation.reuse_outputs,
             compilation.choices,
         )
-        self._compilation = compilation
         self._compiled = compiled
 
     def _new_varying(self) -> Varying:
         return Varying(_MOST_VALUES, floats_only=False)
+
+    def _new_outside(self) -> NumbersOutside:
+        return self._compilation.numbers_outside  # what is a counter to the whole is to its parts
 
     def note_program(self, program: _C.CompiledProgram) -> None:
         """Remember what questions about the program are about."""
@@ -87,7 +92,12 @@ class RecordingsInsteadOfParts(Recordings):
         return None
 
     def _changed_state(
-        self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: Any,
+        changed: str,
+        numbers_alone: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> _C.Specialization | None:
         if self._changes_again(key):
             self._give_up()

@@ -29,6 +29,7 @@ from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
 from hostjit.collection_pause import collection_paused
 from hostjit.dims import with_names, without_dims
+from hostjit.numbers_outside import NumbersOutside
 from hostjit.recording.captured_method import CapturedMethod, answers
 from hostjit.recording.compilation_for_dims import CompilationForDims
 from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
@@ -73,6 +74,8 @@ class Recordings(Specializer):
 
     records = True
 
+    # Of the numbers outside of the arguments, floats alone are taken to go on to differ.
+    _floats_only = True
     # Recordings that read a float of a tensor: it is seldom the same again.
     _most_floats = 3
     # Recordings that read what the call draws, which each of them draws again to compare it.
@@ -106,6 +109,7 @@ class Recordings(Specializer):
         self._codes: dict[types.CodeType, dict[str, Any]] = {}
         self._opened = OpenedClasses()
         self._varying = self._new_varying()
+        self._outside = self._new_outside()
         self._ran_backward = False
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
@@ -113,6 +117,9 @@ class Recordings(Specializer):
 
     def _new_varying(self) -> Varying:
         return Varying(_MOST_VALUES, floats_only=True)
+
+    def _new_outside(self) -> NumbersOutside:
+        return NumbersOutside()
 
     def reset(self) -> None:
         """Forget all recordings: the next call is the first."""
@@ -310,6 +317,7 @@ class Recordings(Specializer):
         compiled: _C.CompiledFunction = compile(self.target, **given)
         compiled.owner.say_nothing_of_parts()
         compiled.owner.record_no_more()
+        compiled.owner.numbers_outside = self._outside
         self._answers_instead = compiled
         return route_any_call(compiled)
 
@@ -380,9 +388,13 @@ class Recordings(Specializer):
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None, result
+        varies = self._outside.note(state.numbers(), floats_only=self._floats_only)
+        if varies and _C.recompile_limit() is not None:
+            return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
         changed = state.change()
         if changed:
-            return self._changed_state(key, changed, args, kwargs), result
+            numbers_alone = state.changes_numbers_alone()
+            return self._changed_state(key, changed, numbers_alone, args, kwargs), result
         if ThreadState.current() != before:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
@@ -505,13 +517,20 @@ class Recordings(Specializer):
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
     def _changed_state(
-        self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        key: Any,
+        changed: str,
+        numbers_alone: bool,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> _C.Specialization | None:
         if not self._changes_again(key):
             return None
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+        if numbers_alone:
+            return self._compile_from_now_on(what.removeprefix("it "))
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)

@@ -215,6 +215,16 @@ class State(Walk):
         """Tell whether all that is watched is as it was found."""
         return not any(entry.differs() for entry in self.entries())
 
+    def changes_numbers_alone(self) -> bool:
+        """Tell whether all that is not as it was found are numbers outside of the arguments."""
+        changed = [entry for entry in self._entries.values() if entry.differs()]
+        return all(entry.watched and entry.differs_in_numbers_alone() for entry in changed)
+
+    def numbers(self) -> dict[Any, tuple[str, int | float]]:
+        """Return the names and values of numbers that are watched, by place."""
+        found = (number for entry in self.entries() for number in entry.numbers())
+        return {place: (name, value) for place, name, value in found}
+
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what is watched, as `_C.Specialization` takes it."""
         return [watch for entry in self.entries() for watch in entry.watches()]

@@ -21,16 +21,15 @@ from hostjit.launching.user_kernel import Kernel
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types, triton_types
 from hostjit.recording.classes import Class
+from hostjit.recording.compared_entries import Contents, Variable
 from hostjit.recording.entries import (
     HEAP_TYPE,
     Cell,
-    Contents,
     Function,
     Items,
     ListEntry,
     SetEntry,
     Slots,
-    Variable,
     stored_in,
 )
 from hostjit.recording.fields import Fields, ModuleClass

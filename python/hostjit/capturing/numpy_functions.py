@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of numbers that NumPy computes: of open ones Python asks it at each call."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo import utils
+
+__all__ = ["NUMPY_FUNCTIONS", "function_of_numpy"]
+
+_NAMES = (
+    *("sqrt", "cbrt", "square", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "power"),
+    *("sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "hypot", "sinh", "cosh"),
+    *("tanh", "arcsinh", "arccosh", "arctanh", "deg2rad", "rad2deg", "radians", "degrees"),
+    *("floor", "ceil", "trunc", "absolute", "negative", "positive", "sign"),
+    *("reciprocal", "add", "subtract", "multiply", "true_divide", "floor_divide", "remainder"),
+    *("fmod", "minimum", "maximum", "clip", "copysign", "float64", "float32", "int64"),
+)
+# Other names that they have, in NumPy and in Python.
+_ALIASES: dict[Any, str] = {
+    "abs": "absolute",
+    "acos": "arccos",
+    "acosh": "arccosh",
+    "asin": "arcsin",
+    "asinh": "arcsinh",
+    "atan": "arctan",
+    "atan2": "arctan2",
+    "atanh": "arctanh",
+    "divide": "true_divide",
+    "mod": "remainder",
+    "pow": "power",
+    operator.abs: "absolute",
+    operator.add: "add",
+    operator.floordiv: "floor_divide",
+    operator.mod: "remainder",
+    operator.mul: "multiply",
+    operator.neg: "negative",
+    operator.pos: "positive",
+    operator.pow: "power",
+    operator.sub: "subtract",
+    operator.truediv: "true_divide",
+}
+
+
+def _call(name: str, *numbers: float) -> Any:
+    import numpy
+
+    return getattr(numpy, name)(*numbers).item()
+
+
+def _function(name: str) -> Callable[..., Any]:
+    function = functools.partial(_call, name)
+    function.__name__ = f"numpy.{name}"  # type: ignore[attr-defined]
+    return function
+
+
+NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {name: _function(name) for name in _NAMES}
+"""By NumPy's names; each returns the Python number that is equal to NumPy's."""
+
+
+def function_of_numpy(node: torch.fx.Node) -> tuple[str, Callable[..., Any]] | None:
+    """Return the name in NumPy of what a node of Dynamo's graph computes, and the function."""
+    target: Any = node.target
+    if node.kwargs:
+        return None
+    if isinstance(target, utils.numpy_operator_wrapper):
+        name = _ALIASES.get(target.op, "")
+    elif isinstance(target, utils.numpy_to_tensor_wrapper):
+        name = _ALIASES.get(target.f.__name__, target.f.__name__)
+        if name == "absolute":  # or `fabs`, which makes floats of ints
+            return None
+    else:
+        return None
+    function = NUMPY_FUNCTIONS.get(name)
+    return None if function is None else (name, function)
