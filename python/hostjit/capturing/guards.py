@@ -163,7 +163,7 @@ class Guards:
         changed = self._traced.changes.classes
         containers = containers_in(args, kwargs, self._open.classes)
         check_arguments(containers, self._open.classes, changed)
-        objects = set(object_leaves(args, kwargs, self._open.classes))
+        objects = set(map(id, object_leaves(args, kwargs, self._open.classes)))
 
         def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
             return SourceWalker(self._traced, args, kwargs, objects, watches, classes)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
+from hostjit.recording.calls_by_object import CallsOfObjects
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.varying import Varying
@@ -87,9 +88,9 @@ class RecordingsInsteadOfParts(Recordings):
         return None
 
     def _changed_state(
-        self, key: Any, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, calls: CallsOfObjects, changed: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        if self._changes_again(key):
+        if self._changes_again(calls):
             self._give_up()
         return None
 
