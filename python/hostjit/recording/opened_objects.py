@@ -136,6 +136,12 @@ class OpenedClasses:
                     pending.extend(fields_of(value).values())
         return len(self.classes) > before
 
+    def forget(self, gone: weakref.ref[Any]) -> None:
+        """Forget an object that is gone: it was not one that a call alone brings."""
+        for kind in list(self._met):
+            met = self._met[kind]
+            met[:] = [reference for reference in met if reference is not gone]
+
     def _is_another(self, value: Any, kind: type) -> bool:
         """Tell whether a call brings an object in the place of one that an earlier one brought.
 

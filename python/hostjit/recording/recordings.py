@@ -79,7 +79,7 @@ class Recordings(Specializer):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._calls = CallsByObject()
+        self._calls = CallsByObject(self._forget_recorded)
         self._with_dims: list[Signature] = []
         self._codes: Codes = {}
         self._opened = OpenedClasses()
@@ -105,19 +105,17 @@ class Recordings(Specializer):
         """What was recorded last; None before."""
         return self._calls.last()
 
-    def of(self, instance: Any) -> CapturedMethod:
-        """Return the captured method of one object, which tells of its recordings alone.
-
-        Args:
-            instance: what calls have as their first argument.
-
-        Example:
-            Model.step.of(model).reset()
-        """
+    def of(self, instance: Any) -> Any:
+        """Return what answers questions that the method of an object is asked."""
         function = self.function() if self.function is not None else None
-        if function is None or not hasattr(self.target, "__get__"):
-            raise _C.Error(f"'{self._target_name()}' is no method")
-        return CapturedMethod(self, function, instance)
+        return self if function is None else CapturedMethod(self, function, instance)
+
+    def _forget_recorded(self, gone: weakref.ref[Any]) -> None:
+        """Drop the recordings for an object that is gone. It may have been any call that ran."""
+        self._opened.forget(gone)
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget_gone()
 
     def last_among(self, specializations: Sequence[_C.Specialization]) -> Recording | None:
         """Return what was recorded last, of some calls; None before."""
@@ -224,7 +222,7 @@ class Recordings(Specializer):
         if is_opened:  # calls with other objects were calls like this one
             calls.count = min(count, self.options.warmup)
         if self._calls.num_unrecorded() > _MOST_OBJECTS:
-            self._calls = CallsByObject()
+            self._calls = CallsByObject(self._forget_recorded)
             calls = self._calls.of(objects)
             self._say(
                 "objects",
