@@ -20,6 +20,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import (
+    METHODS,
     instance_dict,
     is_a,
     is_hashed_by_identity,
@@ -39,7 +40,7 @@ Opened = Mapping[type, tuple[str, ...]]
 _WHOLE = (
     *(torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, BaseException, enum.Enum),
     *(tuple, list, dict, set, frozenset, str, bytes, int, float, complex),
-    *(types.FunctionType, types.MethodType, types.ModuleType, types.CodeType),
+    *(types.FunctionType, *METHODS, types.ModuleType, types.CodeType),
 )
 _ACTIVE = frozenset({"__next__", "__getattribute__"})
 _NAMESPACE = types.SimpleNamespace

@@ -204,11 +204,9 @@ class State(Walk):
 
     def let_go(self) -> None:
         """Forget what matters only while the call is recorded, and the arguments with it."""
-        for known in (self.objects, self.gradients, self.leaves, self.shared, self._weak):
-            known.clear()
-        for known in (self._functions, self._attributes_of_arguments, self._without_attributes):
-            known.clear()
-        self._codes = {}
+        self.objects, self.gradients, self._codes = {}, {}, {}
+        self.leaves, self.shared, self._weak = set(), [], []
+        self._functions, self._attributes_of_arguments, self._without_attributes = [], [], []
         self._entries = {key: entry for key, entry in self._entries.items() if entry.watched}
 
     def entries(self) -> Iterator[Entry]:
