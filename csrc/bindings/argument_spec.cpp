@@ -125,6 +125,7 @@ bool is_number_of(PyObject* bound, PyObject* number) {
 bool is_held_weakly(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_weaklistoffset == 0) return false;
+  if (PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE)) return false;
   if (reinterpret_cast<PyHeapTypeObject*>(type)->ht_module != nullptr) return false;
   return !PyType_Check(object) && !THPVariable_Check(object);
 }

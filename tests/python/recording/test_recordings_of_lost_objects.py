@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import weakref
@@ -322,6 +323,26 @@ def test_objects_that_go_in_other_threads() -> None:
         thread.join()
     gc.collect()
     assert not errors and not Model.scale.specializations
+
+
+def test_what_is_held_weakly() -> None:
+    kind = _kind("Plain")
+    one = kind(2.0)
+    weakly = (one, torch.nn.Linear(1, 1), _kind("Holding")(1.0))
+    others = (one.scale, kind.scale, one.__init__, kind, randn(1), len, functools.partial(len))
+    held = hostjit._C.is_held_weakly
+    assert [*map(held, weakly)] == [True] * 3
+    assert not any(map(held, (*others, torch, torch.nn.Parameter(randn(1)), 1, None, [], object())))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_methods_of_objects_as_arguments() -> None:
+    kind = _kind("Plain")
+    fast = hostjit.capture(lambda method, x: method(x) + 1)
+    for turn in range(20):
+        one = kind(float(turn % 5))
+        for _ in range(3):  # each attribute access makes another method
+            assert_close(fast(one.scale, randn(3)), randn(3) * (turn % 5) + 1)
 
 
 @pytest.mark.parametrize("compile", [hostjit.capture, hostjit.compile])
