@@ -154,7 +154,8 @@ class OpenedClasses:
         known = [reference() for reference in met]
         if any(found is value for found in known):
             return False
-        is_another = bool(met) and (_is_record(kind) or None in known)
+        has_lost_one = any(found is None for found in known)
+        is_another = bool(met) and (_is_record(kind) or has_lost_one)
         try:
             met.append(weakref.ref(value))
         except TypeError:  # its slots have no place for that

@@ -132,6 +132,32 @@ def test_an_object_at_the_same_place_is_another() -> None:
     assert len(places) < 40
 
 
+def test_objects_are_asked_for_nothing() -> None:
+    class Model:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+        def __hash__(self) -> int:
+            raise AssertionError
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+        @hostjit.capture
+        def scale(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor
+
+    first, second = Model(2.0), Model(3.0)
+    for _ in range(4):
+        assert_close(first.scale(randn(3)), randn(3) * 2)
+        assert_close(second.scale(randn(3)), randn(3) * 3)
+    assert first.scale != second.scale and len({first.scale, first.scale}) == 1
+    first.scale.reset()
+    assert first.scale.captured is None and second.scale.captured is not None
+    del first, second
+    assert not Model.scale.specializations
+
+
 def test_an_object_that_is_an_argument() -> None:
     class Settings(torch.nn.Module):
         def __init__(self, factor: float) -> None:
