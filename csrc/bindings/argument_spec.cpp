@@ -111,7 +111,24 @@ PyRef attributes_of(PyObject* object) {
   return found;
 }
 
+// Whether an int of the type of bound Dims is a number; its own comparison, in Python, would say
+// so.
+bool is_number_of(PyObject* bound, PyObject* number) {
+  const PyRef same = PyRef::steal(PyLong_Type.tp_richcompare(bound, number, Py_EQ));
+  if (!same) PyErr_Clear();
+  return same.get() == Py_True;
+}
+
 }  // namespace
+
+// Objects of C code, such as a functools.partial, are seldom what keeps state from call to call.
+bool is_held_weakly(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_weaklistoffset == 0) return false;
+  if (PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE)) return false;
+  if (reinterpret_cast<PyHeapTypeObject*>(type)->ht_module != nullptr) return false;
+  return !PyType_Check(object) && !THPVariable_Check(object);
+}
 
 bool Leaves::are_distinct_from(size_t first) const {
   for (size_t i = first; i < objects.size(); ++i) {
@@ -167,7 +184,39 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
       add_items(attributes.get(), leaves, by_fields);
     }
     add_slots(example, leaves, by_fields);
+  } else if (is_held_weakly(example)) {
+    if (PyRef reference = PyRef::steal(PyWeakref_NewRef(example, nullptr))) {
+      kind_ = Kind::kWeakIdentity;
+      expected_ = std::move(reference);
+    } else {
+      PyErr_Clear();
+    }
   }
+}
+
+PyObject* ArgumentNode::referent() const {
+  return reinterpret_cast<PyWeakReference*>(expected_.get())->wr_object;
+}
+
+bool ArgumentNode::add_weak_objects(std::vector<PyObject*>& objects) const {
+  if (kind_ == Kind::kWeakIdentity) {
+    if (referent() == Py_None) return false;
+    objects.push_back(referent());
+  }
+  return std::ranges::all_of(
+      children_, [&](const ArgumentNode& child) { return child.add_weak_objects(objects); });
+}
+
+std::vector<PyObject*> ArgumentSpec::weak_objects() const {
+  std::vector<PyObject*> objects;
+  for (const ArgumentNode& node : nodes_) node.add_weak_objects(objects);
+  return objects;
+}
+
+bool ArgumentSpec::has_its_objects() const {
+  std::vector<PyObject*> objects;
+  return std::ranges::all_of(
+      nodes_, [&](const ArgumentNode& node) { return node.add_weak_objects(objects); });
 }
 
 void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields) {
@@ -235,9 +284,11 @@ bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const
 
 bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
+  if (kind_ == Kind::kWeakIdentity) return value == referent() && value != Py_None;
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) [[unlikely]] {
     const bool is_bound_dim = Py_TYPE(value) == bound_dim_type;
     if (!is_bound_dim || type_.get() != reinterpret_cast<PyObject*>(&PyLong_Type)) return false;
+    if (kind_ == Kind::kEqual) return is_number_of(value, expected_.get());
   }
   switch (kind_) {
     case Kind::kTensor: leaves.push_back(value); return guard_->matches(THPVariable_Unpack(value));
@@ -264,7 +315,8 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       leaves.objects.push_back(value);
       return iterates_as_stored(value) && match_items(value, leaves);
     case Kind::kObject: return match_fields(value, leaves);
-    case Kind::kIdentity: break;
+    case Kind::kIdentity:
+    case Kind::kWeakIdentity: break;
   }
   return false;
 }

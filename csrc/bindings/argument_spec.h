@@ -37,6 +37,10 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   bool are_distinct_from(size_t first) const;
 };
 
+// Whether guards leave it to others to keep an object alive: one of a class of Python code, if it
+// can be referred to weakly, which is no class or tensor.
+bool is_held_weakly(PyObject* object);
+
 // What one argument has to look like, recursively. Built from an example value:
 //   torch.Tensor, Parameter       the exact type and a TensorGuard; becomes a leaf
 //   int, str, bytes, device, ...  the same type and an equal value
@@ -44,7 +48,8 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
 //   an object of certain types    the same type and fields, which are the items of its __dict__ and
 //                                 then its slots
-//   anything else                 the same object: None, bool, modules, dtypes
+//   anything else                 the same object: None, bool, modules, dtypes; one that
+//                                 is_held_weakly() while it lives
 // Where an int is expected, one of the type of bound Dims will do.
 // An int or a float may be made an open number.
 class ArgumentNode {
@@ -68,6 +73,9 @@ class ArgumentNode {
   // false when it is not here.
   bool open_number(size_t& leaf, const OpenNumber& number, size_t slot);
 
+  // Appends the objects that are expected and held weakly; false where one is gone.
+  bool add_weak_objects(std::vector<PyObject*>& objects) const;
+
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
 
@@ -76,6 +84,7 @@ class ArgumentNode {
     kTensor,
     kTensorOfAnySize,
     kIdentity,
+    kWeakIdentity,
     kEqual,
     kOpenNumber,
     kFloat,
@@ -93,9 +102,13 @@ class ArgumentNode {
   bool is_number() const;
 
   Kind kind_;
-  PyRef expected_;     // the object, the value, or the tuple of keys of a dict or a __dict__
-  PyRef slots_;        // the tuple of names of an object's
-  PyRef type_;         // exact type of the value
+  // Of a weak reference, borrowed; None if it is gone.
+  PyObject* referent() const;
+
+  PyRef expected_;  // the object, a weak reference to it, the value, or the tuple of keys of a dict
+                    // or a __dict__
+  PyRef slots_;     // the tuple of names of an object's
+  PyRef type_;      // exact type of the value
   uint64_t bits_ = 0;  // of a float, or of the real part of a complex
   uint64_t imaginary_bits_ = 0;
   std::unique_ptr<TensorGuard> guard_;
@@ -132,6 +145,11 @@ class ArgumentSpec {
   // leaves. Number leaves are the ints and floats, not the bools, in order. Throws Error when that
   // leaf is none of the kind.
   void open_number(size_t position, const OpenNumber& number, size_t slot);
+
+  // The objects that calls are to bring and that are held weakly, borrowed.
+  std::vector<PyObject*> weak_objects() const;
+  // Whether they are all alive.
+  bool has_its_objects() const;
 
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;

@@ -3,6 +3,7 @@
 
 #include "bindings/backward_plan.h"
 #include "bindings/compiled_function.h"
+#include "bindings/compiled_method.h"
 #include "bindings/compiled_program_bindings.h"
 #include "bindings/program_bindings.h"
 #include "bindings/specialization.h"
@@ -211,6 +212,10 @@ void bind_call_path(py::module_& module) {
       "Whether two views of one storage may have a byte in common. Each is its shape, its strides "
       "and "
       "its\nstorage offset, in elements, and the bytes of an element.");
+  module.def(
+      "is_held_weakly", [](py::handle object) { return is_held_weakly(object.ptr()); },
+      py::arg("object"),
+      "Whether a guard that compares an object by identity leaves it to others to keep it.");
   module.def("is_plain_leaf", &is_plain_leaf, py::arg("tensor"),
              "Whether a backward pass ends at a tensor, and no node hooks run there.");
   module.def("empty_cache", [] { output_cache().empty(); });
@@ -224,6 +229,7 @@ void bind_call_path(py::module_& module) {
       },
       py::arg("size"));
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();
+  if (!add_compiled_method_type(module.ptr())) throw py::error_already_set();
 }
 
 }  // namespace hostjit

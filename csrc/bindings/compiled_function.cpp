@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "bindings/compiled_method.h"
 #include "bindings/function_call.h"
 #include "bindings/py_ref.h"
 
@@ -118,7 +119,7 @@ int set_attribute(PyObject* object, PyObject* name, PyObject* value) {
 
 PyObject* bind(PyObject* object, PyObject* instance, PyObject*) {
   if (instance == nullptr || instance == Py_None) return Py_NewRef(object);
-  return PyMethod_New(object, instance);
+  return make_compiled_method(object, instance);
 }
 
 PyObject* represent(PyObject* object) {
@@ -155,6 +156,11 @@ PyObject* profile(PyObject* object, PyObject* args, PyObject* kwargs) {
   return all ? PyObject_Call(method.get(), all.get(), kwargs) : nullptr;
 }
 
+PyObject* forget_gone(PyObject* object, PyObject*) {
+  as_compiled(object)->specializations->drop_gone();
+  Py_RETURN_NONE;
+}
+
 PyObject* forget(PyObject* object, PyObject*) {
   as_compiled(object)->specializations->clear();
   Py_RETURN_NONE;
@@ -186,6 +192,8 @@ PyMethodDef methods[] = {
      "call, in so many\ncalls of code that looks at the clock after every node; as many calls of "
      "the "
      "usual\ncode come before, and one more. Returns a Profile: its text is a table."},
+    {"forget_gone", forget_gone, METH_NOARGS,
+     "forget_gone()\n--\n\nDrops every specialization for an object that is gone."},
     {"forget", forget, METH_NOARGS, "forget()\n--\n\nDrops every specialization."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -234,11 +242,18 @@ PyType_Spec type_spec = {
     slots,
 };
 
+PyObject* function_type = nullptr;
+
 }  // namespace
 
+bool is_compiled_function(PyObject* object) {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == function_type;
+}
+
 bool add_compiled_function_type(PyObject* module) {
-  const PyRef type = PyRef::steal(PyType_FromSpec(&type_spec));
-  return type && PyModule_AddObjectRef(module, "CompiledFunction", type.get()) == 0;
+  function_type = PyType_FromSpec(&type_spec);  // never released
+  return function_type != nullptr &&
+         PyModule_AddObjectRef(module, "CompiledFunction", function_type) == 0;
 }
 
 }  // namespace hostjit

@@ -12,8 +12,10 @@ namespace hostjit {
 // Calling it looks for a specialization that matches (the last one that did first) and runs it:
 // no Python frame. On a miss it calls owner.specialize(self, args, kwargs), which returns a
 // Specialization that it keeps and runs, or None to run `function` itself. Attributes that it
-// lacks are looked up on `owner`. It binds to instances as functions do. A compiled nn.Module is an
-// instance of its class to isinstance(), and has its attributes set on it.
+// lacks are looked up on `owner`. Bound to an instance it is a CompiledMethod. A compiled nn.Module
+// is an instance of its class to isinstance(), and has its attributes set on it.
 bool add_compiled_function_type(PyObject* module);
+
+bool is_compiled_function(PyObject* object);
 
 }  // namespace hostjit

@@ -93,6 +93,7 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kTensorOfAnySize:
       return py::make_tuple("tensor_of_any_size", type, guard_->describe());
     case Kind::kIdentity: return py::make_tuple("identity", object_of(expected_));
+    case Kind::kWeakIdentity: return py::make_tuple("identity", borrow(referent()));
     case Kind::kEqual: return py::make_tuple("equal", object_of(expected_));
     case Kind::kOpenNumber: return py::make_tuple("open", open_->slot, object_of(expected_));
     case Kind::kFloat: return py::make_tuple("float", bits_);

@@ -84,7 +84,7 @@ Specialization::Specialization(const Options& options)
       output_(options.output,
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
               static_cast<Py_ssize_t>(num_leaves_), static_cast<Py_ssize_t>(results_.size())),
-      watches_(watches_from_python(options.watches)),
+      watches_(watches_from_python(options.watches, arguments_.weak_objects())),
       known_(watches_.containers()),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
@@ -204,7 +204,8 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
   if (!found || found.get() == Py_None) return false;
   try {
     const auto renewed = py::reinterpret_borrow<py::tuple>(found.get());
-    WatchList watches = watches_from_python(py::object(renewed[0]).ptr());
+    WatchList watches =
+        watches_from_python(py::object(renewed[0]).ptr(), arguments_.weak_objects());
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
     NumberStores stores(py::object(renewed[5]).ptr(), results_.size());
     identities_.renew(leaves, py::object(renewed[3]).ptr());
@@ -291,7 +292,8 @@ bool Specialization::watches_hold() {
 }
 
 bool Specialization::holds() {
-  return watches_hold() && std::ranges::all_of(bindings_, &InputBinding::holds);
+  return has_its_objects() && watches_hold() &&
+         std::ranges::all_of(bindings_, &InputBinding::holds);
 }
 
 bool Specialization::find_row_of_call(Leaves& leaves) {

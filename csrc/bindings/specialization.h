@@ -131,6 +131,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool updates() const { return updates_; }
   bool may_update(const Leaves& leaves) const;
 
+  // Objects that calls are to bring are held weakly: without one, no call matches.
+  bool has_its_objects() const { return arguments_.has_its_objects(); }
+
   // Everything that makes it what it is, as Python data and live objects; see descriptions.cpp.
   pybind11::dict describe() const;
   // Whether what was assumed besides the arguments is so now, as far as that can be told without

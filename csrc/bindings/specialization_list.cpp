@@ -29,8 +29,21 @@ void SpecializationList::add(const std::shared_ptr<Specialization>& specializati
 
 void SpecializationList::clear() {
   // Moved out first: what dies with them may run Python, which may come back here.
-  std::vector<std::shared_ptr<Specialization>> all = std::exchange(all_, {});
-  if (uses_ > 0) std::ranges::move(all, std::back_inserter(dropped_));
+  release(std::exchange(all_, {}));
+}
+
+void SpecializationList::drop_gone() {
+  const auto gone = std::ranges::stable_partition(
+      all_, &Specialization::has_its_objects,
+      [](const auto& each) -> const Specialization& { return *each; });
+  std::vector<std::shared_ptr<Specialization>> dropped(std::make_move_iterator(gone.begin()),
+                                                       std::make_move_iterator(gone.end()));
+  all_.erase(gone.begin(), gone.end());
+  release(std::move(dropped));
+}
+
+void SpecializationList::release(std::vector<std::shared_ptr<Specialization>> dropped) {
+  if (uses_ > 0) std::ranges::move(dropped, std::back_inserter(dropped_));
 }
 
 void SpecializationList::release_dropped() {

@@ -44,6 +44,8 @@ class SpecializationList {
   void add(const std::shared_ptr<Specialization>& specialization);
   // Drops all; those of calls under way when the last of these ends.
   void clear();
+  // Drops those for objects that are gone.
+  void drop_gone();
 
   const std::vector<std::shared_ptr<Specialization>>& all() const { return all_; }
 
@@ -53,6 +55,8 @@ class SpecializationList {
  private:
   Specialization* find_behind_first(const GlobalState& state, PyObject* const* values,
                                     Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves);
+  // Those of calls under way go later.
+  void release(std::vector<std::shared_ptr<Specialization>> dropped);
   void release_dropped();
 
   std::vector<std::shared_ptr<Specialization>> all_;

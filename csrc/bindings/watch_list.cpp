@@ -100,6 +100,10 @@ bool WatchList::dicts_hold() {
 constexpr uint64_t kZero = 0;
 const WatchList::Word WatchList::kNever{&kZero, 1};
 
+WatchList::Watched WatchList::watched(PyObject* object) const {
+  return {object, std::ranges::find(unheld_, object) == unheld_.end()};
+}
+
 void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
   static_assert(sizeof(PyObject*) == sizeof(uint64_t));
   words_.push_back(
@@ -130,7 +134,7 @@ void WatchList::add_dict_entry(Dict entry, bool unchanged) {
 
 void WatchList::add_dict(PyObject* dict, PyObject* owner) {
   HOSTJIT_ICHECK(PyDict_Check(dict), "a watched dict is a ", Py_TYPE(dict)->tp_name);
-  add_dict_entry({PyRef::share(dict), PyRef::share(owner), {}, {}, {}, /*version=*/0},
+  add_dict_entry({watched(dict), watched(owner), {}, {}, {}, /*version=*/0},
                  /*unchanged=*/true);
 }
 
@@ -139,33 +143,33 @@ void WatchList::add_dict_items(PyObject* dict, PyObject* owner, PyObject* keys, 
   HOSTJIT_ICHECK(PyDict_Check(dict) && PyTuple_Check(keys) && PyTuple_Check(expected) &&
                      PyTuple_GET_SIZE(keys) == PyTuple_GET_SIZE(expected),
                  "a dict watch needs a dict and tuples of one length");
-  add_dict_entry({PyRef::share(dict), PyRef::share(owner), PyRef::share(keys),
-                  PyRef::share(expected), PyRef::share(missing), /*version=*/0},
+  add_dict_entry({watched(dict), watched(owner), PyRef::share(keys), PyRef::share(expected),
+                  PyRef::share(missing), /*version=*/0},
                  /*unchanged=*/false);
 }
 
 void WatchList::add_cell(PyObject* cell, PyObject* expected) {
   HOSTJIT_ICHECK(PyCell_Check(cell), "a watched cell is a ", Py_TYPE(cell)->tp_name);
   watch_pointer(&reinterpret_cast<PyCellObject*>(cell)->ob_ref, expected);
-  cells_.push_back({PyRef::share(cell), PyRef::share(expected)});
+  cells_.push_back({watched(cell), PyRef::share(expected)});
 }
 
 void WatchList::add_dict_keys(PyObject* dict, PyObject* keys) {
   HOSTJIT_ICHECK(PyDict_Check(dict) && PyTuple_Check(keys), "a watch of keys needs a dict");
   has_others_ = true;
-  dict_keys_.push_back({PyRef::share(dict), PyRef::share(keys)});
+  dict_keys_.push_back({watched(dict), PyRef::share(keys)});
 }
 
 void WatchList::add_list(PyObject* list, PyObject* items, PyObject* any) {
   HOSTJIT_ICHECK(PyList_Check(list) && PyTuple_Check(items), "a list watch needs a list");
   has_others_ = true;
-  lists_.push_back({PyRef::share(list), PyRef::share(items), PyRef::share(any)});
+  lists_.push_back({watched(list), PyRef::share(items), PyRef::share(any)});
 }
 
 void WatchList::add_set(PyObject* set, PyObject* items) {
   HOSTJIT_ICHECK(PyAnySet_Check(set) && PyTuple_Check(items), "a set watch needs a set");
   has_others_ = true;
-  sets_.push_back({PyRef::share(set), PyRef::share(items)});
+  sets_.push_back({watched(set), PyRef::share(items)});
 }
 
 void WatchList::add_type(PyObject* object) {
@@ -186,7 +190,7 @@ void WatchList::add_type_but(PyObject* object, PyObject* open) {
   const auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyObject* bases = type->tp_mro;
   watch_pointer(&type->tp_mro, bases);
-  bases_.push_back({PyRef::share(object), PyRef::share(bases)});
+  bases_.push_back({watched(object), PyRef::share(bases)});
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
     PyObject* base = PyTuple_GET_ITEM(bases, i);
     if ((reinterpret_cast<PyTypeObject*>(base)->tp_flags & Py_TPFLAGS_HEAPTYPE) == 0) continue;
@@ -213,13 +217,13 @@ void WatchList::add_class_items(PyObject* type, PyObject* open) {
   const PyRef values = PyRef::steal(PyList_AsTuple(expected.get()));
   if (!names || !values) throw pybind11::error_already_set();
   // No value of the class is the tuple of names, which stands for a missing one.
-  add_dict_entry({PyRef::share(dict), {}, names, values, names, /*version=*/0, PyDict_Size(dict)},
+  add_dict_entry({watched(dict), {}, names, values, names, /*version=*/0, PyDict_Size(dict)},
                  /*unchanged=*/true);
 }
 
 void WatchList::add_object_type(PyObject* object, PyObject* type) {
   watch_pointer(reinterpret_cast<PyObject**>(&object->ob_type), type);
-  object_types_.push_back({PyRef::share(object), PyRef::share(type)});
+  object_types_.push_back({watched(object), PyRef::share(type)});
 }
 
 void WatchList::add_function(PyObject* function, PyObject* code, PyObject* defaults,
@@ -245,7 +249,7 @@ void WatchList::add_fields(PyObject* object, PyObject* names) {
     HOSTJIT_ICHECK(address != nullptr, "a ", Py_TYPE(object)->tp_name, " has no field '", name,
                    "'");
     watch_pointer(address, *address);
-    fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
+    fields_.push_back({watched(object), address, PyRef::share(*address)});
   }
 }
 
@@ -258,7 +262,7 @@ void WatchList::add_slots(PyObject* object, PyObject* members) {
       continue;
     }
     watch_pointer(address, *address);
-    fields_.push_back({PyRef::share(object), address, PyRef::share(*address)});
+    fields_.push_back({watched(object), address, PyRef::share(*address)});
   }
 }
 
@@ -275,7 +279,7 @@ void WatchList::add_hooks(PyObject* tensor) {
   auto& variable = *reinterpret_cast<THPVariable*>(tensor);
   for (PyObject** address : {&variable.backward_hooks, &variable.post_accumulate_grad_hooks}) {
     watch_pointer(address, *address);
-    fields_.push_back({PyRef::share(tensor), address, PyRef::share(*address)});
+    fields_.push_back({watched(tensor), address, PyRef::share(*address)});
   }
 }
 
@@ -355,20 +359,20 @@ std::vector<PyObject*> WatchList::containers() const {
 
 int WatchList::traverse(visitproc visit, void* arg) const {
   for (const Dict& entry : dicts_) {
-    Py_VISIT(entry.dict.get());
-    Py_VISIT(entry.owner.get());
+    Py_VISIT(entry.dict.held());
+    Py_VISIT(entry.owner.held());
     Py_VISIT(entry.keys.get());
     Py_VISIT(entry.expected.get());
     Py_VISIT(entry.missing.get());
   }
   for (const auto* pairs : {&cells_, &sets_, &dict_keys_, &object_types_, &bases_}) {
     for (const Pair& entry : *pairs) {
-      Py_VISIT(entry.object.get());
+      Py_VISIT(entry.object.held());
       Py_VISIT(entry.expected.get());
     }
   }
   for (const List& entry : lists_) {
-    Py_VISIT(entry.object.get());
+    Py_VISIT(entry.object.held());
     Py_VISIT(entry.expected.get());
     Py_VISIT(entry.any.get());
   }
@@ -380,7 +384,7 @@ int WatchList::traverse(visitproc visit, void* arg) const {
     Py_VISIT(entry.kwdefaults.get());
   }
   for (const Field& entry : fields_) {
-    Py_VISIT(entry.object.get());
+    Py_VISIT(entry.object.held());
     Py_VISIT(entry.expected.get());
   }
   return tensors_.traverse(visit, arg);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "bindings/py_ref.h"
@@ -21,6 +22,10 @@ namespace hostjit {
 // may be less than an earlier one (without the GIL), a dict that is watched whole never holds.
 class WatchList {
  public:
+  // `unheld`: objects that are not held where they are watched. The owner asks whether something
+  // holds only after it has seen that they are alive.
+  explicit WatchList(std::vector<PyObject*> unheld) : unheld_(std::move(unheld)) {}
+
   // Nothing changes in the dict. When `owner` is not null, owner.__dict__ is still this dict.
   void add_dict(PyObject* dict, PyObject* owner);
   // dict[keys[i]] is expected[i], the very object; `missing` expects no such key. Other keys are
@@ -99,9 +104,23 @@ class WatchList {
     const uint32_t* address;
     uint32_t expected;
   };
+  // An object that is watched, held unless it is to be alive by itself.
+  class Watched {
+   public:
+    Watched() = default;
+    Watched(PyObject* object, bool is_held)
+        : object_(object), reference_(is_held ? PyRef::share(object) : PyRef()) {}
+    PyObject* get() const { return object_; }
+    PyObject* held() const { return reference_.get(); }
+    explicit operator bool() const { return object_ != nullptr; }
+
+   private:
+    PyObject* object_ = nullptr;
+    PyRef reference_;
+  };
   struct Dict {
-    PyRef dict;
-    PyRef owner;
+    Watched dict;
+    Watched owner;
     PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
@@ -110,11 +129,11 @@ class WatchList {
     bool holds();
   };
   struct Pair {
-    PyRef object;
+    Watched object;
     PyRef expected;
   };
   struct List {
-    PyRef object;
+    Watched object;
     PyRef expected;
     PyRef any;  // null: none
     bool holds() const;
@@ -126,7 +145,7 @@ class WatchList {
     PyRef kwdefaults;
   };
   struct Field {
-    PyRef object;
+    Watched object;
     PyObject* const* address;  // in the object
     PyRef expected;
   };
@@ -136,6 +155,7 @@ class WatchList {
   static constexpr unsigned kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0U : 8U;
 
   static const Word kNever;
+  Watched watched(PyObject* object) const;
   void watch_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   void add_class_items(PyObject* type, PyObject* open);
@@ -149,6 +169,7 @@ class WatchList {
   // passes.
   bool others_hold() const;
 
+  std::vector<PyObject*> unheld_;
   // Where dicts keep their versions. A change makes a version greater than any before: while the
   // sum is the same, all of them are.
   std::vector<const uint64_t*> versions_;
@@ -172,7 +193,7 @@ class WatchList {
 };
 
 // Entries are tuples of a kind and the arguments of the WatchList::add_* function of that name.
-// Throws Error for an unknown kind.
-WatchList watches_from_python(PyObject* entries);
+// `unheld` as of WatchList. Throws Error for an unknown kind.
+WatchList watches_from_python(PyObject* entries, std::vector<PyObject*> unheld);
 
 }  // namespace hostjit

@@ -2,6 +2,8 @@
 #include <pybind11/pybind11.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/watch_list.h"
 #include "support/check.h"
@@ -10,8 +12,8 @@ namespace py = pybind11;
 
 namespace hostjit {
 
-WatchList watches_from_python(PyObject* entries) {
-  WatchList watches;
+WatchList watches_from_python(PyObject* entries, std::vector<PyObject*> unheld) {
+  WatchList watches(std::move(unheld));
   for (const py::handle entry : py::reinterpret_borrow<py::object>(entries)) {
     const auto parts = py::reinterpret_borrow<py::tuple>(entry);
     const auto kind = parts[0].cast<std::string>();

@@ -7,15 +7,25 @@ Compiled code does not travel: a copy compiles anew, at its first call.
 from __future__ import annotations
 
 import copyreg
+import functools
+import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.builder import VariableBuilder
+from torch._dynamo.variables.functions import (
+    FunctoolsPartialVariable,
+    UserFunctionVariable,
+    UserMethodVariable,
+)
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
+from hostjit.capturing.instances import instance_dict
 from hostjit.dims import BoundDim
 
 __all__ = ["register"]
@@ -28,7 +38,10 @@ def register() -> None:
     tables = [dispatch(flag) for flag in (True, False)] if dispatch else []
     for table in tables or [VariableBuilder._type_dispatch()]:
         table[_C.CompiledFunction] = _follow
+        table[_C.CompiledMethod] = _follow_method
         table[BoundDim] = _take_for_int
+    finds: Any = UserDefinedObjectVariable
+    finds.var_getattr = _binding(finds.var_getattr)
 
 
 def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -64,6 +77,40 @@ def _follow(builder: Any, compiled: _C.CompiledFunction) -> Any:
     builder.install_guards(GuardBuilder.TYPE_MATCH)
     wrapped = AttrSource(builder.source, "__wrapped__")
     return VariableBuilder(builder.tx, wrapped)(compiled.__wrapped__)
+
+
+def _follow_method(builder: Any, method: _C.CompiledMethod) -> Any:
+    """Trace a call of a method as one of what was compiled, with the object that it is bound to."""
+    builder.install_guards(GuardBuilder.TYPE_MATCH)
+    instance = VariableBuilder(builder.tx, AttrSource(builder.source, "__self__"))(method.__self__)
+    return _bound(builder.tx, method.__func__, builder.source, instance)
+
+
+def _bound(tx: Any, function: _C.CompiledFunction, source: Any, instance: Any) -> Any:
+    """Bind a compiled function. `source`: of the method; None where there is none."""
+    if source is None and isinstance(function.__wrapped__, types.FunctionType):
+        return UserMethodVariable(function.__wrapped__, instance)
+    followed = VariableBuilder(tx, AttrSource(source, "__func__"))(function)
+    if type(followed) is UserFunctionVariable:
+        return UserMethodVariable(followed.fn, instance, source_fn=followed.source)
+    return FunctoolsPartialVariable(followed, [instance], {})
+
+
+def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have Dynamo bind compiled functions that it finds in the class of an object.
+
+    It takes a descriptor of C code for the attribute itself.
+    """
+
+    @functools.wraps(original)
+    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+        found = inspect.getattr_static(type(self.value), name, None)
+        if type(found) is not _C.CompiledFunction or name in (instance_dict(self.value) or {}):
+            return original(self, tx, name)
+        source = None if self.source is None else AttrSource(self.source, name)
+        return _bound(tx, found, source, self)
+
+    return var_getattr
 
 
 def _take_for_int(builder: Any, bound: BoundDim) -> Any:

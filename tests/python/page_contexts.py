@@ -46,7 +46,7 @@ data = [(torch.randn(2, 16), torch.randn(2, 4)) for _ in range(3)]
 """,
         "",
         """
-assert first.captured is None and Agent.act.of(agents[1]).captured is not None
+assert agents[0].act.captured is None and agents[1].act.captured is not None
 cache, token = torch.randn(1, 512), torch.randn(1)
 def model(token, keys):
     return torch.tanh(token + keys.mean(dim=1))

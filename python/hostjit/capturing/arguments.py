@@ -230,12 +230,12 @@ def tensor_leaves(
 
 def object_leaves(
     args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
-) -> tuple[int, ...]:
-    """Return the ids of the leaves of a call that are compared by identity alone.
+) -> tuple[Any, ...]:
+    """Return the leaves of a call that are compared by identity alone.
 
     What is in them, those of subclasses of containers too, no description of the arguments says.
     """
-    found: list[int] = []
+    found: list[Any] = []
 
     def visit(value: Any) -> None:
         if is_a(value, torch.Tensor) or items_of(value, by_fields) is not None:
@@ -243,7 +243,7 @@ def object_leaves(
         with contextlib.suppress(CaptureError):
             described = _describe(value, "", [], by_fields)
             if isinstance(described, ObjectArgument):
-                found.append(id(value))
+                found.append(value)
 
     walk_arguments(tuple(args), visit, by_fields)
     walk_arguments(dict(kwargs), visit, by_fields)

@@ -26,6 +26,7 @@ from hostjit.capturing.behaviour import GLOBAL_HOOKS
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo import DynamoCapture
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import METHODS
 from hostjit.capturing.open_numbers import NumberPlace, named_numbers
 from hostjit.capturing.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.stores import Store
@@ -36,9 +37,9 @@ __all__ = ["Guards", "LeftOpen"]
 
 
 # What nobody tells from an equal one, or what the path to it says which one it is.
-_ALWAYS_THEMSELVES = (
+_ALWAYS_THEMSELVES: tuple[type, ...] = (
     *(bool, int, float, complex, str, bytes, type(None), type, types.ModuleType),
-    *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, torch.Tensor),
+    *(types.FunctionType, types.BuiltinFunctionType, *METHODS, torch.Tensor),
 )
 
 
@@ -171,7 +172,7 @@ class Guards:
         changed = self._traced.changes.classes
         containers = containers_in(args, kwargs, self._open.classes)
         check_arguments(containers, self._open.classes, changed)
-        objects = set(object_leaves(args, kwargs, self._open.classes))
+        objects = set(map(id, object_leaves(args, kwargs, self._open.classes)))
 
         def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
             return SourceWalker(self._traced, args, kwargs, objects, watches, classes)

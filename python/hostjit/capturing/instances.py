@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
+from hostjit import _C
+
 __all__ = [
+    "METHODS",
     "fields_of",
     "has_member",
     "instance_dict",
@@ -104,7 +107,9 @@ def name_of(value: Any) -> str:
     return name if type(name) is str and name else type(value).__qualname__
 
 
-_NAMED = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, type)
+# Functions bound to objects.
+METHODS: tuple[type, ...] = (types.MethodType, _C.CompiledMethod)
+_NAMED = (types.FunctionType, *METHODS, types.BuiltinFunctionType, type)
 _DICTS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import METHODS, instance_dict
 from hostjit.capturing.watches import MISSING, WatchList
 
 __all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
@@ -231,7 +231,7 @@ _OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
 # Their attributes cannot change.
 _FIXED_TYPES: tuple[Any, ...] = (
     *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
-    *(types.MethodType, types.CodeType, types.BuiltinFunctionType, functools.partial),
+    *(*METHODS, types.CodeType, types.BuiltinFunctionType, functools.partial),
     *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, _C.CompiledFunction),

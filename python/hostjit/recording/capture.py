@@ -81,7 +81,7 @@ def capture(
 
     Args:
         target: a function, nn.Module or method. Without it, returns a decorator. A decorated method
-            has recordings of its own for each instance, which `method.of(instance)` tells of.
+            has recordings of its own for each instance, of which `instance.method` tells.
         prune: work that depends on no argument and on nothing that is written runs at the recording
             only, and again when what it was computed of is written or replaced.
         warmup: how many calls run before one is recorded, of each instance.

@@ -8,9 +8,11 @@ import enum
 import itertools
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from hostjit import _C
 from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.watches import MISSING
@@ -64,6 +66,11 @@ _STORED: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (dict, dict.items),
     *((kind, kind.__iter__) for kind in (list, tuple, set, frozenset, collections.deque)),
 )
+
+
+def referred_to(value: Any) -> Callable[[], Any]:
+    """Return what gives an object, which is not kept alive if it can live without; None then."""
+    return weakref.ref(value) if _C.is_held_weakly(value) else lambda: value
 
 
 class Entry:
@@ -138,7 +145,7 @@ class Items(Entry):
         super().__init__(path, watched)
         self.by_attribute = by_attribute
         self._mapping = mapping
-        self._owner = owner
+        self._owner = referred_to(owner)
         self._owner_type = type(owner)
         self._by_name = by_name
         self._expected: dict[Any, Any] = {}
@@ -158,7 +165,7 @@ class Items(Entry):
 
     def add_keys(self) -> None:
         """Remember which keys there are, of an object's attributes."""
-        if self._owner is not None and self._keys is None:
+        if self._owner_type is not type(None) and self._keys is None:
             self._keys = self.keys()
 
     def add(self, key: Any) -> bool:
@@ -187,9 +194,10 @@ class Items(Entry):
         )
 
     def _is_of_same_owner(self) -> bool:
-        if type(self._owner) is not self._owner_type:
+        owner = self._owner()
+        if type(owner) is not self._owner_type:
             return False
-        return self._owner is None or instance_dict(self._owner) is self._mapping
+        return owner is None or instance_dict(owner) is self._mapping
 
     def _values(self) -> Iterator[tuple[Any, str, Any, Any]]:
         held = self._expected.items() if self._by_name else self._pairs
@@ -220,23 +228,25 @@ class Items(Entry):
         ):
             if not all_same(now, was):
                 key = was[0] if now is nothing else now[0]
-                return f"{self.path}[{shown(key)}]" if self._owner is None else f"{self.path}.{key}"
+                is_item = self._owner_type is type(None)
+                return f"{self.path}[{shown(key)}]" if is_item else f"{self.path}.{key}"
         return self.path
 
     def watches(self) -> list[tuple[Any, ...]]:
-        watches = _type_watches(self._owner)
+        owner = self._owner()
+        watches = _type_watches(owner)
         if self.asked:
             return watches
         if not self._by_name:
             keys = self.keys()
             if is_a(self._mapping, collections.OrderedDict) and len(keys) > 1:
                 watches.append(("dict_keys", self._mapping, tuple(keys)))
-            return [*watches, ("dict", self._mapping, self._owner)]
+            return [*watches, ("dict", self._mapping, owner)]
         if self._keys is not None:
-            return [*watches, ("dict", self._mapping, self._owner)]
+            return [*watches, ("dict", self._mapping, owner)]
         names = tuple(self._expected)
         values = tuple(dict.get(self._mapping, name, MISSING) for name in names)
-        return [*watches, ("dict_items", self._mapping, self._owner, names, values, MISSING)]
+        return [*watches, ("dict_items", self._mapping, owner, names, values, MISSING)]
 
 
 def _type_watches(owner: Any) -> list[tuple[Any, ...]]:
@@ -334,7 +344,7 @@ class Slots(Entry):
 
     def __init__(self, value: Any, path: str, watched: bool = True) -> None:
         super().__init__(path, watched)
-        self._object = value
+        self._object = referred_to(value)
         kind = type(value)
         self._members = []
         is_fixed = is_a(value, types.GenericAlias)  # `collections.abc.Callable[..., int]`
@@ -351,9 +361,11 @@ class Slots(Entry):
         return bool(self._members)
 
     def _find(self) -> tuple[Any, ...]:
+        value = self._object()
+
         def read(member: Any) -> Any:
             try:
-                return member.__get__(self._object, type(self._object))
+                return member.__get__(value, type(value))
             except AttributeError:
                 return MISSING
 
@@ -371,10 +383,11 @@ class Slots(Entry):
         return True
 
     def _identity(self) -> int:
-        return id(self._object)
+        return id(self._object())
 
     def differs(self) -> bool:
-        return not all_same(self._find(), self._expected)
+        is_gone = self._object() is None
+        return is_gone or not all_same(self._find(), self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
-        return [("slots", self._object, tuple(self._members))]
+        return [("slots", self._object(), tuple(self._members))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
 from hostjit.numbers_outside import NumbersOutside
+from hostjit.recording.calls_by_object import CallsOfObjects
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.varying import Varying
@@ -93,13 +94,13 @@ class RecordingsInsteadOfParts(Recordings):
 
     def _changed_state(
         self,
-        key: Any,
+        calls: CallsOfObjects,
         changed: str,
         numbers_alone: bool,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> _C.Specialization | None:
-        if self._changes_again(key):
+        if self._changes_again(calls):
             self._give_up()
         return None
 

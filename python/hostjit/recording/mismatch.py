@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from hostjit import _C
 from hostjit.capturing.arguments import (
     Argument,
     ConstantArgument,
@@ -63,17 +65,37 @@ def named_arguments(
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class _WeakArgument:
+    """The very object, which is not kept alive."""
+
+    reference: weakref.ref[Any]
+    type: type
+
+
+def _let_go(argument: Any) -> Any:
+    """Return what is known of an argument without the objects that are held weakly."""
+    if isinstance(argument, ObjectArgument) and _C.is_held_weakly(argument.object):
+        return _WeakArgument(weakref.ref(argument.object), type(argument.object))
+    if isinstance(argument, _CONTAINERS):
+        return dataclasses.replace(argument, items=tuple(map(_let_go, argument.items)))
+    return argument
+
+
 class Signature:
     """What the arguments of a recorded call looked like, by name."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        self._spec, _ = describe_arguments((), arguments)
+        spec, _ = describe_arguments((), arguments)
+        self._identity_groups = spec.identity_groups
+        items = map(_let_go, spec.kwargs.items)
+        self._arguments = dict(zip(spec.kwargs.keys, items, strict=True))
 
     def difference(self, arguments: Mapping[str, Any]) -> str:
         """Say how a call differs; "" where it does not."""
         spec, _ = describe_arguments((), arguments)
-        expected = dict(zip(self._spec.kwargs.keys, self._spec.kwargs.items, strict=True))
-        found = dict(zip(spec.kwargs.keys, spec.kwargs.items, strict=True))
+        expected = self._arguments
+        found = dict(zip(spec.kwargs.keys, map(_let_go, spec.kwargs.items), strict=True))
         for name in expected:
             if name not in found:
                 return f"argument '{name}' is missing, which the recorded call had"
@@ -83,9 +105,9 @@ class Signature:
             text = _difference(f"argument '{name}'", expected[name], item)
             if text:
                 return text
-        if spec.identity_groups != self._spec.identity_groups:
+        if spec.identity_groups != self._identity_groups:
             return (
-                f"which arguments are one tensor: expected {self._spec.identity_groups or 'none'}, "
+                f"which arguments are one tensor: expected {self._identity_groups or 'none'}, "
                 f"found {spec.identity_groups or 'none'} (tensors counted from 0)"
             )
         return ""
@@ -133,7 +155,9 @@ def tensor_name(index: int, leaves: Sequence[torch.Tensor], arguments: Mapping[s
     return next(filter(None, found), f"tensor {index} of the arguments")
 
 
-def _difference(path: str, expected: Argument, found: Argument) -> str:
+def _difference(
+    path: str, expected: Argument | _WeakArgument, found: Argument | _WeakArgument
+) -> str:
     if isinstance(expected, TensorArgument) and isinstance(found, TensorArgument):
         return difference_of_facts(path, expected.facts, found.facts)
     if type(expected) is not type(found):
@@ -145,6 +169,9 @@ def _difference(path: str, expected: Argument, found: Argument) -> str:
         return "" if same else f"{path}: expected {expected.value!r}, found {found.value!r}"
     if isinstance(expected, ObjectArgument) and isinstance(found, ObjectArgument):
         same = expected.object is found.object
+        return "" if same else f"{path}: expected the very object of the recorded call"
+    if isinstance(expected, _WeakArgument) and isinstance(found, _WeakArgument):
+        same = expected.reference() is found.reference()
         return "" if same else f"{path}: expected the very object of the recorded call"
     if isinstance(expected, EqualArgument) and isinstance(found, EqualArgument):
         same = same_constant(expected.value, found.value)
@@ -168,7 +195,7 @@ def _difference_of_items(path: str, expected: Any, found: Any) -> str:
     return ""
 
 
-def _kind(argument: Argument) -> str:
+def _kind(argument: Argument | _WeakArgument) -> str:
     match argument:
         case TensorArgument():
             return "a tensor"
@@ -179,6 +206,8 @@ def _kind(argument: Argument) -> str:
         case ListArgument():
             return "a list"
         case NamedTupleArgument(kind) | DictArgument(kind) | InstanceArgument(kind):
+            return f"a {kind.__qualname__}"
+        case _WeakArgument(_, kind):
             return f"a {kind.__qualname__}"
     return f"a {type(argument.object).__qualname__}"
 

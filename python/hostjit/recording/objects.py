@@ -18,7 +18,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
-from hostjit.capturing.instances import instance_dict, is_a, is_one_of
+from hostjit.capturing.instances import METHODS, instance_dict, is_a, is_one_of
 from hostjit.capturing.outputs import IMMUTABLE_TYPES
 from hostjit.recording import numpy_types
 from hostjit.recording.seen_code import is_library
@@ -90,7 +90,7 @@ def is_data(value: Any) -> bool:
 
 def parts_of(value: Any) -> Sequence[Any] | None:
     """Return what an object without state of its own is made of; None for other objects."""
-    if is_a(value, types.MethodType):
+    if is_a(value, METHODS):
         return (value.__self__, value.__func__)
     if is_a(value, functools.partial):
         return (value.func, value.args, value.keywords)

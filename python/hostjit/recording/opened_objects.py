@@ -20,6 +20,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import (
+    METHODS,
     instance_dict,
     is_a,
     is_hashed_by_identity,
@@ -39,7 +40,7 @@ Opened = Mapping[type, tuple[str, ...]]
 _WHOLE = (
     *(torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type, BaseException, enum.Enum),
     *(tuple, list, dict, set, frozenset, str, bytes, int, float, complex),
-    *(types.FunctionType, types.MethodType, types.ModuleType, types.CodeType),
+    *(types.FunctionType, *METHODS, types.ModuleType, types.CodeType),
 )
 _ACTIVE = frozenset({"__next__", "__getattribute__"})
 _NAMESPACE = types.SimpleNamespace
@@ -136,6 +137,12 @@ class OpenedClasses:
                     pending.extend(fields_of(value).values())
         return len(self.classes) > before
 
+    def forget(self, gone: weakref.ref[Any]) -> None:
+        """Forget an object that is gone: it was not one that a call alone brings."""
+        for kind in list(self._met):
+            met = self._met[kind]
+            met[:] = [reference for reference in met if reference is not gone]
+
     def _is_another(self, value: Any, kind: type) -> bool:
         """Tell whether a call brings an object in the place of one that an earlier one brought.
 
@@ -147,7 +154,8 @@ class OpenedClasses:
         known = [reference() for reference in met]
         if any(found is value for found in known):
             return False
-        is_another = bool(met) and (_is_record(kind) or None in known)
+        has_lost_one = any(found is None for found in known)
+        is_another = bool(met) and (_is_record(kind) or has_lost_one)
         try:
             met.append(weakref.ref(value))
         except TypeError:  # its slots have no place for that

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.instances import is_a
+from hostjit.capturing.instances import METHODS, is_a
 from hostjit.recording.c_callables import C_CALLABLES, reads_attributes
 from hostjit.recording.classes import AbstractClasses, Class
 from hostjit.recording.entries import Entry, Items
@@ -206,4 +206,4 @@ class Reached:
 # Not those that code of users may call a number by.
 _METHODS_OF_GENERATORS = frozenset(f".{x}" for x in OF_GENERATORS - {"seed", "initial_seed"})
 _CALLABLE: tuple[type, ...] = (type, *C_CALLABLES)
-_BOUND: tuple[type, ...] = (types.MethodType, *C_CALLABLES)
+_BOUND: tuple[type, ...] = (*METHODS, *C_CALLABLES)

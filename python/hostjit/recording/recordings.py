@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import sys
 import threading
-import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,42 +17,27 @@ from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators,
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
-    walk_arguments,
 )
-from hostjit.capturing.compile_lock import compile_lock, is_left_locked
+from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import is_a, is_one_of
-from hostjit.capturing.thread_state import ThreadState
 from hostjit.code_choices import CodeChoices
-from hostjit.collection_pause import collection_paused
 from hostjit.dims import with_names, without_dims
 from hostjit.numbers_outside import NumbersOutside
+from hostjit.recording.calls_by_object import CallsByObject, CallsOfObjects
 from hostjit.recording.captured_method import CapturedMethod, answers
 from hostjit.recording.compilation_for_dims import CompilationForDims
-from hostjit.recording.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.errors import MismatchError
-from hostjit.recording.function_watcher import FunctionWatcher, unseen_watcher
-from hostjit.recording.generator_states import note_state, sets_states
-from hostjit.recording.gradient_hooks import adds_hook, backward_is_plain
-from hostjit.recording.inputs import Gradient
-from hostjit.recording.library_calls import note_c_call, note_library_call
+from hostjit.recording.gradient_hooks import backward_is_plain
 from hostjit.recording.mismatch import Signature, named_arguments
 from hostjit.recording.opened_objects import OpenedClasses, expanded
-from hostjit.recording.optimizer_steps import RecordedSteps
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.profilers import active_profiler, is_resumable
 from hostjit.recording.recorded_call import (
-    is_released,
     memory_is_shared,
-    placed_facts,
     refusal_of,
 )
-from hostjit.recording.recorder import Recorder
+from hostjit.recording.recorded_run import Codes, RecordedRun
 from hostjit.recording.replay import Recording, Replay
-from hostjit.recording.results import Results
-from hostjit.recording.seen_code import SeenCode, is_library, reads_groups, runs_custom_function
-from hostjit.recording.state import State
-from hostjit.recording.triton_launches import RecordedLaunches
 from hostjit.recording.varying import Varying
 from hostjit.specializer import Specializer, route_any_call
 
@@ -100,13 +82,9 @@ class Recordings(Specializer):
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[Any, int] = {}
-        self._tries: dict[Any, int] = {}
-        self._changes: dict[Any, int] = {}
+        self._calls = CallsByObject(self._forget_recorded)
         self._with_dims: list[Signature] = []
-        self._recorded: dict[Any, list[Replay]] = {}
-        self._in_order: list[Replay] = []
-        self._codes: dict[types.CodeType, dict[str, Any]] = {}
+        self._codes: Codes = {}
         self._opened = OpenedClasses()
         self._varying = self._new_varying()
         self._outside = self._new_outside()
@@ -132,27 +110,23 @@ class Recordings(Specializer):
     @property
     def captured(self) -> Recording | None:
         """What was recorded last; None before."""
-        return self._in_order[-1].recording if self._in_order else None
+        return self._calls.last()
 
-    def of(self, instance: Any) -> CapturedMethod:
-        """Return the captured method of one object, which tells of its recordings alone.
-
-        Args:
-            instance: what calls have as their first argument.
-
-        Example:
-            Model.step.of(model).reset()
-        """
+    def of(self, instance: Any) -> Any:
+        """Return what answers questions that the method of an object is asked."""
         function = self.function() if self.function is not None else None
-        if function is None or not hasattr(self.target, "__get__"):
-            raise _C.Error(f"'{self._target_name()}' is no method")
-        return CapturedMethod(self, function, instance)
+        return self if function is None else CapturedMethod(self, function, instance)
+
+    def _forget_recorded(self, gone: weakref.ref[Any]) -> None:
+        """Drop the recordings for an object that is gone. It may have been any call that ran."""
+        self._opened.forget(gone)
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget_gone()
 
     def last_among(self, specializations: Sequence[_C.Specialization]) -> Recording | None:
         """Return what was recorded last, of some calls; None before."""
-        replays = set(map(Replay.behind, specializations))
-        found = [replay.recording for replay in self._in_order if replay in replays]
-        return found[-1] if found else None
+        return self._calls.last(set(map(Replay.behind, specializations)))
 
     def _program(self) -> _C.CompiledProgram:
         instead = self._answers_instead
@@ -170,13 +144,7 @@ class Recordings(Specializer):
         function.forget()
         for specialization in reversed(kept):
             function.add(specialization)
-        replays = set(map(Replay.behind, kept))
-        self._in_order = [replay for replay in self._in_order if replay in replays]
-        keys = {key for key in self._calls if not key or key[0] == id(instance)}
-        keys |= {key for key, known in self._recorded.items() if not replays.issuperset(known)}
-        for known in (self._calls, self._tries, self._changes, self._recorded):
-            for key in keys:
-                known.pop(key, None)
+        self._calls.forget_all_but(set(map(Replay.behind, kept)), instance)
         self._answers_instead = None
         self._varying = self._new_varying()
         self._said.clear()
@@ -228,9 +196,9 @@ class Recordings(Specializer):
         """Compile for any value of the Dims that a call binds: a recording knows one of each."""
         if self.options.static_inputs:
             raise _C.Error("calls that bind a Dim can't have static inputs")
-        key = object_leaves(*plain)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        if self._calls[key] <= self.options.warmup:
+        calls = self._calls.of(object_leaves(*plain))
+        calls.count += 1
+        if calls.count <= self.options.warmup:
             return None, self.target(*args, **kwargs)
         arguments = named_arguments(self.target, *with_names(args, kwargs))
         if self._with_dims and self.options.on_mismatch == "raise":
@@ -255,28 +223,31 @@ class Recordings(Specializer):
             self._say("opened", f"runs eagerly: {error.what}")
             return None
         varies = self._varying.note(*plain)
-        key = object_leaves(*plain)
+        objects = object_leaves(*plain)
+        count = self._calls.count()
+        calls = self._calls.of(objects)
         if is_opened:  # calls with other objects were calls like this one
-            self._calls[key] = min(sum(self._calls.values()), self.options.warmup)
-        if key not in self._calls and len(self._calls) >= _MOST_OBJECTS and not self._recorded:
-            self._calls.clear()
+            calls.count = min(count, self.options.warmup)
+        if self._calls.num_unrecorded() > _MOST_OBJECTS:
+            self._calls = CallsByObject(self._forget_recorded)
+            calls = self._calls.of(objects)
             self._say(
                 "objects",
                 f"was called with {_MOST_OBJECTS} different objects, and has recordings for each "
                 "object, after a call with it: give it what differs in tuples, lists or dicts",
             )
-        self._calls[key] = self._calls.get(key, 0) + 1
-        if self._calls[key] <= self.options.warmup:
+        calls.count += 1
+        if calls.count <= self.options.warmup:
             return None, self.target(*args, **kwargs)
         if self._overlapping and memory_pattern(*plain) in self._overlapping:
             return None
-        known = self._recorded.setdefault(key, [])
+        known = calls.replays
         if known and self.options.on_mismatch == "raise":
             self._raise_mismatch(known, args, kwargs)
         limit = _C.recompile_limit()
-        self._tries[key] = self._tries.get(key, 0) + 1
+        calls.tries += 1
         if limit is not None:
-            is_full = len(known) >= limit or self._tries[key] > 2 * limit or self._in_vain(known)
+            is_full = len(known) >= limit or calls.tries > 2 * limit or self._in_vain(known)
             is_full = is_full or sum(x.reads_floats for x in known) >= self._most_floats
             if is_full:
                 return self._compile_from_now_on(
@@ -287,7 +258,7 @@ class Recordings(Specializer):
                 return self._compile_from_now_on("reads numbers that it draws")
             if varies:
                 return self._compile_from_now_on(f"keeps meeting new values of {varies}")
-        return self._record(key, args, kwargs)
+        return self._record(calls, args, kwargs)
 
     def _in_vain(self, known: Sequence[Replay]) -> bool:
         """Whether the code reads values that differ from call to call, such as sizes that it finds.
@@ -332,7 +303,7 @@ class Recordings(Specializer):
                 f"'{self._target_name()}' was recorded for other calls: {reasons[0]}"
             )
 
-    def _record(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _record(self, calls: CallsOfObjects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call and record it; return what answers such calls later, and the result."""
         profiler = active_profiler()
         if profiler is not None and not is_resumable(profiler):
@@ -343,146 +314,43 @@ class Recordings(Specializer):
             signature = Signature(named_arguments(self.target, *plain))
         except CaptureError as error:
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
-        before = ThreadState.current()
-        facts = list(map(placed_facts, leaves))
-        state = State()
-        state.add_arguments(args, kwargs, self._opened.classes)
-        state.add_target(self.target)
-        for code, variables in self._codes.items():
-            state.add_code(code, variables)
-        recorder = Recorder(leaves, state, self.options.on_read)
-        recorder.caller = sys._getframe()
-        seen = SeenCode(
-            state.add_code,
-            functools.partial(note_library_call, state),
-            functools.partial(_note_c_call, state, recorder),
-            functools.partial(note_state, recorder),
-        )
-        launches = RecordedLaunches(recorder, state)
-        try:
-            with (
-                collection_paused(),
-                compiled_regions_run_eagerly(),
-                RecordedSteps(recorder, state),
-                launches,
-                # Code of backward passes is seen in this thread only.
-                torch.autograd.set_multithreading_enabled(False),
-                FunctionWatcher(recorder),
-                unseen_watcher(),
-                recorder,
-                seen,
-            ):
-                result = self.target(*args, **kwargs)
-        finally:
-            if profiler is not None:
-                profiler.enable()  # here, in a frame that it has seen begin
-        recorder.caller = None
-        # What a library reads of optimizers it may not read at the next recording.
-        self._codes = {
-            code: variables
-            for code, variables in state.codes.items()
-            if not (reads_groups(code) and is_library(code.co_filename))
-        }
-        if launches.tuned:
+        run = RecordedRun(self, args, kwargs, leaves, self._opened.classes)
+        result = run.run(self._codes)
+        recorder = run.recorder
+        self._codes = run.codes()
+        if run.tuned:
             return None, result  # the next call finds what was chosen
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None, result
-        varies = self._outside.note(state.numbers(), floats_only=self._floats_only)
+        varies = self._outside.note(run.numbers(), floats_only=self._floats_only)
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
-        changed = state.change()
+        changed = run.changed()
         if changed:
-            numbers_alone = state.changes_numbers_alone()
-            return self._changed_state(key, changed, numbers_alone, args, kwargs), result
-        if ThreadState.current() != before:
+            numbers_alone = run.changes_numbers_alone()
+            return self._changed_state(calls, changed, numbers_alone, args, kwargs), result
+        if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
-        problem = recorder.problem or seen.problem or recorder.hook_that_stays()
-        problem = problem or state.obstacle or state.known_argument()
-        if not problem and list(map(placed_facts, leaves)) != facts:
-            problem = "it changes what its arguments are, not only what is in them"
-        if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
-            problem = problem or "an argument is the gradient of a tensor that it can reach"
-        if state.take_changed_graphs():
-            problem = problem or "gradients flow through its writes of tensors that others have"
-        gradients = [id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
-        if any(state.is_found_elsewhere(gradient) for gradient in gradients):
-            problem = problem or "it finds the gradient of a tensor in another place, too"
+        problem = run.problem()
         if problem:
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
         try:
-            replay, specialization = self._make(
-                seen, state, recorder, launches.aligned, leaves, result, signature, args, kwargs
-            )
+            replay, specialization = run.make(result, signature)
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:
             failure = CaptureError(CaptureFailure.INTERNAL, f"recording it raised {error!r}")
             failure.__cause__ = error
             return self._refuse(failure, args, kwargs), result
-        known = self._recorded.get(key)
-        if known is None:
+        if not self._calls.has(calls):
             return None, result  # the recordings were reset meanwhile
-        known.append(replay)
-        self._in_order.append(replay)
+        self._calls.add(replay, calls)
         return specialization, result
-
-    def _make(
-        self,
-        seen: SeenCode,
-        state: State,
-        recorder: Recorder,
-        aligned: Sequence[int | torch.Tensor],
-        leaves: Sequence[torch.Tensor],
-        result: Any,
-        signature: Signature,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> tuple[Replay, _C.Specialization]:
-        containers: dict[int, Any] = {}
-
-        def note(value: Any) -> None:
-            if is_a(value, (list, dict)) or is_one_of(type(value), self._opened.classes):
-                containers[id(value)] = value
-
-        expanded(args, kwargs, self._opened.classes, note)
-        walk_arguments(args, note)
-        for value in kwargs.values():
-            walk_arguments(value, note)
-        results = Results(result, recorder, state, containers)
-        wanted = [x for x in results.tensors[: results.user_count] if x.requires_grad]
-        wanted = [x for x in wanted if not is_released(x)]
-        if wanted and recorder.ran_backward:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "it runs a backward pass and returns results that need gradients",
-                hint="return them detached",
-            )
-        if wanted and recorder.has_hooks:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and hooks were added to its graph",
-            )
-        if wanted and sets_states(recorder.graph):
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and the state of the default generator is set",
-            )
-        if wanted and runs_custom_function(seen.codes):
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and a torch.autograd.Function has a backward of its own",
-            )
-        opened = self._opened.classes
-        replay = Replay(
-            self, recorder, state, results, bool(wanted), aligned, leaves, signature, opened
-        )
-        with compile_lock:
-            return replay, replay.build(args, kwargs)
 
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         """Compile a functional graph."""
@@ -518,13 +386,13 @@ class Recordings(Specializer):
 
     def _changed_state(
         self,
-        key: Any,
+        calls: CallsOfObjects,
         changed: str,
         numbers_alone: bool,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> _C.Specialization | None:
-        if not self._changes_again(key):
+        if not self._changes_again(calls):
             return None
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
@@ -535,14 +403,7 @@ class Recordings(Specializer):
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
 
-    def _changes_again(self, key: Any) -> bool:
+    def _changes_again(self, calls: CallsOfObjects) -> bool:
         """Note that a call has changed state; tell whether that was no setting up."""
-        self._changes[key] = self._changes.get(key, 0) + 1
-        return self._changes[key] >= _MOST_CHANGES
-
-
-def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:
-    """Note what Python code is about to ask a function of C code, or a node of a graph."""
-    note_c_call(state, frame, function)
-    if adds_hook(function):
-        recorder.note_hook(function.__name__, function.__self__)
+        calls.changes += 1
+        return calls.changes >= _MOST_CHANGES

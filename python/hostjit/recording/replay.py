@@ -205,6 +205,7 @@ class Replay:
         self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), count)
         self._recorder = self._results = None
         self._leaves = ()
+        state.let_go()
         return specialization
 
     @property

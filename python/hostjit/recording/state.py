@@ -202,6 +202,13 @@ class State(Walk):
         """The code seen so far, with its globals."""
         return self._codes
 
+    def let_go(self) -> None:
+        """Forget what matters only while the call is recorded, and the arguments with it."""
+        self.objects, self.gradients, self._codes = {}, {}, {}
+        self.leaves, self.shared, self._weak = set(), [], []
+        self._functions, self._attributes_of_arguments, self._without_attributes = [], [], []
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.watched}
+
     def entries(self) -> Iterator[Entry]:
         """The entries that are watched."""
         return (entry for entry in self._entries.values() if entry.watched)

@@ -155,3 +155,32 @@ def test_checks_of_leaves_have_to_fit(checks: list[tuple[str, int]], message: st
             route=print,
             leaf_checks=checks,
         )
+
+
+def test_a_bound_dim_beside_an_equal_int() -> None:
+    length = hostjit.Dim("length", 0, 9)
+    for compile in (hostjit.capture, hostjit.compile):
+        fast = compile(lambda x, n: x * n if n < 5 else x + n)
+        for n in (3, 7):
+            for _ in range(3):
+                fast(torch.ones(3), n)
+        x = randn(3)
+        for n in (3, 7):
+            assert _code_run(fast, x, length(n)) == _code_run(fast, x, n) == []
+        for n in (3, 7, 4, 8):
+            assert_close(fast(x, length(n)), x * n if n < 5 else x + n)
+
+
+def test_a_method_that_is_kept() -> None:
+    class Scaled:
+        def __init__(self) -> None:
+            self.weight = randn(3)
+
+        @hostjit.capture
+        def scale(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    one, x = Scaled(), randn(3)
+    for _ in range(3):
+        one.scale(x)
+    assert _code_run(one.scale, x) == []

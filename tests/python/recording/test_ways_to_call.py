@@ -6,12 +6,8 @@ from __future__ import annotations
 import _lsprof
 import asyncio
 import contextlib
-import copy
 import cProfile
-import dataclasses
 import functools
-import inspect
-import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -79,121 +75,6 @@ def test_class_methods(capture: Callable[[Any], Any]) -> None:
             _agrees(kind.scale, lambda x: x * 2, calls=1)
             _agrees(other.scale, lambda x: x * 3, calls=1)
             _agrees(other().scale, lambda x: x * 3, calls=1)
-
-
-def test_methods_have_recordings_for_each_instance() -> None:
-    class Model:
-        def __init__(self, factor: float) -> None:
-            self.factor = factor
-
-        @hostjit.capture(on_mismatch="raise")
-        def scale(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.factor
-
-    first, second = Model(2.0), Model(3.0)
-    for _ in range(4):
-        _agrees(first.scale, lambda x: x * 2, calls=1)
-        _agrees(second.scale, lambda x: x * 3, calls=1)
-    assert len(Model.scale.specializations) == 2
-    first.scale.reset()  # of the class: `Model.scale.of(first)` is of one object
-    assert second.scale.captured is Model.scale.captured is None
-    _agrees(second.scale, lambda x: x * 3)
-    assert "mul" in first.scale.host_ir()
-
-
-class Scaled:
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-
-    @hostjit.capture
-    def scale(self, x: torch.Tensor, k: int = 1) -> torch.Tensor:
-        """Scales."""
-        return x * self.factor * k
-
-
-@pytest.fixture(name="pair")
-def _pair() -> tuple[Scaled, Scaled]:
-    Scaled.scale.reset()
-    first, second = Scaled(2.0), Scaled(3.0)
-    for k in (1, 5):
-        for _ in range(3):
-            _agrees(first.scale, lambda x: x * 2, calls=1)
-            _agrees(second.scale, lambda x, k: x * 3 * k, k, calls=1)
-    return first, second
-
-
-def test_recordings_of_one_object(pair: tuple[Scaled, Scaled]) -> None:
-    first, second = pair
-    of_first, of_second = Scaled.scale.of(first), second.scale.of(second)
-    assert [len(x.specializations) for x in (of_first, of_second)] == [1, 2]
-    assert of_first.host_ir() != of_second.host_ir()
-    assert "5." in of_second.llvm_ir(optimized=False)
-    assert of_first.profile(randn(3), calls=2).entries
-    assert of_first.match(randn(3)) is not None and of_first.match(randn(4)) is None
-    of_first.reset()
-    assert of_first.captured is None and not of_first.specializations
-    assert of_second.captured is not None and len(of_second.specializations) == 2
-    with pytest.raises(hostjit.Error, match="nothing is compiled of this object yet"):
-        of_first.asm()
-    counts = []
-    for _ in range(3):  # the first runs, the second is recorded
-        _agrees(of_first, lambda x: x * 2, calls=1)
-        _agrees(second.scale, lambda x: x * 3, calls=1)
-        counts.append(len(of_first.specializations))
-    assert counts == [0, 1, 1]
-
-
-def test_a_captured_method_is_a_method(pair: tuple[Scaled, Scaled]) -> None:
-    first, second = pair
-    method = Scaled.scale.of(first)
-    assert method == first.scale.of(first) and method != Scaled.scale.of(second)
-    assert len({method, Scaled.scale.of(first)}) == 1
-    assert (method.__name__, method.__doc__) == ("scale", "Scales.")
-    assert list(inspect.signature(method).parameters) == ["x", "k"]
-    assert method.__self__ is first and method.__func__ is Scaled.scale
-    for copied in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
-        assert copied.__self__ is not first and copied.__func__ is Scaled.scale
-        _agrees(copied, lambda x: x * 2)
-    with pytest.raises(hostjit.Error, match="is no method"):
-        hostjit.capture(torch.nn.Tanh()).of(first)
-
-
-def test_recordings_of_no_object_in_particular() -> None:
-    @dataclasses.dataclass(eq=False)
-    class Point:
-        x: torch.Tensor
-
-        @hostjit.capture
-        def double(self) -> torch.Tensor:
-            return self.x * 2
-
-    points = [Point(randn(3)) for _ in range(4)]
-    for point in points:
-        assert_close(point.double(), point.x * 2)
-    method = Point.double.of(points[0])
-    assert method.captured is Point.double.captured is not None
-    method.reset()
-    assert Point.double.captured is None
-
-
-def test_an_object_that_made_calls_run_eagerly() -> None:
-    class Counter:
-        def __init__(self) -> None:
-            self.count, self.counts = 0, True
-
-        @hostjit.capture
-        def add(self, x: torch.Tensor) -> torch.Tensor:
-            if self.counts:
-                self.count += 1
-            return x + self.count
-
-    counter = Counter()
-    with pytest.warns(UserWarning, match="changes .*count"):
-        _agrees(counter.add, lambda x: x + counter.count)
-    counter.counts = False
-    Counter.add.of(counter).reset()
-    _agrees(counter.add, lambda x: x + counter.count)
-    assert Counter.add.of(counter).captured is not None
 
 
 def test_captured_is_the_last_recording() -> None:
