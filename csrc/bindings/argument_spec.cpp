@@ -283,6 +283,15 @@ bool ArgumentNode::match_children(PyObject* const* values, Leaves& leaves) const
 }
 
 bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
+  if (kind_ != Kind::kTensor && kind_ != Kind::kTensorOfAnySize) return match_other(value, leaves);
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) return false;
+  leaves.push_back(value);
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return kind_ == Kind::kTensor ? guard_->matches(tensor) : guard_->matches_of_any_size(tensor);
+}
+
+// By itself: it saves more registers than tensors need.
+[[gnu::noinline]] bool ArgumentNode::match_other(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
   if (kind_ == Kind::kWeakIdentity) return value == referent() && value != Py_None;
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) [[unlikely]] {
@@ -291,10 +300,6 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
     if (kind_ == Kind::kEqual) return is_number_of(value, expected_.get());
   }
   switch (kind_) {
-    case Kind::kTensor: leaves.push_back(value); return guard_->matches(THPVariable_Unpack(value));
-    case Kind::kTensorOfAnySize:
-      leaves.push_back(value);
-      return guard_->matches_of_any_size(THPVariable_Unpack(value));
     case Kind::kEqual: return equal(value, expected_.get());
     case Kind::kOpenNumber: return open_->number.read(value, leaves.numbers[open_->slot]);
     case Kind::kFloat: return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value)) == bits_;
@@ -315,6 +320,8 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
       leaves.objects.push_back(value);
       return iterates_as_stored(value) && match_items(value, leaves);
     case Kind::kObject: return match_fields(value, leaves);
+    case Kind::kTensor:
+    case Kind::kTensorOfAnySize:
     case Kind::kIdentity:
     case Kind::kWeakIdentity: break;
   }

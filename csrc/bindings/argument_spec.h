@@ -98,6 +98,7 @@ class ArgumentNode {
   void add_slots(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
   bool match_items(PyObject* dict, Leaves& leaves) const;
   bool match_fields(PyObject* value, Leaves& leaves) const;
+  bool match_other(PyObject* value, Leaves& leaves) const;
   bool match_children(PyObject* const* values, Leaves& leaves) const;
   bool is_number() const;
 

@@ -24,7 +24,7 @@ class TensorGuard {
   }
 
   // Everything but sizes and strides.
-  bool matches_of_any_size(const at::Tensor& tensor) const {
+  [[gnu::always_inline]] bool matches_of_any_size(const at::Tensor& tensor) const {
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     return impl->key_set() == keys_ && impl->dtype() == dtype_ && impl->device() == device_ &&
            autograd_matches(impl);
