@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import items_of
-from hostjit.capturing.instances import is_a, shown
+from hostjit.capturing.instances import is_a, is_one_of, shown
 from hostjit.named_dims import parameters_of
 
 __all__ = ["LeafHistories", "Leaves", "leaves_by_name"]
@@ -100,7 +100,7 @@ def _names(parameters: Sequence[inspect.Parameter], count: int) -> list[str]:
 
 
 def _leaves(value: Any, name: str, by_fields: Set[type]) -> Iterator[tuple[str, Any]]:
-    if is_a(value, torch.Tensor) or type(value) in _NUMBERS:
+    if is_a(value, torch.Tensor) or is_one_of(type(value), _NUMBERS):
         yield name, value
         return
     for key, item in (items_of(value, by_fields) or {}).items():

@@ -107,13 +107,13 @@ class Entry:
     def numbers(self) -> Iterator[tuple[Any, str, int | float]]:
         """Yield the ints and floats that it held: the place, a name for it, and the value."""
         for key, name, was, _ in self._values():
-            if type(was) in _NUMBERS:
+            if is_one_of(type(was), _NUMBERS):
                 yield (self._identity(), key), name, was
 
     def differs_in_numbers_alone(self) -> bool:
         """Tell whether all that differs are numbers, in the places of numbers."""
         return self._has_same_places() and all(
-            _same(was, now) or (type(was) in _NUMBERS and type(now) in _NUMBERS)
+            _same(was, now) or (is_one_of(type(was), _NUMBERS) and is_one_of(type(now), _NUMBERS))
             for _, _, was, now in self._values()
         )
 
