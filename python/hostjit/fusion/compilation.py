@@ -20,6 +20,7 @@ from hostjit.compilation import Compilation
 from hostjit.dynamic_shapes import DynamicShapes
 from hostjit.fusion.definition import FusionDefinition
 from hostjit.fusion.inputs import TensorInput
+from hostjit.leaf_histories import Leaves
 
 __all__ = ["compile_fusion"]
 
@@ -88,7 +89,9 @@ class _FusionShapes(DynamicShapes):
         kept = {leaf: dims & self._open[leaf] for leaf, dims in found.items()}
         return {leaf: dims for leaf, dims in kept.items() if dims}
 
-    def numbers(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Set[int]:
+    def _numbers(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: Leaves
+    ) -> Set[int]:
         if self.refuses_numbers(args, kwargs):
             return frozenset()
         numbers = [value for value in args if type(value) in (int, float)]
