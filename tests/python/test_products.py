@@ -107,7 +107,9 @@ def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns:
     def f(lhs: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return functional.linear(lhs, weight), lhs @ weight.t().contiguous()
 
-    assert_close(hostjit.compile(f)(lhs, weight), f(lhs, weight), equal_nan=True)
+    # Eager's own products of bfloat16 have NaN for -inf on some CPUs.
+    expected = tuple(result.to(dtype) for result in f(lhs.float(), weight.float()))
+    assert_close(hostjit.compile(f)(lhs, weight), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -46,19 +46,8 @@ PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = (
         getattr(math, name)
         for name in (
             *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
-            *(
-                "fabs",
-                "fmod",
-                "degrees",
-                "radians",
-                "asinh",
-                "acosh",
-                "atanh",
-                "erf",
-                "erfc",
-                "gamma",
-            ),
-            *("lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
+            *("fabs", "fmod", "degrees", "radians", "asinh", "acosh", "atanh", "erf", "erfc"),
+            *("gamma", "lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
         )
         if hasattr(math, name)
     ),
@@ -254,8 +243,13 @@ def _is_made_by_python(node: Any) -> bool:
 def _is_made_of_ints(node: Any) -> bool:
     """Whether a node is of ints, some of them open."""
     values = [_value(argument) for argument in node.args]
-    are_ints = all(type(value) is int or isinstance(value, torch.SymInt) for value in values)
-    return are_ints and any(isinstance(value, torch.SymInt) for value in values)
+    if not all(type(value) is int or isinstance(value, torch.SymInt) for value in values):
+        return False
+    if node.target is operator.pow and not isinstance(values[-1], torch.SymInt):
+        return False  # a product, which symbols have
+    # Those that a loop carries have no value of the capture's call.
+    found = [value for value in values if isinstance(value, torch.SymInt)]
+    return bool(found) and all(value.node.has_hint() for value in found)
 
 
 def _is_made_of_numbers(node: torch.fx.Node) -> bool:
