@@ -129,13 +129,12 @@ class PartCompilation(Compilation):
         name: str,
         numbers_outside: NumbersOutside | None = None,
     ):
-        super().__init__(function, options.runtime, fallback=True)
+        choices = options.choices()
+        super().__init__(function, options.runtime, fallback=True, choices=choices)
         self._said = said
         self._name = name
         self.numbers_outside = numbers_outside or NumbersOutside()
-        self._parts = Parts(
-            function, options.runtime, said, name, numbers_outside=self.numbers_outside
-        )
+        self._parts = Parts(function, options.runtime, said, name, choices, self.numbers_outside)
         self._parts.in_use = True
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:

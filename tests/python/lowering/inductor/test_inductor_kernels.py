@@ -211,3 +211,17 @@ def test_unknown_kernels_are_an_error() -> None:
         hostjit.compile(torch.sin, kernels="triton")
     with pytest.raises(Exception, match=expected):
         torch.compile(torch.sin, backend="hostjit", options={"kernels": "triton"})(torch.ones(2))
+
+
+def test_the_rest_of_a_call_has_inductors_kernels_too() -> None:
+    def call(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x) * 2.0
+        torch._dynamo.graph_break()
+        return torch.relu(y - 1.0) * 3.0
+
+    fast = hostjit.compile(call, kernels="inductor")
+    x = torch.randn(4, 9)
+    with pytest.warns(UserWarning, match="graph break"), torch.no_grad():
+        torch.testing.assert_close(fast(x), call(x))
+    (rest,) = fast.owner._parts._functions.values()
+    assert "shared_library" in rest.host_ir()
