@@ -24,7 +24,7 @@ from hostjit.parts import PartCompilation, Parts
 from hostjit.specializer import route_any_call
 
 if TYPE_CHECKING:
-    from hostjit.capturing.dynamo import DynamoCapture
+    from hostjit.capturing.dynamo.call import DynamoCapture
 
 __all__ = ["ArrayPartsCompilation"]
 

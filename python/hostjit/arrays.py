@@ -23,7 +23,7 @@ from hostjit.compilation import BREAKS, Compilation
 from hostjit.dynamic_shapes import DynamicShapes
 
 if TYPE_CHECKING:
-    from hostjit.capturing.dynamo import DynamoCapture
+    from hostjit.capturing.dynamo.call import DynamoCapture
 
 __all__ = [
     "ArrayCalls",

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
-from hostjit.capturing.backward import SavedTensor, Tangent
+from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
@@ -21,7 +21,7 @@ from hostjit.capturing.errors import (
     in_one_line,
 )
 from hostjit.capturing.failures import stops_at_gradients
-from hostjit.capturing.numpy_code import begins_with_numpy
+from hostjit.capturing.gradients.backward import SavedTensor, Tangent
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import without_dims
 from hostjit.dynamic_shapes import DynamicShapes, Refusal
@@ -30,7 +30,7 @@ from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
     from hostjit.arrays import ArrayCalls
-    from hostjit.capturing.dynamo import DynamoCapture
+    from hostjit.capturing.dynamo.call import DynamoCapture
     from hostjit.capturing.opened import Opened
     from hostjit.capturing.program import CapturedProgram
     from hostjit.parts import Parts
@@ -321,8 +321,8 @@ class Compilation(Specializer):
         """Compile a graph whose gradients need what AOTAutograd does around its graphs."""
         from hostjit.backend.options import Options
         from hostjit.backend.training import compile_with_backward
-        from hostjit.capturing.fake_inputs import fake_inputs
-        from hostjit.capturing.joint import tracing_context
+        from hostjit.capturing.functional.fake_inputs import fake_inputs
+        from hostjit.capturing.gradients.joint import tracing_context
 
         options = Options(runtime=self.runtime, fallback=self.fallback, **self.choices.keywords())
         inputs = captured.input_values(args, kwargs)

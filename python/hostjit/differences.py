@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
-from hostjit.capturing.open_numbers import number_leaves
+from hostjit.capturing.numbers.open_numbers import number_leaves
 
 __all__ = ["Differences"]
 

@@ -12,15 +12,15 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.guards.structures import differ_in_numbers_alone
 from hostjit.capturing.instances import is_a
-from hostjit.capturing.open_numbers import (
+from hostjit.capturing.numbers.open_numbers import (
     NumberPlace,
     may_be_open,
     named_numbers,
     number_leaves,
 )
 from hostjit.capturing.opened import Opened
-from hostjit.capturing.structures import differ_in_numbers_alone
 from hostjit.dims import Dim
 from hostjit.leaf_histories import LeafHistories, Leaves, leaves_by_name
 from hostjit.named_dims import named_dims

@@ -24,15 +24,15 @@ from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
 from hostjit.capturing.compile_lock import compile_lock
-from hostjit.capturing.container_changes import stopping_at_container_changes
-from hostjit.capturing.dynamo import guard_settings
-from hostjit.capturing.lazy_modules import refusing_lazy_modules
-from hostjit.capturing.numpy_code import stopping_at_numpy
-from hostjit.capturing.operator_errors import stopping_at_operator_errors
-from hostjit.capturing.optimizer_steps import stopping_at_steps
+from hostjit.capturing.dynamo.call import guard_settings
+from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
+from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
+from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
+from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.dynamo.traced_instead import is_traced_instead, tracing_instead
 from hostjit.capturing.quiet_log import without_log_of_failures
-from hostjit.capturing.random_numbers import stopping_at_random_numbers
-from hostjit.capturing.traced_instead import is_traced_instead, tracing_instead
 from hostjit.dynamo_stops import stopping
 
 __all__ = ["FrameHook"]

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.number_steps import Computed, Given, Operand, SizeOf
-from hostjit.capturing.open_numbers import Made, NumberPlace
+from hostjit.capturing.dynamo.stores import Store
+from hostjit.capturing.numbers.open_numbers import Made, NumberPlace
+from hostjit.capturing.numbers.results import NumberResults
+from hostjit.capturing.numbers.steps import Computed, Given, Operand, SizeOf
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, NumberInput
-from hostjit.capturing.stores import Store
 
 __all__ = ["FlatNumbers", "NumberValues"]
 

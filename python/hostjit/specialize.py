@@ -14,9 +14,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
 from hostjit.bytecode_call import CheckedCall, compiled_graph
-from hostjit.capturing import outputs as capture_outputs
-from hostjit.capturing import watches
-from hostjit.capturing.backward import (
+from hostjit.capturing.gradients.backward import (
     Backward,
     InputKept,
     NumberKept,
@@ -25,11 +23,13 @@ from hostjit.capturing.backward import (
     SizeAlone,
     Tangent,
 )
+from hostjit.capturing.guards import watches
+from hostjit.capturing.guards.sizes import size_guard
+from hostjit.capturing.guards.structures import classes_in
 from hostjit.capturing.instances import slot_names
-from hostjit.capturing.open_numbers import Made, OpenNumber, named_numbers
+from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
-from hostjit.capturing.size_guard import size_guard
-from hostjit.capturing.structures import classes_in
+from hostjit.capturing.results import outputs as capture_outputs
 from hostjit.lowering.index_values import dependent_sizes
 from hostjit.number_values import FlatNumbers, NumberValues
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capturing.guard_check import GuardCheck
+from hostjit.capturing.guards.full_check import GuardCheck
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capturing import startup
+from hostjit.capturing.dynamo import startup
 
 MAKERS: dict[str, Callable[[Tensor, Tensor], Distribution]] = {
     "Categorical": lambda x, scale: distributions.Categorical(logits=x),

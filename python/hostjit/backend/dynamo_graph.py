@@ -20,11 +20,11 @@ from hostjit.backend.lean_bytecode import leave_out_profiler_events
 from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
-from hostjit.capturing.carried_ints import carry_ints_in_tensors
-from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
+from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
+from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.errors import CaptureError
-from hostjit.capturing.gradients import marks_are_kept, marks_input_dirty
+from hostjit.capturing.gradients.needed import marks_are_kept, marks_input_dirty
 from hostjit.capturing.inference_mode import (
     PARTLY_IN_INFERENCE_MODE,
     Inference,
@@ -33,9 +33,9 @@ from hostjit.capturing.inference_mode import (
     in_inference_mode,
     take_out_inference_mode,
 )
-from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.number_steps import Steps, sizes_of
-from hostjit.capturing.shared_results import ReturnedBases, share_memory, shared_results
+from hostjit.capturing.numbers.results import NumberResults
+from hostjit.capturing.numbers.steps import Steps, sizes_of
+from hostjit.capturing.results.shared_results import ReturnedBases, share_memory, shared_results
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.traced_graph import placeholder_values, storage_of
 

@@ -19,7 +19,12 @@ from torch._dynamo.eval_frame import skip_code
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from hostjit.capturing.second import Again, depending_results, draws_as_before, second_derivatives
+from hostjit.capturing.gradients.second import (
+    Again,
+    depending_results,
+    draws_as_before,
+    second_derivatives,
+)
 from hostjit.capturing.tracing import is_random
 
 __all__ = ["EagerGradients"]

@@ -16,18 +16,18 @@ from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import no_more_guards
-from hostjit.capturing.effect_tokens import without_effect_tokens
 from hostjit.capturing.failures import translate_failure
-from hostjit.capturing.functional import FunctionalGraph, trace_functional
-from hostjit.capturing.number_inputs import with_numbers, without_objects
-from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.open_numbers import OpenNumber, values_of
-from hostjit.capturing.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
+from hostjit.capturing.functional.number_inputs import with_numbers, without_objects
+from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
+from hostjit.capturing.gradients.effect_tokens import without_effect_tokens
+from hostjit.capturing.numbers.open_numbers import OpenNumber, values_of
+from hostjit.capturing.numbers.refused_numbers import check_numbers
+from hostjit.capturing.numbers.results import NumberResults
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding, NumberInput
-from hostjit.capturing.refused_numbers import check_numbers
+from hostjit.capturing.results.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
+from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
-from hostjit.capturing.unused import drop_unused
 from hostjit.number_values import NumberValues
 from hostjit.specialize import describe_inputs, describe_output, row_guard
 from hostjit.specializer import Specializer

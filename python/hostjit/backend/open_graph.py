@@ -16,7 +16,8 @@ from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
 from hostjit.capturing.dynamic_dims import is_number, is_size_symbol, refusal, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
-from hostjit.capturing.graph_sizes import (
+from hostjit.capturing.guards.sizes import assumptions
+from hostjit.capturing.numbers.graph_sizes import (
     SIZE_DIM,
     find_sizes,
     is_open_number,
@@ -24,8 +25,7 @@ from hostjit.capturing.graph_sizes import (
     own_sizes,
     size_tensor,
 )
-from hostjit.capturing.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
-from hostjit.capturing.size_guard import assumptions
+from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.traced_graph import placeholder_values
 
 __all__ = ["OpenGraph", "compile_open_graph"]

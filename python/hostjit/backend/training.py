@@ -23,14 +23,18 @@ from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
-from hostjit.capturing.gradient_composites import composites_with_gradients
-from hostjit.capturing.graph_writes import (
+from hostjit.capturing.functional.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
 )
-from hostjit.capturing.hidden_writes import batch_norms_hide_writes, hide_writes, mark_hidden
+from hostjit.capturing.functional.hidden_writes import (
+    batch_norms_hide_writes,
+    hide_writes,
+    mark_hidden,
+)
+from hostjit.capturing.gradients.gradient_composites import composites_with_gradients
+from hostjit.capturing.gradients.joint import partition
 from hostjit.capturing.inference_mode import find_modes
-from hostjit.capturing.joint import partition
 from hostjit.capturing.thread_state import thread_state_kept
 
 __all__ = ["compile_with_backward"]

@@ -22,7 +22,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import fields_of, is_a, is_namedtuple_type, is_one_of, shown
-from hostjit.capturing.outputs import same_constant
+from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
 __all__ = [

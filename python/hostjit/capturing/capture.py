@@ -12,13 +12,11 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
-from hostjit.capturing.backward import Backward, ResultKept
-from hostjit.capturing.breaks import Continuation
-from hostjit.capturing.carried_ints import carry_ints_in_tensors
-from hostjit.capturing.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.contexts import find_setter, say_setter
-from hostjit.capturing.dense_attention import flex_attention_is_dense
+from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
+from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
+from hostjit.capturing.decompositions.dense_attention import flex_attention_is_dense
 from hostjit.capturing.dynamic_dims import (
     check_kept,
     is_number,
@@ -26,11 +24,14 @@ from hostjit.capturing.dynamic_dims import (
     marked,
     refusal,
 )
-from hostjit.capturing.dynamo import DynamoCapture, run_dynamo
+from hostjit.capturing.dynamo.breaks import Continuation
+from hostjit.capturing.dynamo.call import DynamoCapture, run_dynamo
+from hostjit.capturing.dynamo.open_strides import contiguity_stays_open
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.functional import FunctionalGraph
-from hostjit.capturing.guard_check import GuardCheck
-from hostjit.capturing.guards import Guards, LeftOpen
+from hostjit.capturing.functional.trace import FunctionalGraph
+from hostjit.capturing.gradients.backward import Backward, ResultKept
+from hostjit.capturing.guards.full_check import GuardCheck
+from hostjit.capturing.guards.translation import Guards, LeftOpen
 from hostjit.capturing.inference_mode import (
     PARTLY_IN_INFERENCE_MODE,
     Inference,
@@ -39,28 +40,18 @@ from hostjit.capturing.inference_mode import (
     take_out_inference_mode,
 )
 from hostjit.capturing.instances import name_of
-from hostjit.capturing.lent_sizes import lent_arguments, open_sizes
-from hostjit.capturing.number_results import take_numbers
-from hostjit.capturing.number_steps import Steps
-from hostjit.capturing.open_numbers import (
+from hostjit.capturing.numbers.lent_sizes import lent_arguments, open_sizes
+from hostjit.capturing.numbers.open_numbers import (
     MOST_NUMBERS,
     OpenNumber,
     open_numbers,
     sources_of,
     values_of,
 )
-from hostjit.capturing.open_strides import contiguity_stays_open
+from hostjit.capturing.numbers.refused_numbers import check_numbers
+from hostjit.capturing.numbers.results import take_numbers
+from hostjit.capturing.numbers.steps import Steps
 from hostjit.capturing.opened import Opened
-from hostjit.capturing.output_inference import CannotRebuildError
-from hostjit.capturing.outputs import (
-    ArgumentOutput,
-    BoundOutput,
-    ConstantOutput,
-    GraphOutput,
-    IntOutput,
-    Output,
-    map_outputs,
-)
 from hostjit.capturing.program import (
     ArgumentLeaf,
     BoundTensor,
@@ -70,8 +61,18 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_gradients
-from hostjit.capturing.refused_numbers import check_numbers
-from hostjit.capturing.shared_results import ReturnedBases, share_memory
+from hostjit.capturing.results.output_inference import CannotRebuildError
+from hostjit.capturing.results.outputs import (
+    ArgumentOutput,
+    BoundOutput,
+    ConstantOutput,
+    GraphOutput,
+    IntOutput,
+    Output,
+    map_outputs,
+)
+from hostjit.capturing.results.shared_results import ReturnedBases, share_memory
+from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
@@ -83,7 +84,6 @@ from hostjit.capturing.tracing import (
     trace_with_backward,
     untraced,
 )
-from hostjit.capturing.unused import drop_unused
 
 __all__ = ["capture"]
 

@@ -13,7 +13,7 @@ from torch.amp import autocast_mode
 from torch.autograd import grad_mode
 from torch.nn import attention
 
-from hostjit.capturing.checkpoints import with_eager_checkpoints
+from hostjit.capturing.gradients.checkpoints import with_eager_checkpoints
 from hostjit.capturing.thread_state import ThreadState
 
 __all__ = [

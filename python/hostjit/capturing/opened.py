@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Set
 
 from hostjit.capturing.dynamic_dims import DynamicDims
-from hostjit.capturing.open_numbers import NumberPlace
+from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Opened"]
 

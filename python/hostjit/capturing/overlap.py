@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from hostjit import _C
 from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.triton_launches import is_triton_launch
+from hostjit.capturing.functional.triton_launches import is_triton_launch
 
 __all__ = [
     "may_overlap",

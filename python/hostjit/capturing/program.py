@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
-from hostjit.capturing.backward import Backward
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.gradients.backward import Backward
+from hostjit.capturing.guards.structures import classes_in
 from hostjit.capturing.inference_mode import in_inference_mode
-from hostjit.capturing.number_results import NumberResults
-from hostjit.capturing.open_numbers import Made, NumberPlace, OpenNumber, number_leaves
-from hostjit.capturing.output_inference import CannotRebuildError, infer_output_spec
-from hostjit.capturing.outputs import Output, bound_outputs, rebuild_output, same_output_spec
-from hostjit.capturing.structures import classes_in
+from hostjit.capturing.numbers.open_numbers import Made, NumberPlace, OpenNumber, number_leaves
+from hostjit.capturing.numbers.results import NumberResults
+from hostjit.capturing.results.output_inference import CannotRebuildError, infer_output_spec
+from hostjit.capturing.results.outputs import (
+    Output,
+    bound_outputs,
+    rebuild_output,
+    same_output_spec,
+)
 from hostjit.capturing.tensors import TensorFacts
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    from hostjit.capturing.dynamo import DynamoCapture
-    from hostjit.capturing.guard_check import GuardCheck
-from hostjit.capturing.guards import Guards
+    from hostjit.capturing.dynamo.call import DynamoCapture
+    from hostjit.capturing.guards.full_check import GuardCheck
+from hostjit.capturing.guards.translation import Guards
 
 __all__ = [
     "ArgumentLeaf",

@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from hostjit import _C
-from hostjit.capturing.control_operators import CONTROL_OPERATORS
+from hostjit.capturing.control_flow.node_operators import CONTROL_OPERATORS
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import is_library_file

@@ -11,20 +11,24 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hostjit.capturing.backward import Backward, InputKept, ResultKept, trace_halves
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
-from hostjit.capturing.dynamo import DynamoCapture, function_modes
+from hostjit.capturing.dynamo.call import DynamoCapture, function_modes
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
-from hostjit.capturing.functional import FunctionalGraph, trace_functional
-from hostjit.capturing.gradients import marks_input_dirty, needs_backward
-from hostjit.capturing.graph_sizes import Place, find_sizes, over_tensors
-from hostjit.capturing.joint import CannotSplitError, JointGraphs, split, writes_input
-from hostjit.capturing.lent_sizes import Lent
-from hostjit.capturing.open_gradients import keep_numbers_open
-from hostjit.capturing.open_numbers import OpenValue
-from hostjit.capturing.second import depending_results, draws_as_before, second_derivatives
-from hostjit.capturing.shared_results import share_memory, shared_results
+from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
+from hostjit.capturing.gradients.backward import Backward, InputKept, ResultKept, trace_halves
+from hostjit.capturing.gradients.joint import CannotSplitError, JointGraphs, split, writes_input
+from hostjit.capturing.gradients.needed import marks_input_dirty, needs_backward
+from hostjit.capturing.gradients.open_gradients import keep_numbers_open
+from hostjit.capturing.gradients.second import (
+    depending_results,
+    draws_as_before,
+    second_derivatives,
+)
+from hostjit.capturing.numbers.graph_sizes import Place, find_sizes, over_tensors
+from hostjit.capturing.numbers.lent_sizes import Lent
+from hostjit.capturing.numbers.open_numbers import OpenValue
+from hostjit.capturing.results.shared_results import share_memory, shared_results
 from hostjit.capturing.tensors import check_tensor
 from hostjit.capturing.traced_graph import placeholder_values, source_location
 

@@ -7,7 +7,7 @@ import torch
 from torch.fx import Graph, Node
 
 from hostjit import _C
-from hostjit.capturing.graph_sizes import with_sizes_in_place
+from hostjit.capturing.numbers.graph_sizes import with_sizes_in_place
 from hostjit.inductor.lines import LineLowering
 from hostjit.inductor.schedule import UnsupportedLineError, schedule
 from hostjit.lowering.context import LoweringContext

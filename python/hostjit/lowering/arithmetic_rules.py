@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from hostjit.capturing.host_numbers import HostNumber
+from hostjit.capturing.numbers.host_numbers import HostNumber
 from hostjit.kernels import DType
 from hostjit.kernels.expression import Constant
 from hostjit.lowering.devices import is_number_of_the_host

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from hostjit.capturing.hidden_writes import HIDDEN
+from hostjit.capturing.functional.hidden_writes import HIDDEN
 from hostjit.capturing.open_sizes import known
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.context import LoweringContext

@@ -11,7 +11,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import ComputedNumberError
-from hostjit.capturing.host_numbers import HostNumber
+from hostjit.capturing.numbers.host_numbers import HostNumber
 from hostjit.kernels.sizes import Size
 from hostjit.lowering.devices import device_of
 from hostjit.lowering.sizes import check_range, size_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.host_numbers import HostNumber
+from hostjit.capturing.numbers.host_numbers import HostNumber
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.lowering.sizes import check_range, size_of
 

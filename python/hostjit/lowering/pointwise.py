@@ -15,7 +15,7 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 from torch.fx import Node
 
-from hostjit.capturing.host_numbers import HostNumber
+from hostjit.capturing.numbers.host_numbers import HostNumber
 from hostjit.kernels import DType, KernelBuilder
 from hostjit.kernels.sizes import Size, SymbolicSize
 from hostjit.lowering.devices import device_of, is_number_of_the_host

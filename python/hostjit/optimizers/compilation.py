@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.functional import trace_functional
+from hostjit.capturing.functional.trace import trace_functional
 from hostjit.code_choices import CodeChoices
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step, is_factor

@@ -11,8 +11,8 @@ import torch
 from torch.fx.proxy import GraphAppendingTracer
 from torch.optim import optimizer as torch_optimizer
 
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.tensors import TensorFacts
-from hostjit.capturing.watches import MISSING
 from hostjit.optimizers.rules import Rule, Update
 
 __all__ = ["Step", "has_original_step", "is_factor"]

@@ -7,7 +7,7 @@ import abc
 from collections.abc import Iterable
 from typing import Any
 
-from hostjit.capturing.watches import MISSING
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.recording.entries import Entry, all_same
 
 __all__ = ["AbstractClasses", "Class"]

@@ -8,8 +8,8 @@ import contextvars
 from collections.abc import Iterable
 from typing import Any
 
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import is_a
-from hostjit.capturing.watches import MISSING
 from hostjit.recording import numpy_types
 from hostjit.recording.entries import Entry, all_same, stored_in
 

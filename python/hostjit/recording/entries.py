@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hostjit import _C
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
-from hostjit.capturing.outputs import IMMUTABLE_TYPES, same_constant
-from hostjit.capturing.watches import MISSING
+from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 
 __all__ = [
     "HEAP_TYPE",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from hostjit.capturing.attention import native_attention
+from hostjit.capturing.decompositions.attention import native_attention
 from hostjit.recording.recorder import Recorder
 
 __all__ = ["FunctionWatcher", "unseen_watcher"]

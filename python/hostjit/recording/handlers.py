@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from hostjit.capturing.handled_code import is_handled
+from hostjit.capturing.dynamo.handled_code import is_handled
 from hostjit.recording.seen_code import is_library
 
 __all__ = ["handler_around", "may_raise"]

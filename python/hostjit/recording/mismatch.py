@@ -27,7 +27,7 @@ from hostjit.capturing.arguments import (
     same_keys,
 )
 from hostjit.capturing.instances import is_a, shown
-from hostjit.capturing.outputs import same_constant
+from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 

@@ -19,7 +19,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.instances import METHODS, instance_dict, is_a, is_one_of
-from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.recording import numpy_types
 from hostjit.recording.seen_code import is_library
 

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hostjit.capturing.backward import Backward, ResultKept, trace_halves
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
-from hostjit.capturing.functional import FunctionalGraph, trace_functional
-from hostjit.capturing.joint import CannotSplitError, split, writes_input
-from hostjit.capturing.outputs import (
+from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
+from hostjit.capturing.gradients.backward import Backward, ResultKept, trace_halves
+from hostjit.capturing.gradients.joint import CannotSplitError, split, writes_input
+from hostjit.capturing.overlap import refuse_overlap
+from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capturing.results.outputs import (
     ArgumentOutput,
     BoundOutput,
     GraphOutput,
@@ -24,11 +26,9 @@ from hostjit.capturing.outputs import (
     TupleOutput,
     map_outputs,
 )
-from hostjit.capturing.overlap import refuse_overlap
-from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import with_second_derivatives
-from hostjit.capturing.unused import drop_unused
 from hostjit.recording.inputs import Constant, Source, bind
 from hostjit.recording.recorder import Read, Recorder
 from hostjit.recording.results import Results

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.watches import MISSING
+from hostjit.capturing.guards.watches import MISSING
 
 __all__ = ["Pruned"]
 

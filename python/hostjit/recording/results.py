@@ -12,7 +12,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import has_member, is_a, is_namedtuple_type
-from hostjit.capturing.outputs import (
+from hostjit.capturing.results.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,
     BoundOutput,
@@ -26,7 +26,7 @@ from hostjit.capturing.outputs import (
     TupleOutput,
     map_outputs,
 )
-from hostjit.capturing.shared_results import can_be_made, is_repeated, view_of
+from hostjit.capturing.results.shared_results import can_be_made, is_repeated, view_of
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.inputs import Bound, Constant, Leaf
 from hostjit.recording.opened_objects import can_open, fields_of

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.instances import is_a
-from hostjit.capturing.outputs import IMMUTABLE_TYPES
+from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.recording.entries import Entry
 
 __all__ = [

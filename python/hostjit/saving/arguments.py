@@ -10,7 +10,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.instances import slot_names
-from hostjit.capturing.outputs import new_object
+from hostjit.capturing.results.outputs import new_object
 from hostjit.saving.values import Values, float_from_bits
 
 __all__ = [

@@ -41,6 +41,6 @@ def _name_of(function: Callable[..., Any], names: dict[int, str]) -> str:
 
 
 def _functions() -> tuple[Callable[..., Any], ...]:
-    from hostjit.capturing.number_steps import FUNCTIONS
+    from hostjit.capturing.numbers.steps import FUNCTIONS
 
     return FUNCTIONS

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
-from hostjit.capturing.watches import MISSING
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.recording.checks import ReplayChecks, anchors_of
 from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks
 from hostjit.recording.opened_objects import Opened, expanded

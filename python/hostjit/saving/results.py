@@ -60,7 +60,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
 
 def _maker_to_json(maker: Any, values: Values) -> list[Any]:
-    from hostjit.capturing.outputs import new_object
+    from hostjit.capturing.results.outputs import new_object
     from hostjit.specialize import new_namedtuple
 
     if isinstance(maker, functools.partial):
@@ -113,7 +113,7 @@ def result_from_json(
 
 
 def _maker_from_json(how: str, kind: type, names: list[str]) -> Any:
-    from hostjit.capturing.outputs import new_object
+    from hostjit.capturing.results.outputs import new_object
     from hostjit.specialize import new_namedtuple
 
     if how == "namedtuple" and issubclass(kind, tuple):

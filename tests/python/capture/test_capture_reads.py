@@ -14,7 +14,7 @@ from torch import nn
 from watch_checker import Watched
 
 import hostjit
-from hostjit.capturing.guard_check import GuardCheck
+from hostjit.capturing.guards.full_check import GuardCheck
 
 
 class Identity(nn.Module):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from hostjit.capturing import CaptureError, capture
+from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.program import CapturedProgram
-from hostjit.capturing.size_guard import size_guard
 
 
 def open_capture(function: Callable[..., Any], *args: torch.Tensor) -> CapturedProgram:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing import CapturedProgram, capture
-from hostjit.capturing import watches as w
+from hostjit.capturing.guards import watches as w
 
 
 def _contents(mapping: dict[Any, Any]) -> list[tuple[Any, int]]:

@@ -16,8 +16,8 @@ from torch.fx import Graph, GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit import _C
-from hostjit.capturing.functional import trace_functional
-from hostjit.capturing.graph_sizes import find_sizes, over_tensors
+from hostjit.capturing.functional.trace import trace_functional
+from hostjit.capturing.numbers.graph_sizes import find_sizes, over_tensors
 from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower
 

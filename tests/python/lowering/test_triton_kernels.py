@@ -14,7 +14,7 @@ from cuda_programs import cuda_graph, cuda_program
 import hostjit
 from hostjit import _C
 from hostjit.capturing.errors import CaptureError
-from hostjit.capturing.triton_launches import _choose
+from hostjit.capturing.functional.triton_launches import _choose
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
@@ -160,7 +160,9 @@ def test_an_autotuned_kernel() -> None:
         return x + 1
 
     for number, grid, block in ((0, 8, 64), (1, 4, 256)):
-        with mock.patch("hostjit.capturing.triton_launches._choose", lambda *_, n=number: n):
+        with mock.patch(
+            "hostjit.capturing.functional.triton_launches._choose", lambda *_, n=number: n
+        ):
             program = cuda_program(f, lambda: (torch.ones(1000),))
         (launch,) = launches(program)
         assert launch.grid == [grid, 1, 1] and launch.block == [block, 1, 1]

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import hostjit
 from hostjit import _C
-from hostjit.capturing.functional import trace_functional
+from hostjit.capturing.functional.trace import trace_functional
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.lower import lower
 from hostjit.recording.function_watcher import FunctionWatcher

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.functional import trace_functional
+from hostjit.capturing.functional.trace import trace_functional
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import hostjit
-from hostjit.capturing.common_subexpressions import merge_common_subexpressions
+from hostjit.capturing.gradients.common_subexpressions import merge_common_subexpressions
 
 
 def leaf() -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, AdamW, Optimizer, RMSprop
 
 import hostjit
-from hostjit.capturing.breaks import resumable
+from hostjit.capturing.dynamo.breaks import resumable
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 

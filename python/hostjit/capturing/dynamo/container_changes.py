@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of containers that Dynamo follows wrongly: Python makes them itself, between two parts.
+
+Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's; it does
+not know the limit of a deque, or forgets it for some changes and copies. What `-=` takes from a set
+is written back here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from torch._dynamo.exc import unimplemented
+from torch._dynamo.source import AttrSource
+from torch._dynamo.variables import SetVariable
+from torch._dynamo.variables.base import VariableTracker
+
+from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
+from hostjit.replaced_items import replaced_items
+
+__all__ = ["stopping_at_container_changes"]
+
+_CHANGES = frozenset(
+    {
+        *("append", "appendleft", "clear", "extend", "extendleft", "insert", "pop", "popleft"),
+        *("remove", "reverse", "rotate", "__setitem__", "__delitem__", "__iadd__"),
+        # Nothing changes here, but the results have the limit.
+        *("copy", "__copy__", "__add__", "__mul__", "__rmul__", "__imul__"),
+    }
+)
+# The same, as operators. Dynamo of torch 2.11 has no methods for them, and those before torch 2.14
+# have others for changes of elements.
+_OPERATORS = (
+    *("sq_concat_impl", "sq_repeat_impl", "sq_inplace_concat_impl", "sq_inplace_repeat_impl"),
+    "sq_ass_item_impl",
+)
+# Those that heed the limit in Dynamo too, for a deque that the call makes itself.
+_RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
+
+
+@contextlib.contextmanager
+def stopping_at_container_changes() -> Iterator[None]:
+    """Have Dynamo stop at such a change, in this thread."""
+    owner = threading.get_ident()
+
+    def checked(kind: Any, is_wrong: Callable[[Any, Any, str], bool]) -> Any:
+        original = kind.call_method
+
+        def call(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if threading.get_ident() == owner and is_wrong(tx, self, name):
+                _stop(f"{self.python_type_name()}.{name}")
+            return original(self, tx, name, args, kwargs)
+
+        return mock.patch.object(kind, "call_method", call)
+
+    def operating(kind: Any, name: str) -> Any:
+        original = getattr(kind, name)
+
+        def operate(self: Any, tx: Any, *args: Any) -> Any:
+            if threading.get_ident() == owner and _may_have_limit(tx, self):
+                _stop(f"operators on a {self.python_type_name()} with a limit")
+            return original(self, tx, *args)
+
+        return mock.patch.object(kind, name, operate)
+
+    def limit(deque: Any, tx: Any) -> Any:
+        resolve = getattr(tx.output, "resolve_source_value", None)
+        if threading.get_ident() != owner or deque.source is None or resolve is None:
+            return deque.maxlen
+        source = AttrSource(deque.source, "maxlen")
+        return VariableTracker.build(tx, resolve(deque.source).maxlen, source)
+
+    def reading(kind: Any) -> Any:
+        listed = getattr(kind, "tp_getset", {})  # torch 2.14 and later
+        if "maxlen" in listed:
+            getset = dataclasses.replace(listed["maxlen"], getter=limit)
+            return replaced_items(listed, {"maxlen": getset})
+        original = kind.var_getattr
+
+        def read(self: Any, tx: Any, name: str) -> Any:
+            return limit(self, tx) if name == "maxlen" else original(self, tx, name)
+
+        return mock.patch.object(kind, "var_getattr", read)
+
+    # Torch 2.12 and earlier take it for difference_update, which is written back.
+    subtract: Any = getattr(SetVariable, "nb_inplace_subtract_impl", None)
+
+    def take_away(self: Any, tx: Any, other: Any) -> Any:
+        result = subtract(self, tx, other)
+        if threading.get_ident() == owner and result is self:
+            self.should_reconstruct_all = True
+        return result
+
+    dicts = importlib.import_module("torch._dynamo.variables.dicts")
+    lists = importlib.import_module("torch._dynamo.variables.lists")
+    user_defined = importlib.import_module("torch._dynamo.variables.user_defined")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stopping_at_user_containers())
+        stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
+        stack.enter_context(reading(lists.DequeVariable))
+        for name in _OPERATORS:
+            if hasattr(lists.DequeVariable, name):
+                stack.enter_context(operating(lists.DequeVariable, name))
+        # Torch 2.11 has no class of its own for them.
+        ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
+        stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
+        if subtract is not None:
+            taking = mock.patch.object(SetVariable, "nb_inplace_subtract_impl", take_away)
+            stack.enter_context(taking)
+        yield
+
+
+def _stop(what: str) -> None:
+    unimplemented(
+        gb_type="change of a container",
+        context=what,
+        explanation=f"Dynamo does not follow {what} rightly.",
+        hints=[],
+    )
+
+
+def _is_wrong_for_deque(tx: Any, deque: Any, name: str) -> bool:
+    if name not in _CHANGES or (deque.source is None and name in _RIGHT):
+        return False
+    return _may_have_limit(tx, deque)
+
+
+def _may_have_limit(tx: Any, deque: Any) -> bool:
+    if deque.source is None:
+        return deque.maxlen.as_python_constant() is not None
+    # Dynamo does not know the limit of one that it was given.
+    resolve = getattr(tx.output, "resolve_source_value", None)
+    return resolve is None or resolve(deque.source).maxlen is not None
+
+
+def _is_wrong_for_ordered_dict(tx: Any, ordered: Any, name: str) -> bool:
+    return name == "move_to_end" and ordered.source is not None

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Dynamo's guards trust to stay, but users do change: methods of classes, and hooks.
+
+Dynamo guards the class of a module, not what the class contains, so that a replaced `forward`
+would go unnoticed. A `Behaviour` remembers it at capture and compares it in the full check.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from hostjit.capturing.guards.reads import FORWARD_HOOKS
+
+__all__ = ["GLOBAL_HOOKS", "Behaviour"]
+
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in FORWARD_HOOKS)
+
+_HOOKS = frozenset({*FORWARD_HOOKS, *GLOBAL_HOOKS})
+
+
+class Behaviour:
+    """A snapshot of classes and hooks; `unchanged` compares it with the present."""
+
+    def __init__(
+        self,
+        classes: Iterable[type],
+        modules: Iterable[torch.nn.Module],
+        traced_code: Sequence[types.CodeType],
+        open_attributes: Mapping[type, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        """Take one. `open_attributes`: numbers of classes, which may be others."""
+        self._open = open_attributes
+        self._classes = tuple(classes)
+        self._modules = tuple(modules)
+        self._names = frozenset(name for code in traced_code for name in code.co_names)
+        self._facts = tuple(self._read())
+
+    def unchanged(self) -> bool:
+        """Tell whether every method and every hook is still the same object, with the same code."""
+        found = tuple(self._read())
+        if len(found) != len(self._facts):
+            return False
+        return all(a is b for a, b in zip(found, self._facts, strict=True))
+
+    def _read(self) -> Iterator[Any]:
+        for kind in self._classes:
+            for base in kind.__mro__:
+                if base is object:
+                    continue
+                yield base
+                open_names = self._open.get(base, ())
+                for name, value in vars(base).items():
+                    if name in open_names:
+                        continue
+                    if name in self._names or hasattr(type(value), "__get__"):
+                        yield value
+                        function = getattr(value, "__func__", getattr(value, "fget", value))
+                        yield getattr(function, "__code__", None)
+        for module in self._modules:
+            yield from _hooks(vars(module))
+        yield from _hooks(vars(torch_module))
+
+
+def _hooks(state: dict[str, Any]) -> Iterator[Any]:
+    for name, hooks in state.items():
+        if name in _HOOKS and isinstance(hooks, dict):
+            yield hooks
+            yield from hooks.values()

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For each read of Python state, the watch that notices when its answer changes."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Sequence, Set
+from typing import Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.guards.watches import MISSING, WatchList
+from hostjit.capturing.instances import METHODS, instance_dict
+
+__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
+
+# The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
+# how these are called, or matter to backward.
+FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# Where `Module.__getattr__` looks, in its order.
+MODULE_STATE = ("_parameters", "_buffers", "_modules")
+
+
+class ReadWatcher:
+    """Performs reads and adds what decides their answers to a list of watches.
+
+    Attributes:
+        watches: where they go.
+        inlined: the code that Dynamo followed, so that what it reads is guarded by itself.
+        by_fields: classes whose objects, where these are covered, are described with their fields.
+        modules: every nn.Module met, by id.
+        classes: every class whose instances were met, by id.
+        gradients: what was found in `.grad` of tensors: (the gradient, the tensor, its path).
+    """
+
+    def __init__(
+        self,
+        watches: WatchList,
+        inlined: Sequence[types.CodeType] = (),
+        by_fields: Set[type] = frozenset(),
+    ) -> None:
+        self.watches = watches
+        self.by_fields = by_fields
+        self.inlined = frozenset(inlined)
+        self.modules: dict[int, torch.nn.Module] = {}
+        self.classes: dict[int, type] = {}
+        self.gradients: dict[int, tuple[torch.Tensor | None, torch.Tensor, str]] = {}
+
+    def note_dict_class(self, value: dict[Any, Any], path: str) -> None:
+        """Watch the class of a dict that is no plain one."""
+        if type(value) not in (dict, collections.OrderedDict):
+            self.note_type(value, path, covered=False)
+
+    def note_list(self, value: list[Any], path: str) -> None:
+        """Watch the items of a list."""
+        if type(value) is not list:
+            self.note_type(value, path, covered=False)
+        self.watches.list_items(value, path)
+
+    def note_type(self, value: Any, path: str, covered: bool) -> None:
+        """Watch that an object keeps its class and that the class keeps its behaviour."""
+        kind = type(value)
+        if isinstance(value, torch.Tensor) or kind.__module__ == "builtins":
+            return
+        self.classes[id(kind)] = kind
+        if covered:
+            self.watches.type_version(kind, path)
+        else:
+            self.watches.object_type(value, path)
+
+    def note_module(self, module: torch.nn.Module, path: str) -> None:
+        """Watch the class and the hooks of a module; what it reads has guards of its own."""
+        self.note_type(module, path, covered=False)
+        if id(module) in self.modules:
+            return
+        self.modules[id(module)] = module
+        state = vars(module)
+        for name in FORWARD_HOOKS:
+            self.watches.dict_item(state, name, path, owner=module)
+            if isinstance(state.get(name), dict):
+                self.watches.dict_version(state[name], f"{path}.{name}")
+
+    def attribute(self, base: Any, member: str, path: str, covered: bool = False) -> Any:
+        """Read an attribute as the interpreter would, watching what decides the answer.
+
+        Args:
+            base: the object.
+            member: the name; MISSING is returned when there is none.
+            path: where the object was found.
+            covered: the object is part of the arguments, so that the spec describes it.
+        """
+        if covered:
+            # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
+            if type(base) in self.by_fields:
+                self._field(base, member, path)
+            elif not isinstance(base, (tuple, *EQUALITY_TYPES)):
+                self.watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
+        elif isinstance(base, types.ModuleType):
+            self.watches.dict_item(vars(base), member, base.__name__)
+        elif isinstance(base, type):
+            self.watches.type_version(base, path)
+            self.classes[id(base)] = base
+        elif isinstance(base, types.FunctionType):
+            self._function_attribute(base, member, path)
+        elif isinstance(base, types.CellType):
+            self.watches.cell(base, path)
+        elif not isinstance(base, _FIXED_TYPES):
+            self._object_attribute(base, member, path)
+        if isinstance(base, types.CellType):
+            try:
+                return base.cell_contents
+            except ValueError:
+                return MISSING
+        return getattr(base, member, MISSING)
+
+    def _field(self, base: Any, member: str, path: str) -> None:
+        self.note_type(base, path, covered=True)
+        found = _class_attribute(type(base), member)
+        if hasattr(type(found), "__set__") and not isinstance(found, types.MemberDescriptorType):
+            if not (isinstance(found, property) and self._is_inlined(found.fget)):
+                self.watches.cannot_watch(f"{path}.{member} (a property)")
+
+    def absent_attribute(self, base: Any, member: str, path: str, covered: bool = False) -> None:
+        """Watch that the `__dict__` of an object does not hide what its class defines.
+
+        Nothing is said of what the class answers: a property's getter has guards of its own.
+        """
+        state = None if covered or isinstance(base, _OTHER_DICTS) else instance_dict(base)
+        if state is None or self._overrides_lookup(type(base)):
+            self.attribute(base, member, path, covered)
+            return
+        self._note_object(base, path)
+        self.watches.dict_item(state, member, path, owner=base)
+
+    def _note_object(self, base: Any, path: str) -> None:
+        if isinstance(base, torch.nn.Module):
+            self.note_module(base, path)
+        else:
+            self.note_type(base, path, covered=False)
+
+    def _function_attribute(self, base: types.FunctionType, member: str, path: str) -> None:
+        self.watches.function(base, path)
+        if not member.startswith("__"):
+            self.watches.dict_item(base.__dict__, member, path, owner=base)
+
+    def _object_attribute(self, base: Any, member: str, path: str) -> None:
+        kind = type(base)
+        self._note_object(base, path)
+        if member in ("__dict__", "__class__"):
+            return
+        if self._overrides_lookup(kind):
+            self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")
+            return
+        if isinstance(base, torch.Tensor) and member == "grad":
+            self.gradients[id(base)] = base.grad, base, path
+            return
+        found = _class_attribute(kind, member)
+        state = instance_dict(base)
+        if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member, MISSING):
+            self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
+            return
+        if found is not MISSING and hasattr(type(found), "__set__"):
+            if kind.__module__.startswith("torch.") and not isinstance(base, _OF_USERS):
+                return  # such as the slots of a TreeSpec, which torch makes once
+            if kind is dataclasses.Field:
+                return  # made once, by the decorator
+            if isinstance(found, property) and self._is_inlined(found.fget):
+                return  # what its getter reads has guards of its own
+            self.watches.cannot_watch(f"{path}.{member} (a property or slot)")
+            return
+        if state is None:
+            if found is MISSING:
+                self.watches.cannot_watch(f"{path}.{member} (of a {kind.__qualname__})")
+            return
+        self.watches.dict_item(state, member, path, owner=base)
+        if found is not MISSING or member in state or not hasattr(kind, "__getattr__"):
+            return
+        if _class_attribute(kind, "__getattr__") is _MODULE_GETATTR:
+            self.module_lookup(base, member, path)
+        else:
+            self.watches.cannot_watch(f"{path}.{member} (the class defines __getattr__)")
+
+    def _overrides_lookup(self, kind: type) -> bool:
+        """Tell whether attributes are found in a way that is unknown here.
+
+        A `__getattribute__` that Dynamo inlined ends in reads of the usual kind, which are what
+        the guards are about: its own conditions have guards too, and its code is watched.
+        """
+        lookup = _class_attribute(kind, "__getattribute__")
+        return lookup not in _USUAL_LOOKUPS and not self._is_inlined(lookup)
+
+    def _is_inlined(self, function: Any) -> bool:
+        return isinstance(function, types.FunctionType) and function.__code__ in self.inlined
+
+    def module_lookup(self, module: torch.nn.Module, member: str, path: str) -> None:
+        """Watch what `Module.__getattr__` would find, up to the dict that answers."""
+        state = vars(module)
+        self.watches.dict_item(state, member, path, owner=module)
+        for name in MODULE_STATE:
+            entries = state.get(name)
+            self.watches.dict_item(state, name, path, owner=module)
+            if isinstance(entries, dict):
+                self.watches.dict_item(entries, member, f"{path}.{name}")
+                if member in entries:
+                    return
+
+
+# Classes of torch whose slots and properties its users change: `.grad` of a parameter is replaced.
+_OF_USERS = (torch.Tensor, torch.nn.Module)
+
+_MODULE_GETATTR: Any = torch.nn.Module.__getattr__
+
+# All of them are PyObject_GenericGetAttr.
+_USUAL_LOOKUPS = frozenset(
+    kind.__getattribute__
+    for kind in (
+        *(object, dict, list, tuple, set, frozenset, types.SimpleNamespace),
+        *(collections.OrderedDict, collections.defaultdict),
+    )
+)
+
+# Their `__dict__` is not where a class looks for what its instances hide.
+_OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
+
+# Their attributes cannot change.
+_FIXED_TYPES: tuple[Any, ...] = (
+    *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
+    *(*METHODS, types.CodeType, types.BuiltinFunctionType, functools.partial),
+    *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
+    *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, _C.CompiledFunction),
+)
+
+
+def _class_attribute(kind: type, name: str) -> Any:
+    for base in kind.__mro__:
+        if name in vars(base):
+            return vars(base)[name]
+    return MISSING

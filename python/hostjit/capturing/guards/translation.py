@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Dynamo's guards to watches."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import struct
+import types
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
+
+import torch
+from torch.nn.modules import module as torch_module
+
+from hostjit import _C
+from hostjit.capturing.arguments import (
+    containers_in,
+    object_leaves,
+    same_keys,
+    tensor_leaves,
+)
+from hostjit.capturing.dynamic_dims import refusal
+from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.dynamo.stores import Store
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.guards import kinds
+from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
+from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
+from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
+from hostjit.capturing.guards.watches import Watch, WatchList
+from hostjit.capturing.instances import METHODS
+from hostjit.capturing.numbers.open_numbers import NumberPlace, named_numbers
+
+__all__ = ["Guards", "LeftOpen"]
+
+
+# What nobody tells from an equal one, or what the path to it says which one it is.
+_ALWAYS_THEMSELVES: tuple[type, ...] = (
+    *(bool, int, float, complex, str, bytes, type(None), type, types.ModuleType),
+    *(types.FunctionType, types.BuiltinFunctionType, *METHODS, torch.Tensor),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOpen:
+    """What a capture leaves open, as far as guards are concerned.
+
+    Attributes:
+        numbers: names of those outside of the arguments that a call may have any value of.
+        classes: of arguments that are described with their fields.
+        structures: names of what is to be compared as arguments are.
+    """
+
+    numbers: frozenset[str]
+    classes: frozenset[type]
+    structures: frozenset[str]
+
+
+class _Elements:
+    """The elements of a set, as code meets them; those that are equal may be others."""
+
+    def __init__(self, found: Set[Any]) -> None:
+        self._found = tuple(found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Elements) and same_keys(self._found, other._found)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Guards:
+    """What a program assumes beyond its arguments and the global state, as found at one call.
+
+    Attributes:
+        watches: entries to check at every call; when one fails, `CapturedProgram.revalidate`.
+        check_every_call: some assumption has no entry (`unwatchable` says which, or an argument
+            must lack an attribute), so that `GuardCheck.holds_now` or `CapturedProgram.revalidate`
+            has to run at every call.
+        absent: attributes that tensors among the arguments must lack: numbers of leaves, and names.
+        bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
+            had among its arguments too.
+        stores: numbers and constants that a call leaves behind, and where.
+        numbers: the ints and floats outside of the arguments that the program was made for, and
+            those that it was left open, by Dynamo's names.
+        exact: by name what Dynamo compares less exactly than code does: the bits of those floats
+            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, and the elements of
+            sets, with their types and their order.
+        gradients: by the id of a gradient that was read whose it is. Each call may find another.
+        structure_places: for each of them where else it may be found, and the structure.
+        structures: by name the places of those that are compared as arguments are.
+        open_attributes: of classes, which may have other values.
+        arrays: ids of NumPy's arrays and numbers outside of the arguments, by Dynamo's names.
+        input_ids: ids of the tensors that are inputs of the program.
+    """
+
+    def __init__(
+        self, traced: DynamoCapture, left_open: LeftOpen, input_ids: Set[int], dicts_change: bool
+    ) -> None:
+        self._traced = traced
+        self._dicts_change = dicts_change
+        self._open = left_open
+        self.input_ids = input_ids
+        self._watches = WatchList()
+        self._outside: dict[str, torch.Tensor] = {}
+        # By identity: kinds of the guards on a value, and tensors of which more was read.
+        self._kinds: dict[int, set[str]] = {}
+        self._read_from: set[int] = set()
+        self.numbers: dict[str, NumberPlace] = {}
+        self.structure_places: dict[str, list[tuple[NumberPlace, Any]]] = {}
+        self.exact: dict[str, bytes | _Elements] = {}
+        self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
+        self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
+        self.absent: set[tuple[int, str]] = set()
+        self.stores: list[tuple[NumberPlace, Store]] = []
+        self.gradients: dict[int, torch.Tensor] = {}
+        self.structures: dict[str, NumberPlace] = {}
+        self.arrays: dict[str, int] = {}
+
+    @classmethod
+    def find(
+        cls,
+        traced: DynamoCapture,
+        left_open: LeftOpen,
+        input_ids: Set[int],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        dicts_change: bool = False,
+    ) -> tuple[Guards, SourceWalker]:
+        """Return them, with what has walked the arguments, which they do not keep.
+
+        `dicts_change`: look at the keys of dicts and at items that were read, which takes longer,
+        and not for any change.
+
+        Raises CaptureError where one of these can't be found at a call.
+        """
+        guards = cls(traced, left_open, input_ids, dicts_change)
+        walker = guards._derive(args, kwargs)
+        return guards, walker
+
+    def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        leaves = tensor_leaves(args, kwargs, self._open.classes)
+        self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
+        walker = self._make_walker(args, kwargs)
+        for store in self._traced.changes.stores:
+            self._add_store(store, walker)
+        for guard in self._traced.output.guards:
+            self._add_guard(guard, walker)
+        for position in range(len(self._traced.inputs)):
+            source = self._traced.input_source(position)
+            if source is not None:
+                self._visit(source, walker)
+        self._note_unread()
+        self._add_gradients(walker)
+        self._add_functions(walker)
+        for name in GLOBAL_HOOKS:
+            hooks = getattr(torch_module, name, None)
+            self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
+            if isinstance(hooks, dict):
+                self._watches.dict_version(hooks, name)
+        self.watches: tuple[Watch, ...] = self._watches.entries()
+        self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
+        self.check_every_call = bool(self.unwatchable or self.absent)
+        self.bound_tensors = tuple(self._outside.values())
+        self.open_attributes = self._watches.open_attributes
+        return walker
+
+    def _make_walker(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+        """Return what walks the sources, with the structures found, and check what they may be."""
+        changed = self._traced.changes.classes
+        containers = containers_in(args, kwargs, self._open.classes)
+        check_arguments(containers, self._open.classes, changed)
+        objects = set(map(id, object_leaves(args, kwargs, self._open.classes)))
+
+        def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
+            return SourceWalker(self._traced, args, kwargs, objects, watches, classes)
+
+        finder = walk(WatchList(), self._open.classes)
+        for source in self._structure_sources():
+            place = finder.number_place(source)
+            if place is not None and place.read_holder() is finder.resolve(source)[0]:
+                self.structures[source.name] = dataclasses.replace(place, structure=source.name)
+        if self._open.structures - set(self.structures):
+            raise refusal("a structure has no place")
+        values = [place.read_holder() for place in self.structures.values()]
+        check_structures(values, changed, self._traced.traced_code)
+        self._classes = self._open.classes.union(*map(classes_in, values))
+        walker = walk(self._watches, self._classes)
+        for place in self.structures.values():
+            walker.structures.add((id(place.holder), place.key))
+            self._watches.leave_open(place)
+        return walker
+
+    def _structure_sources(self) -> Iterator[Any]:
+        found: dict[str, Any] = {}
+        for guard in self._traced.output.guards if self._open.structures else ():
+            source = guard.originating_source
+            while source is not None:
+                if source.name in self._open.structures:
+                    found.setdefault(source.name, source)
+                source = getattr(source, "base", None)
+        yield from found.values()
+
+    def _add_store(self, store: Store, walker: SourceWalker) -> None:
+        if hasattr(store.source, "base"):
+            self._visit(store.source.base, walker)
+        place = walker.number_place(store.source)
+        if place is None:
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"it changes {store.source.name}, which has no place",
+            )
+        self.stores.append((place, store))
+
+    def stores_of(self, numbers: Sequence[Any]) -> Iterator[tuple[NumberPlace, Any]]:
+        """What a call stores, and where, by the results of Dynamo's graph that are numbers."""
+        for place, store in self.stores:
+            yield place, store.value if store.result is None else numbers[store.result]
+
+    def identities(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, int | str]:
+        """Return for each tensor outside of the arguments what it is: a leaf, or the first of it.
+
+        Dynamo's guards do not compare what is local with what is global. And for containers and
+        objects, of which it does not guard that they are different ones.
+        """
+        found: dict[int, int | str] = {}
+        for number, leaf in enumerate(tensor_leaves(args, kwargs, self._open.classes)):
+            found.setdefault(id(leaf), number)
+        paths = sorted({**self._met, **self._outside}.items())
+        return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
+
+    def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
+        """Return the inputs of which nothing is known but what the facts of an input say.
+
+        Also tensors that are no inputs, without `only_inputs`: Dynamo's check compares those facts.
+        """
+        found = []
+        for path, tensor in self._outside.items():
+            found_of = self._kinds.get(id(tensor), set())
+            is_plain = found_of <= kinds.OF_REPLACEABLE_TENSORS and all(
+                self._kinds.get(base, set()) <= kinds.OF_REPLACEABLE_TUPLES
+                for base in self._tuples.get(path, ())
+            )
+            is_compared = not only_inputs and "TENSOR_MATCH" in found_of
+            is_plain = is_plain and (is_compared or id(tensor) in self.input_ids)
+            if is_plain and id(tensor) not in self._read_from:
+                found.append(tensor)
+        return found
+
+    def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
+        kind = guard.create_fn_name()
+        if kind in kinds.GLOBAL_STATE:
+            return
+        source = guard.originating_source
+        if type(source).__name__ in kinds.GLOBAL_SOURCES:
+            return
+        create = guard.create_fn
+        extra = create.keywords if isinstance(create, functools.partial) else {}
+        rest = create.args if isinstance(create, functools.partial) else ()
+        if kind == kinds.HAS_ATTRIBUTE and not extra and not rest and hasattr(source, "member"):
+            # Torch 2.11 names the attribute, not the object.
+            source, rest = source.base, (source.member,)
+        resolved = self._visit(source, walker)
+        if resolved is None or walker.stays(source):
+            return
+        value, covered = resolved
+        self._kinds.setdefault(id(value), set()).add(kind)
+        if covered and kind == "ID_MATCH" and type(value) in self._classes:
+            raise refusal(f"{source.name} has to be one object")
+        if not covered or source.name.startswith(tuple(self.structures)):
+            self._note_number(source, kind, value, walker)
+        if kind == "DUPLICATE_INPUT":
+            self._visit(extra.get("source_b", rest[0] if rest else None), walker)
+        if kind in (kinds.HAS_ATTRIBUTE, kinds.NOT_HIDDEN):
+            member = extra.get("attr", rest[0] if rest else "")
+            if covered and id(value) in self._leaves and not hasattr(value, member):
+                self._watches.type_version(type(value), source.name)
+                self.absent.add((self._leaves[id(value)], member))
+                return
+            watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
+            watch(value, member, source.name, covered)
+        elif covered:
+            if kind not in kinds.OF_ARGUMENTS:
+                self._watches.cannot_watch(f"{source.name} ({kind})")
+        elif kind in kinds.WHOLE_DICT and isinstance(value, dict):
+            is_stored = any(place.holder is value for place, _ in self.stores)
+            if is_stored or (self._dicts_change and kind != "DICT_VERSION"):
+                self._watches.dict_keys(value, source.name)
+            else:
+                self._watches.dict_version(value, source.name)
+        elif kind in kinds.BY_VALUE:
+            self._watch_contents(value, source.name, walker)
+        elif kind == "SEQUENCE_LENGTH":
+            if isinstance(value, dict) and self._dicts_change:
+                self._watches.dict_keys(value, source.name)
+            elif isinstance(value, dict):
+                self._watches.dict_version(value, source.name)
+            elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
+                self._watches.cannot_watch(f"{source.name} (length)")
+        elif kind in kinds.ONE_KEY and isinstance(value, dict) and "key" in extra:
+            self._watches.dict_item(value, extra["key"], source.name)
+        elif kind not in kinds.BY_PATH:
+            self._watches.cannot_watch(f"{source.name} ({kind})")
+
+    def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
+        is_open = source.name in self._open.numbers
+        if type(value) is float and not is_open:
+            self.exact[source.name] = struct.pack("d", value)
+        if type(value) is complex:
+            self.exact[source.name] = struct.pack("dd", value.real, value.imag)
+        if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
+            direct = walker.number_place(source)
+            found = list(walker.structure_places(source))
+            places = [place for place, _ in found if place.structure in self.structures]
+            if not places:
+                places = [place for place in (direct,) if place is not None]
+                places += [place for place, _ in found if not is_open]
+            here = next((place for place in places if place.read() is value), None)
+            if here is not None:
+                self.numbers[source.name] = here
+                self.structure_places[source.name] = found
+                if is_open and not here.structure:
+                    self._watches.leave_open(here)
+        if type(value) is tuple and kind in kinds.BY_VALUE:
+            self._note_elements(source, value, walker)
+
+    def _note_unread(self) -> None:
+        """Note open numbers of structures that the code does not look at."""
+        for name in self._open.numbers - set(self.numbers):
+            for place in self.structures.values():
+                if name in dict(named_numbers(place.read_holder(), place.structure)):
+                    path = name.removeprefix(place.structure)
+                    self.numbers[name] = dataclasses.replace(place, path=path)
+
+    def _note_elements(self, source: Any, value: Any, walker: SourceWalker) -> None:
+        """Note the numbers of a tuple that is compared as a whole."""
+        direct = walker.number_place(source)
+        found = list(walker.structure_places(source))
+        if direct is not None and direct.read_holder() is value:
+            found = [(dataclasses.replace(direct, structure=source.name), value), *found]
+        for path, _ in named_numbers(value, "") if found else ():
+            inside = [(dataclasses.replace(p, path=p.path + path), held) for p, held in found]
+            self.numbers[source.name + path] = inside[0][0]
+            self.structure_places[source.name + path] = inside
+
+    def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
+        """Resolve a source and watch its value."""
+        try:
+            value, covered = walker.resolve(source)
+        except (UnresolvedError, LookupError, AttributeError) as error:
+            self._watches.cannot_watch(f"{error}")
+            return None
+        if walker.stays(source):
+            return value, covered
+        bases = list(_bases(source, walker))
+        self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
+        if isinstance(value, torch.Tensor):
+            self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
+        if not covered or id(value) in walker.argument_objects:
+            if type(value) in self._classes:
+                raise refusal(f"{source.name} may be one of the objects that a call brings")
+            if not isinstance(value, _ALWAYS_THEMSELVES):
+                self._met[source.name] = value
+            self._watch_value(value, source.name, walker)
+            return value, False
+        return value, covered
+
+    def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
+        if isinstance(value, torch.Tensor):
+            self._outside[path] = value
+            if id(value) not in self.input_ids:
+                self._watches.tensor(value, path)
+        elif type(value) is _C.CompiledFunction:
+            return  # what it compiles is read from it
+        elif isinstance(value, torch.nn.Module):
+            walker.note_module(value, path)
+        elif isinstance(value, types.FunctionType):
+            self._watches.function(value, path)
+        elif isinstance(value, list):
+            walker.note_list(value, path)
+        elif isinstance(value, (set, frozenset)):
+            self._watches.set_items(value, path)
+            self.exact[path] = _Elements(value)
+        elif isinstance(value, type):
+            self._watches.type_version(value, path)
+        elif isinstance(value, collections.deque):
+            self._watches.cannot_watch(f"{path} (a deque)")
+        elif not isinstance(value, (tuple, dict, types.ModuleType)):
+            if type(value).__module__ == "numpy":
+                self.arrays[path] = id(value)
+            walker.note_type(value, path, covered=False)
+
+    def _watch_contents(self, value: Any, path: str, walker: SourceWalker) -> None:
+        """Watch a value that was compared by equality, containers all the way down."""
+        if isinstance(value, dict):
+            self._watches.dict_version(value, path)
+        elif isinstance(value, list):
+            walker.note_list(value, path)
+            self._watches.whole_list(value)
+        elif not isinstance(value, tuple):
+            return
+        items = value.values() if isinstance(value, dict) else value
+        for index, item in enumerate(items):
+            self._watch_contents(item, f"{path}[{index}]", walker)
+            if isinstance(item, (set, collections.deque)):
+                self._watch_value(item, f"{path}[{index}]", walker)
+
+    def _add_gradients(self, walker: SourceWalker) -> None:
+        """Watch gradients, which others replace: what is computed with one is read at each call."""
+        values = [value for value, _, _ in walker.gradients.values() if value is not None]
+        for value, owner, path in walker.gradients.values():
+            if value is None:
+                self._watches.gradient(owner, path)
+                continue
+            others = self._leaves.keys() | self._read_from
+            is_plain = self._kinds.get(id(value), set()) <= kinds.OF_GRADIENTS
+            is_alone = id(value) not in others and sum(other is value for other in values) == 1
+            if not is_plain or not is_alone:
+                self._watches.cannot_watch(f"{path}.grad, which is more than a gradient")
+                continue
+            self._watches.gradient(owner, path)
+            self._watches.leave_tensor(value)
+            self._outside = {at: found for at, found in self._outside.items() if found is not value}
+            self.gradients[id(value)] = owner
+
+    def _add_functions(self, walker: SourceWalker) -> None:
+        """Watch the functions that were inlined from the classes of the objects met."""
+        codes = set(map(id, self._traced.traced_code))
+        for kind in list(walker.classes.values()):
+            for base in kind.__mro__:
+                for name, value in vars(base).items():
+                    function = getattr(value, "__func__", getattr(value, "fget", value))
+                    if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
+                        self._watches.function(function, f"{base.__qualname__}.{name}")
+
+
+def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
+    """The values that the path of a resolved source goes through."""
+    while hasattr(source, "base"):
+        source = source.base
+        yield walker.resolve(source)[0]

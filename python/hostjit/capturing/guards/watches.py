@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program assumed about Python state outside of its arguments, one entry per fact.
+
+Each entry can be checked without running Python, in nanoseconds; a checker keeps what it needs
+(a dict's version tag or watcher, a type's version tag) from the moment it takes an entry over. An
+entry that fails does not mean that the program is wrong, only that somebody looked different:
+`CapturedProgram.revalidate` then decides. Entries hold their objects strongly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, Final
+
+import torch
+
+from hostjit.capturing.numbers.open_numbers import NumberPlace
+from hostjit.capturing.tensors import TensorFacts
+
+__all__ = [
+    "MISSING",
+    "CellContents",
+    "DictItems",
+    "DictKeys",
+    "DictVersion",
+    "FunctionState",
+    "GradientState",
+    "ListItems",
+    "ObjectType",
+    "SetItems",
+    "TensorState",
+    "TypeVersion",
+    "Watch",
+    "without_tensors",
+]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for "no such key" or "an empty cell" among expected objects."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DictVersion:
+    """Nothing at all changes in a dict: keys, order, values.
+
+    Attributes:
+        mapping: an exact dict or a subclass of it.
+        owner: when not None, `owner.__dict__` must still be this very dict.
+        path: where it was found, for messages.
+    """
+
+    mapping: dict[Any, Any]
+    owner: object
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DictItems:
+    """Some keys of a dict map to these very objects; other keys are free to change.
+
+    Attributes:
+        keys, expected: pairs; MISSING expects the key to be absent.
+        owner: when not None, `owner.__dict__` must still be this very dict.
+    """
+
+    mapping: dict[Any, Any]
+    owner: object
+    keys: tuple[Any, ...]
+    expected: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DictKeys:
+    """A dict has these very keys in this order; they may map to anything."""
+
+    mapping: dict[Any, Any]
+    keys: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CellContents:
+    """A closure's cell holds this very object (MISSING: it is empty)."""
+
+    cell: types.CellType
+    expected: object
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ListItems:
+    """A list has this length and these very objects; in place of MISSING any."""
+
+    list: list[Any]
+    items: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SetItems:
+    """A set or frozenset has this size and contains all of these."""
+
+    set: set[Any] | frozenset[Any]
+    items: tuple[Any, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TypeVersion:
+    """Nothing changes in a class or its bases (`tp_version_tag`).
+
+    Attributes:
+        open: by class the names of attributes that may have other values.
+    """
+
+    type: type
+    path: str
+    open: Mapping[Any, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectType:
+    """An object is still of this exact type: `__class__` was not assigned."""
+
+    object: object
+    type: type
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FunctionState:
+    """A function has these very `__code__`, `__defaults__` and `__kwdefaults__` objects."""
+
+    function: types.FunctionType
+    code: types.CodeType
+    defaults: tuple[Any, ...] | None
+    kwdefaults: dict[str, Any] | None
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TensorState:
+    """A tensor that is no input of the graph, but whose facts the program assumed."""
+
+    tensor: torch.Tensor
+    facts: TensorFacts
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GradientState:
+    """A tensor has a gradient with these facts, whichever tensor that is, or none.
+
+    Attributes:
+        owner: whose `.grad` it is.
+        facts: None: the owner has no gradient.
+    """
+
+    owner: torch.Tensor
+    facts: TensorFacts | None
+    path: str
+
+
+Watch = (
+    DictVersion
+    | DictItems
+    | DictKeys
+    | CellContents
+    | ListItems
+    | SetItems
+    | TypeVersion
+    | ObjectType
+    | FunctionState
+    | TensorState
+    | GradientState
+)
+
+
+def without_tensors(entries: Iterable[Watch], kept: Set[int]) -> tuple[Watch, ...]:
+    """Return entries that leave open which tensors dicts and lists hold, but for those of ids."""
+
+    def is_open(value: object) -> bool:
+        return isinstance(value, torch.Tensor) and id(value) not in kept
+
+    def open_tensors(entry: Watch) -> Watch:
+        if isinstance(entry, DictItems):
+            pairs = zip(entry.keys, entry.expected, strict=True)
+            kept_pairs = [(key, value) for key, value in pairs if not is_open(value)]
+            keys, expected = zip(*kept_pairs, strict=True) if kept_pairs else ((), ())
+            return dataclasses.replace(entry, keys=keys, expected=expected)
+        if isinstance(entry, ListItems):
+            items = tuple(MISSING if is_open(item) else item for item in entry.items)
+            return dataclasses.replace(entry, items=items)
+        return entry
+
+    return tuple(map(open_tensors, entries))
+
+
+class WatchList:
+    """Collects entries without repetition; `entries()` merges what one check can cover."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, DictVersion] = {}
+        self._items: dict[int, tuple[DictItems, dict[Any, Any]]] = {}
+        self._others: dict[tuple[str, int], Watch] = {}
+        self._open_items: set[tuple[int, Any]] = set()
+        self._open_cells: set[int] = set()
+        self.open_attributes: dict[type, set[str]] = {}
+        self._whole_lists: set[int] = set()
+        self.unwatchable: dict[str, None] = {}
+
+    def leave_open(self, place: NumberPlace) -> None:
+        """Let a number be any: it is read at each call."""
+        if isinstance(place.holder, (dict, list)):
+            self._open_items.add((id(place.holder), place.key))
+        elif isinstance(place.holder, type):
+            self.open_attributes.setdefault(place.holder, set()).add(place.key)
+        else:
+            self._open_cells.add(id(place.holder))
+
+    def dict_version(self, mapping: dict[Any, Any], path: str, owner: object = None) -> None:
+        """Watch the whole of a dict."""
+        known = self._versions.get(id(mapping))
+        if known is None or (known.owner is None and owner is not None):
+            self._versions[id(mapping)] = DictVersion(mapping, owner, path)
+
+    def dict_item(self, mapping: dict[Any, Any], key: Any, path: str, owner: object = None) -> None:
+        """Watch one key of a dict, present or not."""
+        entry, items = self._items.setdefault(
+            id(mapping), (DictItems(mapping, owner, (), (), path), {})
+        )
+        if entry.owner is None and owner is not None:
+            entry = dataclasses.replace(entry, owner=owner)
+            self._items[id(mapping)] = (entry, items)
+        items[key] = dict.get(mapping, key, MISSING)
+
+    def dict_keys(self, mapping: dict[Any, Any], path: str) -> None:
+        """Watch which keys a dict has."""
+        self._others["dict_keys", id(mapping)] = DictKeys(mapping, tuple(mapping), path)
+
+    def cell(self, cell: types.CellType, path: str) -> None:
+        """Watch what a cell holds."""
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            contents = MISSING
+        self._others["cell", id(cell)] = CellContents(cell, contents, path)
+
+    def list_items(self, items: list[Any], path: str) -> None:
+        """Watch the length and the items of a list."""
+        self._others["list", id(items)] = ListItems(items, tuple(items), path)
+
+    def whole_list(self, items: list[Any]) -> None:
+        """Leave none of the items of a list open: it was compared as a whole."""
+        self._whole_lists.add(id(items))
+
+    def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
+        """Watch the contents of a set."""
+        # Not as its class says, if that is one of the user's.
+        own: Any = frozenset if isinstance(items, frozenset) else set
+        self._others["set", id(items)] = SetItems(items, tuple(own.__iter__(items)), path)
+
+    def type_version(self, kind: type, path: str) -> None:
+        """Watch a class that Python code can change; immutable builtin classes need no watch."""
+        if kind.__flags__ & _HEAP_TYPE:
+            self._others["type", id(kind)] = TypeVersion(kind, path)
+
+    def object_type(self, value: object, path: str) -> None:
+        """Watch the class of an object, and the class itself."""
+        kind = type(value)
+        self.type_version(kind, path)
+        if kind.__flags__ & _HEAP_TYPE:
+            self._others["object", id(value)] = ObjectType(value, kind, path)
+
+    def function(self, function: types.FunctionType, path: str) -> None:
+        """Watch what calling a function means."""
+        self._others["function", id(function)] = FunctionState(
+            function, function.__code__, function.__defaults__, function.__kwdefaults__, path
+        )
+
+    def tensor(self, tensor: torch.Tensor, path: str) -> None:
+        """Watch the metadata of a tensor."""
+        self._others["tensor", id(tensor)] = TensorState(tensor, TensorFacts.of(tensor), path)
+
+    def leave_tensor(self, tensor: torch.Tensor) -> None:
+        """Watch the metadata of a tensor no more."""
+        self._others.pop(("tensor", id(tensor)), None)
+
+    def gradient(self, owner: torch.Tensor, path: str) -> None:
+        """Watch what the gradient of a tensor is like, or that there is none."""
+        facts = None if owner.grad is None else TensorFacts.of(owner.grad)
+        self._others["gradient", id(owner)] = GradientState(owner, facts, path)
+
+    def cannot_watch(self, reason: str) -> None:
+        """Record a fact that no entry covers: the full check has to run at every call."""
+        self.unwatchable[reason] = None
+
+    def entries(self) -> tuple[Watch, ...]:
+        """Return the entries: whole dicts, then items of other dicts, then the rest."""
+        items = []
+        for number, (entry, found) in self._items.items():
+            if number not in self._versions:
+                keys = [key for key in found if (number, key) not in self._open_items]
+                expected = tuple(found[key] for key in keys)
+                items.append(dataclasses.replace(entry, keys=tuple(keys), expected=expected))
+        others = [
+            self._but_open(entry)
+            for (kind, number), entry in self._others.items()
+            if kind != "cell" or number not in self._open_cells
+        ]
+        return (*self._versions.values(), *items, *others)
+
+    def _but_open(self, entry: Watch) -> Watch:
+        if isinstance(entry, ListItems):
+            return self._but_open_items(entry)
+        if isinstance(entry, TypeVersion):
+            bases = entry.type.__mro__
+            names = {base: tuple(self.open_attributes.get(base, ())) for base in bases}
+            found = {base: open_names for base, open_names in names.items() if open_names}
+            return dataclasses.replace(entry, open=found)
+        return entry
+
+    def _but_open_items(self, entry: ListItems) -> ListItems:
+        number = id(entry.list)
+        items = [
+            MISSING if (number, index) in self._open_items else item
+            for index, item in enumerate(entry.items)
+        ]
+        whole = number in self._whole_lists
+        return entry if whole else dataclasses.replace(entry, items=tuple(items))
+
+
+_HEAP_TYPE = 1 << 9

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the user's result is rebuilt from the outputs of a graph.
+
+A tree of containers over graph outputs, arguments returned as such, and what is constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import operator
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.instances import slots_of
+from hostjit.capturing.numbers.steps import Operand
+
+__all__ = [
+    "ArgumentOutput",
+    "BoundOutput",
+    "ConstantOutput",
+    "DictOutput",
+    "GraphOutput",
+    "IntOutput",
+    "ListOutput",
+    "NamedTupleOutput",
+    "NumberOutput",
+    "ObjectOutput",
+    "Output",
+    "TupleOutput",
+    "ViewOutput",
+    "bound_outputs",
+    "map_outputs",
+    "new_object",
+    "rebuild_output",
+    "same_constant",
+    "same_output_spec",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOutput:
+    """Output `index` of the graph. The same index twice is the same tensor object."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberOutput:
+    """A number, which is result `index` of Dynamo's graph."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class IntOutput:
+    """The int that a tensor without dims has."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgumentOutput:
+    """Tensor leaf `leaf` of the arguments, returned as the very same object."""
+
+    leaf: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoundOutput:
+    """A tensor that exists outside of the call (a parameter, a global), returned as such."""
+
+    tensor: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ConstantOutput:
+    """An immutable value, or an object that existed before the call: returned as such."""
+
+    value: object
+
+
+@dataclasses.dataclass(frozen=True)
+class TupleOutput:
+    """A new exact tuple."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListOutput:
+    """A new exact list."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedTupleOutput:
+    """A new `type`: `tuple.__new__(type, items)`, or `type(items)` when it is a struct sequence.
+
+    Struct sequences are what `torch.max(x, 0)` returns (`torch.return_types`).
+    """
+
+    type: type
+    items: tuple[Output, ...]
+    struct_sequence: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class DictOutput:
+    """A new dict of exactly this type (dict or OrderedDict), keys in this order."""
+
+    type: type
+    keys: tuple[Any, ...]
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectOutput:
+    """A new instance of a class of Python code: `object.__new__(type)`, then its fields.
+
+    No constructor and no `__setattr__` runs, as in Dynamo, so that frozen classes work too.
+    """
+
+    type: type
+    names: tuple[str, ...]
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ViewOutput:
+    """A new view of a tensor, which autograd knows as one. Numbers that calls tell are operands.
+
+    Attributes:
+        items: the tensor.
+        sizes: of the view.
+        strides: of the view, in elements.
+        offset: where it starts, in elements from where the tensor starts.
+        of_several: its operator makes several views, none of which may be written in place.
+        base_strides: those that the tensor has.
+    """
+
+    items: tuple[Output, ...]
+    sizes: tuple[int | Operand, ...]
+    strides: tuple[int | Operand, ...]
+    offset: int | Operand
+    of_several: bool
+    base_strides: tuple[int | Operand, ...]
+
+    def operands(self) -> Iterator[Operand]:
+        """The numbers that calls tell."""
+        for number in (*self.sizes, *self.strides, self.offset, *self.base_strides):
+            if not isinstance(number, int):
+                yield number
+
+
+Output = (
+    GraphOutput
+    | NumberOutput
+    | IntOutput
+    | ArgumentOutput
+    | BoundOutput
+    | ConstantOutput
+    | TupleOutput
+    | ListOutput
+    | NamedTupleOutput
+    | DictOutput
+    | ObjectOutput
+    | ViewOutput
+)
+
+_NODES = (
+    *(IntOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput),
+    ViewOutput,
+)
+# Values that compare by equality; a result may share one instead of making it anew.
+IMMUTABLE_TYPES = (
+    *(bool, int, float, complex, str, bytes, type(None), type(...)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+    *(slice, range, enum.Enum, type, types.BuiltinFunctionType),
+)
+
+
+def rebuild_output(
+    spec: Output,
+    outputs: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    numbers: Sequence[Any] = (),
+    value_of: Callable[[Operand], Any] | None = None,
+) -> Any:
+    """Rebuild a result: the plain form of what the call path does.
+
+    `value_of`: gives operands of views their values.
+    """
+
+    def rebuild(items: Sequence[Output]) -> list[Any]:
+        return [rebuild_output(item, outputs, leaves, numbers, value_of) for item in items]
+
+    def known(number: int | Operand) -> int:
+        if isinstance(number, int):
+            return number
+        assert value_of is not None
+        return int(value_of(number))
+
+    if isinstance(spec, GraphOutput):
+        return outputs[spec.index]
+    if isinstance(spec, NumberOutput):
+        return numbers[spec.index]
+    if isinstance(spec, IntOutput):
+        return int(*rebuild(spec.items))
+    if isinstance(spec, ArgumentOutput):
+        return leaves[spec.leaf]
+    if isinstance(spec, BoundOutput):
+        return spec.tensor
+    if isinstance(spec, ConstantOutput):
+        return spec.value
+    if isinstance(spec, TupleOutput):
+        return tuple(rebuild(spec.items))
+    if isinstance(spec, ListOutput):
+        return rebuild(spec.items)
+    if isinstance(spec, NamedTupleOutput):
+        items = rebuild(spec.items)
+        if spec.struct_sequence:
+            return spec.type(items)
+        return tuple.__new__(spec.type, items)
+    if isinstance(spec, DictOutput):
+        return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
+    if isinstance(spec, ViewOutput):
+        (base,) = rebuild(spec.items)
+        sizes, strides = ([*map(known, numbers)] for numbers in (spec.sizes, spec.strides))
+        return base.as_strided(sizes, strides, base.storage_offset() + known(spec.offset))
+    return new_object(spec.type, spec.names, *rebuild(spec.items))
+
+
+def new_object(kind: type, names: Sequence[str], *values: Any) -> Any:
+    """Make an object with these fields, slots or attributes: no constructor runs."""
+    instance: Any = object.__new__(kind)
+    fields = dict(zip(names, values, strict=True))
+    for member in slots_of(kind):
+        member.__set__(instance, fields.pop(member.__name__))
+    if fields:
+        instance.__dict__.update(fields)
+    return instance
+
+
+def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:
+    """Return the tree with every GraphOutput replaced by `replace` of it."""
+    if isinstance(spec, GraphOutput):
+        return replace(spec)
+    if isinstance(spec, _NODES):
+        items = tuple(map_outputs(item, replace) for item in spec.items)
+        return dataclasses.replace(spec, items=items)
+    return spec
+
+
+def bound_outputs(spec: Output) -> Iterator[torch.Tensor]:
+    """The tensors that a result is made of as they are."""
+    if isinstance(spec, BoundOutput):
+        yield spec.tensor
+    for item in getattr(spec, "items", ()):
+        yield from bound_outputs(item)
+
+
+def same_output_spec(a: Output, b: Output) -> bool:
+    """Tell whether two trees rebuild the same result: bound tensors and constants by identity."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, BoundOutput) and isinstance(b, BoundOutput):
+        return a.tensor is b.tensor
+    if isinstance(a, ConstantOutput) and isinstance(b, ConstantOutput):
+        if a.value is b.value:
+            return True
+        return isinstance(a.value, IMMUTABLE_TYPES) and same_constant(a.value, b.value)
+    for field in dataclasses.fields(a):
+        x, y = getattr(a, field.name), getattr(b, field.name)
+        if field.name == "items":
+            if len(x) != len(y):
+                return False
+            if not all(same_output_spec(p, q) for p, q in zip(x, y, strict=True)):
+                return False
+        elif x != y:
+            return False
+    return True
+
+
+def same_constant(a: object, b: object) -> bool:
+    """Tell whether two immutable values are the same; NaN is, and 0.0 is not -0.0.
+
+    Nor are ranges and slices with other bounds, though they may be equal.
+    """
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float or kind is complex:
+        return repr(a) == repr(b)
+    if kind is range or kind is slice:
+        ends: Any = operator.attrgetter("start", "stop", "step")
+        return all(map(_same_bound, ends(a), ends(b)))
+    return bool(a == b)
+
+
+def _same_bound(a: object, b: object) -> bool:
+    return a is b or (type(a) in (int, float) and same_constant(a, b))
