@@ -21,10 +21,11 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import nn
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stop_from_now_on", "stopping"]
 
@@ -131,14 +132,14 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
             hints=[],
         )
 
-    corrected = [mock.patch.object(RangeVariable, "sq_contains", sq_contains)] if contains else []
+    corrected = [replaced_attribute(RangeVariable, "sq_contains", sq_contains)] if contains else []
     return [
         *corrected,
-        mock.patch.object(BuiltinVariable, "call_function", call_function),
-        mock.patch.object(ExceptionVariable, "var_getattr", getattr_of_exception),
-        mock.patch.object(AutogradFunctionVariable, "call_apply", call_apply),
-        mock.patch.object(TensorVariable, "var_getattr", var_getattr),
-        mock.patch.object(UntypedStorageVariable, "call_method", call_method),
+        replaced_attribute(BuiltinVariable, "call_function", call_function),
+        replaced_attribute(ExceptionVariable, "var_getattr", getattr_of_exception),
+        replaced_attribute(AutogradFunctionVariable, "call_apply", call_apply),
+        replaced_attribute(TensorVariable, "var_getattr", var_getattr),
+        replaced_attribute(UntypedStorageVariable, "call_method", call_method),
     ]
 
 

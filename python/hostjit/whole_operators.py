@@ -13,11 +13,10 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 
-from hostjit.replaced_items import replaced_items
+from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["keep_operators_whole", "whole_operators"]
 
@@ -63,4 +62,4 @@ def _patches(is_chosen: Choice) -> Iterator[contextlib.AbstractContextManager[An
             whole = dataclasses.replace(listed[name], handler=only_tensors(listed[name].handler))
             yield replaced_items(listed, {name: whole})
         elif original is not None:
-            yield mock.patch.object(TensorVariable, f"method_{name}", only_tensors(original))
+            yield replaced_attribute(TensorVariable, f"method_{name}", only_tensors(original))

@@ -25,6 +25,7 @@ from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
 from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients.needed import marks_are_kept, marks_input_dirty
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.inference_mode import (
     PARTLY_IN_INFERENCE_MODE,
     Inference,
@@ -130,7 +131,7 @@ def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) ->
     """Compile a graph whose results share memory and need no gradients, but may be given some."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
-    whole = torch.fx.GraphModule(module, graph)
+    whole = graph_module(module, graph)
     tensors = [v for v in placeholder_values(module) if isinstance(v, torch.Tensor)]
     steps = Steps({}, sizes_of(enumerate(tensors)))
     try:
@@ -165,7 +166,7 @@ def _partly_in_inference_mode(
     """
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
-    eager = eager_graph(torch.fx.GraphModule(module, graph))
+    eager = eager_graph(graph_module(module, graph))
     compiled = None
     if not modes.leaves_inference_mode:
         compiled = _compile_in_inference_mode(module, inputs, name, options, modes)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._functorch._aot_autograd import graph_compile
 from torch._prims_common import get_computation_dtype
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["floats_with_alpha"]
 
@@ -31,7 +32,7 @@ def floats_with_alpha() -> contextlib.AbstractContextManager[Any]:
                     _make_operand_a_tensor(node)
         put_tensors(module)
 
-    return mock.patch.object(
+    return replaced_attribute(
         graph_compile, "_apply_tensorify_python_scalars", prepare_and_put_tensors
     )
 

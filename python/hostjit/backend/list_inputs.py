@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.graph_module import graph_module
+
 __all__ = ["has_lists", "over_flat_inputs"]
 
 
@@ -36,7 +38,7 @@ def over_flat_inputs(
     stolen = [index for index in lists if given[index].meta.get("steal_arg", False)]
     for index in lists:
         _take_elements(graph, given[index], inputs[index])
-    flat = torch.fx.GraphModule(module, graph)
+    flat = graph_module(module, graph)
     compiled = compile(flat, _flattened(inputs))
     call_boxed = getattr(compiled, "call_boxed", None)
 

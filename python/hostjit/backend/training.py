@@ -9,7 +9,6 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 import torch._dynamo
@@ -36,6 +35,7 @@ from hostjit.capturing.gradients.gradient_composites import composites_with_grad
 from hostjit.capturing.gradients.joint import partition
 from hostjit.capturing.inference_mode import find_modes
 from hostjit.capturing.thread_state import thread_state_kept
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["compile_with_backward"]
 
@@ -117,7 +117,7 @@ def _first_call_as_others(module: torch.fx.GraphModule) -> Iterator[None]:
     def init(self: Any) -> None:
         self._is_first = False
 
-    with mock.patch.object(runtime_wrappers._FirstInvocationContext, "__init__", init):
+    with replaced_attribute(runtime_wrappers._FirstInvocationContext, "__init__", init):
         yield
 
 

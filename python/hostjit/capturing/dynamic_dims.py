@@ -7,12 +7,12 @@ import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.source import TensorPropertySource
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "DynamicDims",
@@ -78,7 +78,7 @@ def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
 
     if environment is None:
         return contextlib.nullcontext()
-    return mock.patch.object(environment, "_check_frozen", refuse)
+    return replaced_attribute(environment, "_check_frozen", refuse)
 
 
 def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:
@@ -90,7 +90,7 @@ def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:
             raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
         replace(symbol, value, *message)
 
-    return mock.patch.object(environment, "_set_replacement", replace_again)
+    return replaced_attribute(environment, "_set_replacement", replace_again)
 
 
 @contextlib.contextmanager
@@ -104,9 +104,9 @@ def guards_again(environment: Any) -> Iterator[None]:
         return
     original = functools.partial(type(environment)._check_frozen, environment)
     with (
-        mock.patch.object(environment, "_check_frozen", original),
+        replaced_attribute(environment, "_check_frozen", original),
         symbols_kept(environment),
-        mock.patch.object(environment, "frozen", False),
+        replaced_attribute(environment, "frozen", False),
     ):
         yield
 

@@ -25,6 +25,7 @@ from hostjit.capturing.gradients.second import (
     draws_as_before,
     second_derivatives,
 )
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.numbers.graph_sizes import Place, find_sizes, over_tensors
 from hostjit.capturing.numbers.lent_sizes import Lent
 from hostjit.capturing.numbers.open_numbers import OpenValue
@@ -139,7 +140,7 @@ def trace_for_inference(
     if traced.graph_module is None:
         empty = torch.fx.Graph()
         empty.output(())
-        return FunctionalGraph(torch.fx.GraphModule({}, empty), [], 0, ())
+        return FunctionalGraph(graph_module({}, empty), [], 0, ())
     module, inputs = _over_tensors(traced, lent, numbers)
     try:
         with function_modes:

@@ -12,12 +12,12 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 
 from hostjit.launching.providers import Code, num_scratch_pointers
 from hostjit.launching.user_kernel import Kernel, sizes_of
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["TritonLaunch", "compile_triton", "compiling", "jit_function_of", "launch_of"]
 
@@ -287,5 +287,5 @@ def compiling() -> Iterator[None]:
         return
     from triton.runtime import driver
 
-    with mock.patch.object(type(driver), "active", _TargetOnly()):
+    with replaced_attribute(type(driver), "active", _TargetOnly()):
         yield

@@ -11,6 +11,7 @@ import torch
 from torch.fx.proxy import GraphAppendingTracer
 from torch.optim import optimizer as torch_optimizer
 
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.optimizers.rules import Rule, Update
@@ -154,7 +155,7 @@ class Step:
                 )
             )
         graph.output(())
-        return torch.fx.GraphModule(torch.nn.Module(), graph)
+        return graph_module(torch.nn.Module(), graph)
 
     def _number(self, graph: torch.fx.Graph, group: dict[str, Any], name: str) -> Any:
         value = group[name]

@@ -16,6 +16,7 @@ from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
 from hostjit.capturing.gradients.backward import Backward, ResultKept, trace_halves
 from hostjit.capturing.gradients.joint import CannotSplitError, split, writes_input
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.overlap import refuse_overlap
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.results.outputs import (
@@ -67,7 +68,7 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
         output += [assignment.owner, assignment.value]
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
     graph = _copy(recorder.graph, results.nodes, detach=wants_gradients)
-    module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    module = graph_module(torch.nn.Module(), graph)
     if torch.is_grad_enabled() and not results.in_inference_mode:
         _check_shared(results)
     if wants_gradients:
@@ -102,7 +103,7 @@ def guard_graph(
     """Return the graph that computes what was read, without any effect, and its inputs."""
     inputs = [source.tensor for source in recorder.sources]
     graph = _copy(recorder.graph, [read.node for read in reads], until=reads[-1].node)
-    functional = _trace(torch.fx.GraphModule(torch.nn.Module(), graph), inputs)
+    functional = _trace(graph_module(torch.nn.Module(), graph), inputs)
     traced = functional.graph_module.graph
     for node in reversed(list(traced.nodes)):
         if node.target is aten.copy_.default and node.args[0].op == "placeholder":

@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hostjit import _C
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.program import BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.traced_graph import storage_of
@@ -63,7 +64,7 @@ def prune(
     constants = [
         BoundTensor(value, TensorFacts.of(value), "", is_constant=True) for value in pruned.values
     ]
-    module = torch.fx.GraphModule(torch.nn.Module(), _without_unused(graph, rest))
+    module = graph_module(torch.nn.Module(), _without_unused(graph, rest))
     mutated = tuple(
         index for index, node in enumerate(n for n in placeholders if n in rest) if node in written
     )

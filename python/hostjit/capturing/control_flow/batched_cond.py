@@ -10,6 +10,8 @@ import torch
 from torch._C import _functorch
 from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
+from hostjit.capturing.graph_module import graph_module
+
 __all__ = ["batched_cond", "is_batched"]
 
 Inline = Callable[[torch.fx.GraphModule, Sequence[Any]], Any]
@@ -66,4 +68,4 @@ def _over_batches(
     graph = torch.fx.Graph()
     given = tuple(graph.placeholder(f"operand_{index}") for index in range(len(dims)))
     graph.output(graph.call_function(torch.vmap(call, in_dims=tuple(dims)), given))
-    return torch.fx.GraphModule({}, graph)
+    return graph_module({}, graph)

@@ -12,6 +12,7 @@ from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 from torch._functorch.vmap import restore_vmap
 
 from hostjit.capturing.control_flow.batched_cond import Inline, is_batched
+from hostjit.capturing.graph_module import graph_module
 
 __all__ = ["batched_scan"]
 
@@ -54,7 +55,7 @@ def batched_scan(
     graph.output(graph.call_function(call, given))
     with interpreter.lower():
         lower = [[_with_items_last(value) for value in values] for values in lists]
-        results = record(torch.fx.GraphModule({}, graph), *lower)
+        results = record(graph_module({}, graph), *lower)
     return tuple(
         result if dim is None else _functorch._add_batch_dim(result, result.dim() - 1, level)
         for result, dim in zip(results, found, strict=True)

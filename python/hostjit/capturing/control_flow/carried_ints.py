@@ -17,6 +17,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.numbers.int_ranges import IntRanges, TooLargeError
 from hostjit.capturing.traced_graph import attribute_of, placeholder_values
 
@@ -120,7 +121,7 @@ class _Rewriting:
         self._graph.output(results)
         names = {str(node.target) for node in self._graph.find_nodes(op="get_attr")}
         kept = {n: attribute_of(self._module, n) for n in names if n not in self._regions}
-        module = GraphModule({**kept, **self._regions}, self._graph)
+        module = graph_module({**kept, **self._regions}, self._graph)
         module.meta.update(self._module.meta)
         return module
 

@@ -10,10 +10,11 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._higher_order_ops import utils
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["regions_take_floats"]
 
@@ -37,5 +38,5 @@ def regions_take_floats() -> Iterator[None]:
             # The package has the operators by these names.
             module = importlib.import_module(f"torch._higher_order_ops.{name}")
             if getattr(module, _CHECK, None) is check:
-                stack.enter_context(mock.patch.object(module, _CHECK, check_others))
+                stack.enter_context(replaced_attribute(module, _CHECK, check_others))
         yield

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.traced_graph import storage_of
 
 __all__ = ["check_apart", "writing_clones"]
@@ -42,4 +43,4 @@ def writing_clones(module: torch.fx.GraphModule, written: Sequence[int]) -> torc
     results: Any = graph.graph_copy(module.graph, copies)
     results = results if isinstance(results, (tuple, list)) else (results,)
     graph.output((*results, *clones))
-    return torch.fx.GraphModule(module, graph)
+    return graph_module(module, graph)

@@ -19,7 +19,7 @@ import torch
 from torch.nn.modules import activation
 
 from hostjit.capturing.open_sizes import known
-from hostjit.replaced_items import replaced_items
+from hostjit.replacements import replaced_items
 
 __all__ = ["eager_attention_path", "native_attention"]
 

@@ -17,7 +17,6 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
-from unittest import mock
 
 import torch
 import torch._dynamo
@@ -31,6 +30,8 @@ from torch._dynamo.symbolic_convert import (
     break_graph_if_unsupported,
 )
 from torch._dynamo.variables.tensor import TensorVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
 
@@ -113,12 +114,12 @@ def stopping_at_breaks() -> Iterator[Breaks]:
     with (
         torch._dynamo.config.patch(_SETTINGS),
         _operators_break(owner),
-        mock.patch.object(convert_frame, "compile_frame", compile_up_to_break),
-        mock.patch.object(OutputGraph, "compile_subgraph", stop),
-        mock.patch.object(InstructionTranslatorBase, "log_graph_break", record),
-        mock.patch.object(eval_frame, "skip_code", leave_alone),
+        replaced_attribute(convert_frame, "compile_frame", compile_up_to_break),
+        replaced_attribute(OutputGraph, "compile_subgraph", stop),
+        replaced_attribute(InstructionTranslatorBase, "log_graph_break", record),
+        replaced_attribute(eval_frame, "skip_code", leave_alone),
         # It says so in the log, once in a process.
-        mock.patch.object(
+        replaced_attribute(
             TensorVariable, "_warn_capture_scalar_outputs", staticmethod(lambda: None)
         ),
     ):

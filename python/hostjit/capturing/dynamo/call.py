@@ -11,7 +11,6 @@ import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 import torch._dynamo
@@ -55,6 +54,7 @@ from hostjit.capturing.numbers.open_numbers import left_open
 from hostjit.capturing.numbers.python_functions import MadeOf, without_guards_on
 from hostjit.capturing.numbers.results import NumberResults
 from hostjit.dynamo_stops import stopping
+from hostjit.replacements import replaced_attribute
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
@@ -364,7 +364,7 @@ def _guarded_duplicates() -> Iterator[None]:
             made = functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=earlier)
         return made
 
-    with mock.patch.object(builder, "make_dupe_guard", make):
+    with replaced_attribute(builder, "make_dupe_guard", make):
         yield
 
 

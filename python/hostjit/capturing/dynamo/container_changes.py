@@ -14,7 +14,6 @@ import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import AttrSource
@@ -22,7 +21,7 @@ from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
-from hostjit.replaced_items import replaced_items
+from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["stopping_at_container_changes"]
 
@@ -57,7 +56,7 @@ def stopping_at_container_changes() -> Iterator[None]:
                 _stop(f"{self.python_type_name()}.{name}")
             return original(self, tx, name, args, kwargs)
 
-        return mock.patch.object(kind, "call_method", call)
+        return replaced_attribute(kind, "call_method", call)
 
     def operating(kind: Any, name: str) -> Any:
         original = getattr(kind, name)
@@ -67,7 +66,7 @@ def stopping_at_container_changes() -> Iterator[None]:
                 _stop(f"operators on a {self.python_type_name()} with a limit")
             return original(self, tx, *args)
 
-        return mock.patch.object(kind, name, operate)
+        return replaced_attribute(kind, name, operate)
 
     def limit(deque: Any, tx: Any) -> Any:
         resolve = getattr(tx.output, "resolve_source_value", None)
@@ -86,7 +85,7 @@ def stopping_at_container_changes() -> Iterator[None]:
         def read(self: Any, tx: Any, name: str) -> Any:
             return limit(self, tx) if name == "maxlen" else original(self, tx, name)
 
-        return mock.patch.object(kind, "var_getattr", read)
+        return replaced_attribute(kind, "var_getattr", read)
 
     # Torch 2.12 and earlier take it for difference_update, which is written back.
     subtract: Any = getattr(SetVariable, "nb_inplace_subtract_impl", None)
@@ -111,7 +110,7 @@ def stopping_at_container_changes() -> Iterator[None]:
         ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
         stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
         if subtract is not None:
-            taking = mock.patch.object(SetVariable, "nb_inplace_subtract_impl", take_away)
+            taking = replaced_attribute(SetVariable, "nb_inplace_subtract_impl", take_away)
             stack.enter_context(taking)
         yield
 

@@ -7,10 +7,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.variables.lazy import LazyVariableTracker
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_results"]
 
@@ -30,5 +31,5 @@ def guarding_results() -> Iterator[None]:
             LazyVariableTracker.realize_all(tx.stack)
         return original(self, tx, *args, **kwargs)
 
-    with mock.patch.object(OutputGraph, "compile_subgraph", compile_subgraph):
+    with replaced_attribute(OutputGraph, "compile_subgraph", compile_subgraph):
         yield

@@ -12,9 +12,9 @@ import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["refusing_lazy_modules"]
 
@@ -35,5 +35,5 @@ def refusing_lazy_modules() -> Iterator[None]:
             )
         original(tx, module, args, kwargs)
 
-    with mock.patch.object(variables, "initialize_lazy_module", initialize):
+    with replaced_attribute(variables, "initialize_lazy_module", initialize):
         yield

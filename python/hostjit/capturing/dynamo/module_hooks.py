@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from unittest import mock
 
 from torch.utils.hooks import BackwardHook
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_backward_hooks"]
 
@@ -23,6 +24,6 @@ def stopping_at_backward_hooks() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for method in _SETUP:
             stack.enter_context(
-                mock.patch.object(method, "_torchdynamo_disable", True, create=True)
+                replaced_attribute(method, "_torchdynamo_disable", True, create=True)
             )
         yield

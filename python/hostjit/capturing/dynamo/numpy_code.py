@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo import utils
@@ -27,6 +26,7 @@ from torch._dynamo.variables.tensor import NumpyNdarrayVariable, SymNodeVariable
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS, function_of_numpy
+from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "NumbersOfNumpy",
@@ -152,7 +152,7 @@ def stopping_at_numpy(numbers: NumbersOfNumpy | None = None) -> Iterator[None]:
             _stop(node)
         return made
 
-    with mock.patch.object(builder, "wrap_fx_proxy_cls", wrap):
+    with replaced_attribute(builder, "wrap_fx_proxy_cls", wrap):
         yield
 
 

@@ -12,13 +12,14 @@ import inspect
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["as_later_dynamo"]
 
@@ -48,7 +49,7 @@ def _guard_attributes_of_classes(stack: contextlib.ExitStack, owner: int) -> Non
                 return VariableTracker.build(tx, found, AttrSource(self.source, name))
         return original(self, tx, name)
 
-    stack.enter_context(mock.patch.object(UserDefinedClassVariable, "var_getattr", var_getattr))
+    stack.enter_context(replaced_attribute(UserDefinedClassVariable, "var_getattr", var_getattr))
 
 
 def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
@@ -67,7 +68,7 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
         return original(self, tx, name, *args)
 
     stack.enter_context(
-        mock.patch.object(
+        replaced_attribute(
             UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
         )
     )

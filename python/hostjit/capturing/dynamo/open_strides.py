@@ -16,7 +16,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import _prims_common
@@ -25,6 +24,8 @@ from torch._subclasses import fake_impls
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.passes import shape_prop
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["contiguity_stays_open", "strides_known"]
 
@@ -45,7 +46,7 @@ def contiguity_stays_open() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for module in (_prims_common, fake_impls, shape_prop):
             if original is not None and hasattr(module, _QUESTION):
-                stack.enter_context(mock.patch.object(module, _QUESTION, is_known))
+                stack.enter_context(replaced_attribute(module, _QUESTION, is_known))
         yield
 
 
@@ -70,5 +71,5 @@ def strides_known() -> Iterator[None]:
             dynamic_dim = DimDynamic.STATIC
         return original(self, val, source, dynamic_dim, *args, **kwargs)
 
-    with mock.patch.object(ShapeEnv, "create_symbol", create_symbol):
+    with replaced_attribute(ShapeEnv, "create_symbol", create_symbol):
         yield

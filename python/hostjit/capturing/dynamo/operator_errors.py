@@ -15,7 +15,6 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo import exc, graph_break_hints, utils
 from torch.fx import Node
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.dynamo.handled_code import is_handled
 from hostjit.capturing.failures import is_library_file
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_operator_errors"]
 
@@ -80,7 +80,7 @@ def stopping_at_operator_errors() -> Iterator[None]:
             )
             raise exc.TorchRuntimeError(text, error.real_stack) from error
 
-    with mock.patch.object(utils, "_get_fake_value_impl", get_fake_value):
+    with replaced_attribute(utils, "_get_fake_value_impl", get_fake_value):
         yield
 
 

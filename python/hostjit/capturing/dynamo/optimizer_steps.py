@@ -11,13 +11,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import AttrSource, GlobalSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.optimizer import OptimizerVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["FindStep", "stopping_at_steps"]
 
@@ -64,5 +65,5 @@ def stopping_at_steps(find_step: FindStep | None = None) -> Iterator[None]:
             return _Step(source=AttrSource(self.source, name))
         return _Step(source=GlobalSource(tx.output.install_global_by_id("__hostjit_step", step)))
 
-    with mock.patch.object(OptimizerVariable, _READ, read):
+    with replaced_attribute(OptimizerVariable, _READ, read):
         yield

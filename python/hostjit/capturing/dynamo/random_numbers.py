@@ -13,14 +13,13 @@ import random
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import RandomValueSource
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.misc import RandomVariable
 
-from hostjit.replaced_items import replaced_items
+from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["stopping_at_random_numbers"]
 
@@ -54,7 +53,7 @@ def stopping_at_random_numbers() -> Iterator[None]:
     state = random.getstate()
     try:
         with (
-            mock.patch.object(VariableBuilder, "wrap_unspecialized_primitive", wrap),
+            replaced_attribute(VariableBuilder, "wrap_unspecialized_primitive", wrap),
             replaced_items(listed, stopped),
         ):
             yield

@@ -17,10 +17,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 import torch._dynamo
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["lean_dynamo", "prepare_distributions"]
 
@@ -62,7 +63,7 @@ def _skip_backend_registry(stack: contextlib.ExitStack, owner: int) -> None:
             return name
         return original(name)
 
-    stack.enter_context(mock.patch.object(torch._dynamo, "lookup_backend", lookup))
+    stack.enter_context(replaced_attribute(torch._dynamo, "lookup_backend", lookup))
 
 
 def _skip_input_pickler(stack: contextlib.ExitStack, owner: int) -> None:
@@ -82,7 +83,7 @@ def _skip_input_pickler(stack: contextlib.ExitStack, owner: int) -> None:
     def make() -> Any:
         return None if threading.get_ident() == owner else original()
 
-    stack.enter_context(mock.patch.object(tracker, "InputPickler", make))
+    stack.enter_context(replaced_attribute(tracker, "InputPickler", make))
 
 
 def _skip_local_map(stack: contextlib.ExitStack, owner: int) -> None:
@@ -98,7 +99,7 @@ def _skip_local_map(stack: contextlib.ExitStack, owner: int) -> None:
             return False
         return bool(original(value))
 
-    stack.enter_context(mock.patch.object(variable, "should_wrap_in_hop", should_wrap))
+    stack.enter_context(replaced_attribute(variable, "should_wrap_in_hop", should_wrap))
 
 
 def _skip_file_list(stack: contextlib.ExitStack) -> None:
@@ -107,7 +108,7 @@ def _skip_file_list(stack: contextlib.ExitStack) -> None:
     output_graph = importlib.import_module("torch._dynamo.output_graph")
     for module in (shapes, output_graph):
         if hasattr(module, "uninteresting_files"):
-            stack.enter_context(mock.patch.object(module, "uninteresting_files", _library_files))
+            stack.enter_context(replaced_attribute(module, "uninteresting_files", _library_files))
 
 
 def _skip_export_report(stack: contextlib.ExitStack, owner: int) -> None:
@@ -123,7 +124,7 @@ def _skip_export_report(stack: contextlib.ExitStack, owner: int) -> None:
             return []
         return list(original(self, **options))
 
-    stack.enter_context(mock.patch.object(output_graph, name, report))
+    stack.enter_context(replaced_attribute(output_graph, name, report))
 
 
 def _skip_guard_timing(stack: contextlib.ExitStack, owner: int) -> None:
@@ -136,7 +137,7 @@ def _skip_guard_timing(stack: contextlib.ExitStack, owner: int) -> None:
     def measure(*args: Any) -> float:
         return 0.0 if threading.get_ident() == owner else float(original(*args))
 
-    stack.enter_context(mock.patch.object(guards, "profile_guard_manager", measure))
+    stack.enter_context(replaced_attribute(guards, "profile_guard_manager", measure))
 
 
 def _skip_metrics(stack: contextlib.ExitStack, owner: int) -> None:
@@ -150,7 +151,7 @@ def _skip_metrics(stack: contextlib.ExitStack, owner: int) -> None:
         if threading.get_ident() != owner:
             original(*args)
 
-    stack.enter_context(mock.patch.object(context, "_on_exit", record))
+    stack.enter_context(replaced_attribute(context, "_on_exit", record))
 
 
 @functools.cache

@@ -15,7 +15,6 @@ import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo import variables
 from torch._dynamo.codegen import PyCodegen
@@ -24,6 +23,7 @@ from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, G
 
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.instances import instance_dict
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["Changes", "Store", "recording_changes"]
 
@@ -100,8 +100,8 @@ def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) ->
         return None
 
     with (
-        mock.patch.object(SideEffects, "codegen_update_mutated", record),
-        mock.patch.object(PyCodegen, "__call__", hand_over),
+        replaced_attribute(SideEffects, "codegen_update_mutated", record),
+        replaced_attribute(PyCodegen, "__call__", hand_over),
     ):
         yield found
 

@@ -11,9 +11,10 @@ import threading
 import types
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["checked_tensor_methods"]
 
@@ -35,7 +36,7 @@ def checked_tensor_methods() -> Iterator[None]:
             raise_observed_exception(TypeError, tx)
         return original(self, tx, args, kwargs)
 
-    with mock.patch.object(TorchInGraphFunctionVariable, "call_tensor_method", call):
+    with replaced_attribute(TorchInGraphFunctionVariable, "call_tensor_method", call):
         yield
 
 

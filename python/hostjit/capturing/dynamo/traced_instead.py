@@ -11,7 +11,6 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hostjit.capturing.dynamo.padded_encoder import encoder_for
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["is_traced_instead", "tracing_instead"]
 
@@ -71,7 +71,7 @@ def tracing_instead() -> Iterator[None]:
             return original(self, tx, args, kwargs)
         return tx.inline_user_function_return(VariableTracker.build(tx, other), given, kwargs)
 
-    with mock.patch.object(UserFunctionVariable, "call_function", call):
+    with replaced_attribute(UserFunctionVariable, "call_function", call):
         yield
 
 

@@ -7,11 +7,12 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.source import FloatTensorSource
 from torch._dynamo.variables import builder
 from torch._subclasses.fake_tensor import FakeTensor
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["items_unknown"]
 
@@ -33,5 +34,5 @@ def items_unknown() -> Iterator[None]:
             fake.item_memo = None
         return fake
 
-    with mock.patch.object(builder, "wrap_to_fake_tensor_and_record", wrap):
+    with replaced_attribute(builder, "wrap_to_fake_tensor_and_record", wrap):
         yield

@@ -15,11 +15,12 @@ import importlib
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
-from unittest import mock
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.variables import ListVariable, SetVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_user_containers"]
 
@@ -59,8 +60,8 @@ def stopping_at_user_containers() -> Iterator[None]:
         make_set(self, value, *args, **kwargs)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(SideEffects, "mutation", change))
-        stack.enter_context(mock.patch.object(sets, "__init__", make))
+        stack.enter_context(replaced_attribute(SideEffects, "mutation", change))
+        stack.enter_context(replaced_attribute(sets, "__init__", make))
         for kind in (lists, sets):
             stack.enter_context(
                 _stopping_at_methods(owner, kind, {**_OF_CHANGES, **_operators_of(kind)})
@@ -110,8 +111,8 @@ def _stopping_at_methods(owner: int, kind: Any, methods: _Methods) -> Iterator[N
     with contextlib.ExitStack() as stack:
         for name, names in methods.items():
             method = stopping(getattr(kind, name), names)
-            stack.enter_context(mock.patch.object(kind, name, method))
-        stack.enter_context(mock.patch.object(kind, "is_python_constant", is_python_constant))
+            stack.enter_context(replaced_attribute(kind, name, method))
+        stack.enter_context(replaced_attribute(kind, "is_python_constant", is_python_constant))
         yield
 
 
@@ -125,7 +126,7 @@ def _stopping_at_copies(owner: int, objects: Any) -> Iterator[None]:
             _stop("a copy")
         return original(self, tx, name)
 
-    with mock.patch.object(objects, "var_getattr", read):
+    with replaced_attribute(objects, "var_getattr", read):
         yield
 
 
@@ -139,7 +140,7 @@ def _stopping_at_fromkeys(owner: int, classes: Any) -> Iterator[None]:
             _stop("a new object")
         return original(self, tx, name, *args, **kwargs)
 
-    with mock.patch.object(classes, "call_method", call):
+    with replaced_attribute(classes, "call_method", call):
         yield
 
 

@@ -11,7 +11,7 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses import fake_impls
 
-from hostjit.replaced_items import replaced_items
+from hostjit.replacements import replaced_items
 
 __all__ = ["fake_results_by"]
 

@@ -11,6 +11,7 @@ import torch
 from torch.fx.node import base_types
 
 from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.graph_module import graph_module
 
 __all__ = ["with_numbers", "without_objects"]
 
@@ -27,7 +28,7 @@ def with_numbers(module: torch.fx.GraphModule, args: Sequence[Any]) -> torch.fx.
         return module
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, numbers))
-    return torch.fx.GraphModule(module, graph)
+    return graph_module(module, graph)
 
 
 def without_objects(module: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, dict[int, Any]]:
@@ -46,7 +47,7 @@ def without_objects(module: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule,
     copied: Any = graph.graph_copy(module.graph, {})
     graph.output(tuple(None if i in objects else value for i, value in enumerate(copied)))
     graph.eliminate_dead_code(lambda node: node.op != "get_attr")
-    return torch.fx.GraphModule(module, graph), objects
+    return graph_module(module, graph), objects
 
 
 def _value_of(module: torch.fx.GraphModule, result: Any) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.fx.traceback as fx_traceback
@@ -23,6 +22,9 @@ from torch.fx.experimental.proxy_tensor import (
     track_tensor_tree,
 )
 from torch.utils import _pytree as pytree
+
+from hostjit.capturing.graph_module import graph_module
+from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["record"]
 
@@ -56,7 +58,7 @@ def record(
         outputs = function(*inputs)
     proxies = pytree.tree_map(tracer.unwrap_proxy, tuple(outputs))
     tracer.create_node("output", "output", (tracer.create_arg(proxies),), {})
-    return torch.fx.GraphModule(tracer.root, tracer.graph)
+    return graph_module(tracer.root, tracer.graph)
 
 
 @contextlib.contextmanager
@@ -76,7 +78,7 @@ def _inline_mutable_operators() -> Iterator[None]:
         with mode:
             return dense(mutable_operator, **kwargs)
 
-    with mock.patch.dict(table, {ProxyTorchDispatchMode: inline}):
+    with replaced_items(table, {ProxyTorchDispatchMode: inline}):
         yield
 
 
@@ -90,5 +92,5 @@ def _plain_effects() -> Iterator[None]:
     if not hasattr(effects, "has_effects"):
         yield
         return
-    with mock.patch.object(effects, "has_effects", return_value=False):
+    with replaced_attribute(effects, "has_effects", lambda *_: False):
         yield

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional.graph_writes import written_nodes
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.overlap import may_write
 from hostjit.capturing.traced_graph import attribute_of, source_location, storage_of
 
@@ -54,7 +55,7 @@ def with_eager_checkpoints(module: torch.fx.GraphModule) -> torch.fx.GraphModule
     for node in graph.nodes:
         if node.target is tag_activation_checkpoint:
             node.target = _checkpoint
-    copy = torch.fx.GraphModule(module, graph)
+    copy = graph_module(module, graph)
     copy.meta.update(module.meta)
     for name, child in module.named_children():
         if isinstance(child, torch.fx.GraphModule):

@@ -8,6 +8,8 @@ import operator
 import torch
 from torch._higher_order_ops.effects import with_effects
 
+from hostjit.capturing.graph_module import graph_module
+
 __all__ = ["orders_other_effects", "without_effect_tokens"]
 
 # What takes and gives tokens where they are neither inputs nor results.
@@ -53,4 +55,4 @@ def without_effect_tokens(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     for target in _WITHIN:
         for node in graph.find_nodes(op="call_function", target=target):
             graph.erase_node(node)
-    return torch.fx.GraphModule(module, graph)
+    return graph_module(module, graph)

@@ -14,7 +14,6 @@ import dataclasses
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._functorch import config, partitioners
@@ -46,6 +45,7 @@ from hostjit.capturing.gradients.effect_tokens import orders_other_effects, with
 from hostjit.capturing.gradients.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients.kept_values import keep_what_was
 from hostjit.capturing.gradients.needed import saved_tensor_hooks_set_aside
+from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "CannotSplitError",
@@ -178,7 +178,7 @@ def partition(joint: torch.fx.GraphModule, inputs: Any, **arguments: Any) -> Any
 
     with (
         config.patch(cse=False),
-        mock.patch.object(partitioners, "choose_saved_values_set", choose_more),
+        replaced_attribute(partitioners, "choose_saved_values_set", choose_more),
     ):
         forward, backward = min_cut_rematerialization_partition(joint, inputs, **arguments)
     keep_what_was(forward, arguments["num_fwd_outputs"])
@@ -231,7 +231,9 @@ def tracing_context(fake_mode: FakeTensorMode) -> Iterator[None]:
 
 def _floats_stay_numbers() -> contextlib.AbstractContextManager[Any]:
     """Keep AOTAutograd from computing with open floats in tensors, and knowing some of them."""
-    return mock.patch.object(graph_compile, "_apply_tensorify_python_scalars")
+    return replaced_attribute(
+        graph_compile, "_apply_tensorify_python_scalars", lambda *_, **__: None
+    )
 
 
 class _Recorder:

@@ -10,10 +10,11 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.variables import ConstantVariable
 from torch._dynamo.variables.tensor import SymNodeVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["knows_attributes"]
 
@@ -39,5 +40,5 @@ def knows_attributes() -> Iterator[None]:
                 return ConstantVariable.create(_CONSTANTS[kind][name])
         return original(self, tx, name)
 
-    with mock.patch.object(SymNodeVariable, "var_getattr", var_getattr):
+    with replaced_attribute(SymNodeVariable, "var_getattr", var_getattr):
         yield

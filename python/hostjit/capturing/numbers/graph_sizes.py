@@ -19,6 +19,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic, refusal
+from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.numbers.host_numbers import host_number
 from hostjit.capturing.numbers.open_numbers import OpenValue
 from hostjit.capturing.traced_graph import placeholder_values
@@ -107,7 +108,7 @@ def over_tensors(
                 copies[node] = value.node.hint
     graph.output(graph.graph_copy(module.graph, copies))
     _call_methods_of_numbers(graph)
-    return GraphModule(module, graph)
+    return graph_module(module, graph)
 
 
 def _call_methods_of_numbers(graph: Graph) -> None:

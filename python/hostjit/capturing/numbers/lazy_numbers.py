@@ -7,9 +7,10 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.variables import lazy
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["keeps_lazy_numbers_open"]
 
@@ -35,5 +36,5 @@ def keeps_lazy_numbers_open(sources: Collection[str]) -> Iterator[None]:
             self.realize()
         return asked(self)
 
-    with mock.patch.object(kind, _ASKED, realize_first):
+    with replaced_attribute(kind, _ASKED, realize_first):
         yield

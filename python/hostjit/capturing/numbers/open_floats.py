@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.guards import GuardBuilder, install_guard
@@ -17,6 +16,8 @@ from torch._dynamo.output_graph import GraphArg, TrackedFake
 from torch._dynamo.variables import builder
 from torch._dynamo.variables.tensor import SymNodeVariable
 from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["keeps_floats_open"]
 
@@ -37,7 +38,7 @@ def keeps_floats_open(sources: Collection[str]) -> Iterator[None]:
         return original(self, value)
 
     with (
-        mock.patch.object(builder.VariableBuilder, "wrap_symfloat", wrap_symfloat),
+        replaced_attribute(builder.VariableBuilder, "wrap_symfloat", wrap_symfloat),
         torch._dynamo.config.patch(specialize_float=not sources),
     ):
         yield

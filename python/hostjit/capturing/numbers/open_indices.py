@@ -11,10 +11,11 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["get_item", "keeps_indices_open", "set_item", "without_open_indices"]
 
@@ -79,7 +80,7 @@ def keeps_indices_open() -> Iterator[None]:
             part, rest = without_open_indices(self, where) or (self, where)
             return original(part, rest, *value)
 
-        return mock.patch.object(FakeTensor, name, index, create=True)
+        return replaced_attribute(FakeTensor, name, index, create=True)
 
     with (
         patched("__getitem__", torch.Tensor.__getitem__),

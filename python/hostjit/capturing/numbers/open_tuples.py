@@ -7,10 +7,11 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.variables import builder
 from torch._dynamo.variables.constant import ConstantVariable
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["keeps_tuples_open"]
 
@@ -33,12 +34,12 @@ def keeps_tuples_open(sources: Collection[str]) -> Iterator[None]:
         if not any(name.startswith(f"{self.source.name}[") for name in sources):
             return wrap(self, value)
         # Asked for the elements of a module's tuple alone.
-        with mock.patch.object(ConstantVariable, "is_literal", staticmethod(is_none)):
+        with replaced_attribute(ConstantVariable, "is_literal", staticmethod(is_none)):
             return wrap(self, value)
 
     def type_dispatch(cls: Any) -> Any:
         found = wrappers()
         return {**found, tuple: wrap_tuple} if threading.get_ident() == owner else found
 
-    with mock.patch.object(builder.VariableBuilder, "_type_dispatch", classmethod(type_dispatch)):
+    with replaced_attribute(builder.VariableBuilder, "_type_dispatch", classmethod(type_dispatch)):
         yield

@@ -13,7 +13,6 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -30,6 +29,7 @@ from hostjit.capturing.numbers.losses import LOSSES
 from hostjit.capturing.numbers.norms import NORMS
 from hostjit.capturing.numbers.parameter_function import NumberFunction, is_exact
 from hostjit.capturing.numbers.tables import TABLES
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["parameters_stay_open"]
 
@@ -61,8 +61,8 @@ def parameters_stay_open() -> Iterator[None]:
         return tx.inline_user_function_return(UserFunctionVariable(function), [self, *args], kwargs)
 
     with (
-        mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
-        mock.patch.object(TensorVariable, "call_method", call_method_of_tensor),
+        replaced_attribute(TorchInGraphFunctionVariable, "call_function", call),
+        replaced_attribute(TensorVariable, "call_method", call_method_of_tensor),
     ):
         yield
 

@@ -10,7 +10,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.source import ConstantSource
@@ -25,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS
+from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "PYTHON_FUNCTIONS",
@@ -156,12 +156,12 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         original_format(self, *args)
 
     with (
-        mock.patch.object(InstructionTranslatorBase, "_format_value", format_value),
-        mock.patch.object(BuiltinVariable, "_call_min_max_binary", choose),
-        mock.patch.object(BuiltinVariable, "call_function", builtin),
-        mock.patch.object(TorchInGraphFunctionVariable, "call_function", call),
-        mock.patch.object(SymNodeVariable, "call_method", method),
-        mock.patch.object(SymNodeVariable, "create", classmethod(create)),
+        replaced_attribute(InstructionTranslatorBase, "_format_value", format_value),
+        replaced_attribute(BuiltinVariable, "_call_min_max_binary", choose),
+        replaced_attribute(BuiltinVariable, "call_function", builtin),
+        replaced_attribute(TorchInGraphFunctionVariable, "call_function", call),
+        replaced_attribute(SymNodeVariable, "call_method", method),
+        replaced_attribute(SymNodeVariable, "create", classmethod(create)),
     ):
         yield made
 
@@ -173,7 +173,7 @@ def without_guards_on(symbols: Set[Any], environment: Any) -> Iterator[None]:
     Dynamo does not know how to make them. The program checks them, as the other open numbers.
     """
     guards = [guard for guard in environment.guards if not guard.expr.free_symbols & symbols]
-    with mock.patch.object(environment, "guards", guards) if symbols else contextlib.nullcontext():
+    with replaced_attribute(environment, "guards", guards) if symbols else contextlib.nullcontext():
         yield
 
 
