@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import hostjit
 
@@ -163,3 +164,20 @@ def test_recordings_release_what_they_met(name: str, release: str) -> None:
     del model
     gc.collect()
     assert [reference() for reference in gone] == [None] * 2
+
+
+def test_what_is_known_of_sizes_goes_away_too() -> None:
+    def environments() -> int:
+        gc.collect()
+        return sum(type(found) is ShapeEnv for found in gc.get_objects())
+
+    def compiled_for_any_size() -> None:
+        fast = hostjit.compile(lambda x, y: (x * 2 + y).relu().sum(-1))
+        for size in (2, 3, 4):
+            fast(torch.ones(size, 3), torch.ones(size, 3))
+
+    compiled_for_any_size()
+    before = environments()
+    for _ in range(5):
+        compiled_for_any_size()
+    assert environments() <= before + 1

@@ -42,6 +42,7 @@ from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.dynamo.stores import Changes, recording_changes
 from hostjit.capturing.dynamo.tensor_methods import checked_tensor_methods
@@ -332,6 +333,7 @@ def _run_dynamo(
         # Frame evaluation passes it over, but looks at what it calls.
         skip_code(output.bytecode)
     weakref.finalize(capture, _remove_names, namespace, own).atexit = False
+    weakref.finalize(capture, let_go, output.output_graph.shape_env).atexit = False
     return capture
 
 
