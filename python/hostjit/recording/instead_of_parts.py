@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
 from hostjit.numbers_outside import NumbersOutside
-from hostjit.recording.calls_by_object import CallsOfObjects
+from hostjit.recording.calls.by_object import CallsOfObjects
+from hostjit.recording.calls.varying import Varying
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
-from hostjit.recording.varying import Varying
 from hostjit.specializer import route_any_call
 
 if TYPE_CHECKING:

@@ -23,22 +23,22 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import with_names, without_dims
 from hostjit.numbers_outside import NumbersOutside
-from hostjit.recording.calls_by_object import CallsByObject, CallsOfObjects
-from hostjit.recording.captured_method import CapturedMethod, answers
-from hostjit.recording.compilation_for_dims import CompilationForDims
+from hostjit.recording.calls.by_object import CallsByObject, CallsOfObjects
+from hostjit.recording.calls.captured_method import CapturedMethod, answers
+from hostjit.recording.calls.compilation_for_dims import CompilationForDims
+from hostjit.recording.calls.mismatch import Signature, named_arguments
+from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
+from hostjit.recording.calls.varying import Varying
 from hostjit.recording.errors import MismatchError
-from hostjit.recording.gradient_hooks import backward_is_plain
-from hostjit.recording.mismatch import Signature, named_arguments
-from hostjit.recording.opened_objects import OpenedClasses, expanded
 from hostjit.recording.options import RecordingOptions
-from hostjit.recording.profilers import active_profiler, is_resumable
 from hostjit.recording.recorded_call import (
     memory_is_shared,
     refusal_of,
 )
-from hostjit.recording.recorded_run import Codes, RecordedRun
-from hostjit.recording.replay import Recording, Replay
-from hostjit.recording.varying import Varying
+from hostjit.recording.replays.replay import Recording, Replay
+from hostjit.recording.running.gradient_hooks import backward_is_plain
+from hostjit.recording.running.profilers import active_profiler, is_resumable
+from hostjit.recording.running.run import Codes, RecordedRun
 from hostjit.specializer import Specializer, route_any_call
 
 __all__ = ["Recordings"]

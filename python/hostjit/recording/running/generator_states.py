@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of the default generator, which a recorded call reads, sets or seeds: checkpoints do.
+
+Operators of hostjit do so in the order in which the program draws.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from hostjit.recording.running.generator_draws import address_of
+
+if TYPE_CHECKING:
+    from hostjit.recording.graph.recorder import Recorder
+
+__all__ = ["note_state", "passes_states", "seeds_default", "sets_states"]
+
+_library = torch.library.Library("hostjit", "FRAGMENT")
+for _schema in (
+    "random_state() -> Tensor",
+    "set_random_state(Tensor state) -> ()",
+    "seed_random_state(int seed) -> ()",
+):
+    _library.define(_schema, tags=(torch.Tag.nondeterministic_seeded,))
+
+_READ = torch.random.get_rng_state.__code__
+_SET = torch.random.set_rng_state.__code__
+
+
+def passes_states(code: types.CodeType) -> bool:
+    """Tell whether code does nothing but to read or to set the state of the default generator."""
+    return code is _READ or code is _SET
+
+
+def seeds_default(frame: types.FrameType, function: Any) -> bool:
+    """Tell whether code calls `manual_seed` of the default generator, and of no other with it."""
+    owner = getattr(function, "__self__", None)
+    if not isinstance(owner, torch.Generator) or function.__name__ != "manual_seed":
+        return False
+    if address_of(owner) != address_of(torch.default_generator):
+        return False
+    # `torch.manual_seed` seeds those of all devices, some of them later.
+    is_of_all = frame.f_code.co_filename == torch.random.__file__
+    return not (is_of_all and torch.accelerator.is_available())
+
+
+def sets_states(graph: torch.fx.Graph) -> bool:
+    """Tell whether a recorded graph sets or seeds the state."""
+    setters = ("set_random_state", "seed_random_state")
+    targets = [getattr(torch.ops.hostjit, name).default for name in setters]
+    return any(node.target in targets for node in graph.nodes)
+
+
+def note_state(recorder: Recorder, frame: types.FrameType, returned: Any) -> None:
+    """Record that code has read, set or seeded the state.
+
+    `returned`: what code is about to return, or the function of C code that has returned to it.
+    """
+    with torch._C.DisableTorchFunction():
+        if seeds_default(frame, returned):
+            seed = torch.default_generator.initial_seed()
+            seed -= (seed >> 63) << 64  # of 64 bits without a sign
+            recorder.call(torch.ops.hostjit.seed_random_state.default, (seed,), {})
+        elif frame.f_code is _READ and isinstance(returned, Tensor):
+            node = recorder.call(torch.ops.hostjit.random_state.default, (), {})
+            recorder.note(returned, node)
+        elif frame.f_code is _SET:
+            state = frame.f_locals["new_state"]
+            known = recorder.node_of(state) if isinstance(state, Tensor) else None
+            if known is None:
+                recorder.refuse("it sets a state of random numbers that was made elsewhere")
+            else:
+                recorder.call(torch.ops.hostjit.set_random_state.default, (known,), {})
+
+
+def _state() -> Tensor:
+    return torch.default_generator.get_state()
+
+
+def _fake_state() -> Tensor:
+    size = torch.default_generator.get_state().numel()
+    return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
+def _set_state(state: Tensor) -> None:
+    torch.default_generator.set_state(state)
+
+
+def _seed_state(seed: int) -> None:
+    torch.default_generator.manual_seed(seed % (1 << 64))
+
+
+for _key in ("BackendSelect", "CompositeExplicitAutograd"):
+    torch.library.impl(_library, "random_state", _key)(_state)
+torch.library.impl(_library, "set_random_state", "CompositeExplicitAutograd")(_set_state)
+for _key in ("BackendSelect", "CompositeExplicitAutograd"):
+    torch.library.impl(_library, "seed_random_state", _key)(_seed_state)
+torch.library.register_fake("hostjit::random_state", _fake_state, lib=_library)
+torch.library.register_fake("hostjit::set_random_state", lambda state: None, lib=_library)
+torch.library.register_fake("hostjit::seed_random_state", lambda seed: None, lib=_library)
