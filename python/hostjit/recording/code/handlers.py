@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.dynamo.handled_code import is_handled
-from hostjit.recording.code.seen_code import is_library
+from hostjit.recording.code.libraries import is_library
 
 __all__ = ["handler_around", "may_raise"]
 

@@ -26,7 +26,7 @@ import torch
 import torch.utils._pytree
 
 from hostjit.recording.code.c_callables import reads_attributes
-from hostjit.recording.code.seen_code import (
+from hostjit.recording.code.libraries import (
     acts_for_library,
     is_asked_by_user,
     is_of_standard_library,

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
-from hostjit.recording.code.seen_code import user_line
+from hostjit.recording.code.libraries import user_line
 from hostjit.recording.graph.inputs import Bound, Constant, Gradient, Leaf, Number, Source
 from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
 from hostjit.recording.reach.state import State

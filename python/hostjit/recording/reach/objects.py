@@ -21,7 +21,7 @@ from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.instances import METHODS, instance_dict, is_a, is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.recording import numpy_types
-from hostjit.recording.code.seen_code import is_library
+from hostjit.recording.code.libraries import is_library
 
 __all__ = [
     "ITERATORS",

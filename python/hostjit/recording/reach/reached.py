@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capturing.instances import METHODS, is_a
 from hostjit.recording.code.c_callables import C_CALLABLES, reads_attributes
-from hostjit.recording.code.seen_code import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
+from hostjit.recording.code.repeatable import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
 from hostjit.recording.reach.classes import AbstractClasses, Class
 from hostjit.recording.reach.entries import Entry, Items
 from hostjit.recording.reach.fields import Fields

@@ -27,14 +27,13 @@ from hostjit.capturing.instances import (
 )
 from hostjit.recording.calls.opened_objects import Opened, fields_of
 from hostjit.recording.code.c_callables import names_held
+from hostjit.recording.code.libraries import is_library, is_of_standard_library
 from hostjit.recording.code.library_calls import GLOBALS
-from hostjit.recording.code.seen_code import (
+from hostjit.recording.code.names import (
     asks_by_variable,
     formats,
     globals_of,
     imports_of,
-    is_library,
-    is_of_standard_library,
     names_of,
     patterns_of,
     reads_groups,

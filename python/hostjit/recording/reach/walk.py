@@ -20,7 +20,8 @@ from hostjit.capturing.instances import has_member, instance_dict, is_a, shown
 from hostjit.launching.user_kernel import Kernel
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types
-from hostjit.recording.code.seen_code import RANDOM_SOURCES, is_library
+from hostjit.recording.code.libraries import is_library
+from hostjit.recording.code.repeatable import RANDOM_SOURCES
 from hostjit.recording.reach.classes import Class
 from hostjit.recording.reach.compared_entries import Contents, Variable
 from hostjit.recording.reach.entries import (

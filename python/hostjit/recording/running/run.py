@@ -20,13 +20,10 @@ from hostjit.capturing.thread_state import ThreadState
 from hostjit.collection_pause import collection_paused
 from hostjit.recording.calls.mismatch import Signature
 from hostjit.recording.calls.opened_objects import Opened, expanded
+from hostjit.recording.code.libraries import is_library
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
-from hostjit.recording.code.seen_code import (
-    SeenCode,
-    is_library,
-    reads_groups,
-    runs_custom_function,
-)
+from hostjit.recording.code.names import reads_groups
+from hostjit.recording.code.seen_code import SeenCode, runs_custom_function
 from hostjit.recording.graph.inputs import Gradient
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.results import Results
