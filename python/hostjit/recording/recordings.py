@@ -13,7 +13,13 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
+from hostjit.calls import (
+    arguments_fit,
+    in_foreign_transform,
+    makes_generators,
+    memory_is_shared,
+    memory_pattern,
+)
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
@@ -29,12 +35,8 @@ from hostjit.recording.calls.compilation_for_dims import CompilationForDims
 from hostjit.recording.calls.mismatch import Signature, named_arguments
 from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
 from hostjit.recording.calls.varying import Varying
-from hostjit.recording.errors import MismatchError
+from hostjit.recording.errors import MismatchError, refusal_of
 from hostjit.recording.options import RecordingOptions
-from hostjit.recording.recorded_call import (
-    memory_is_shared,
-    refusal_of,
-)
 from hostjit.recording.replays.replay import Recording, Replay
 from hostjit.recording.running.gradient_hooks import backward_is_plain
 from hostjit.recording.running.profilers import active_profiler, is_resumable

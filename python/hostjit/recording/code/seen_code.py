@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from hostjit.recording.code.repeatable import OF_GENERATORS, is_repeatable
 from hostjit.recording.running.generator_states import passes_states, seeds_default
 from hostjit.recording.triton import types as triton_types
 
-__all__ = ["SeenCode", "runs_custom_function"]
+__all__ = ["SeenCode"]
 
 # State of PyTorch and of the interpreter that calls can't be compared by.
 _SETTINGS = frozenset(
@@ -113,14 +113,3 @@ class SeenCode:
     def _note(self, frame: types.FrameType, what: str) -> None:
         where = user_line(frame)
         self.problem = f"it {what} ({where})" if where else f"it {what}"
-
-
-def runs_custom_function(codes: Set[types.CodeType]) -> bool:
-    """Tell whether the code that ran is that of a `torch.autograd.Function`."""
-    apply: Any = torch.autograd.Function.apply
-    if hasattr(apply, "__func__"):  # up to torch 2.13; C code calls the function itself later
-        return apply.__func__.__code__ in codes
-    found = [torch.autograd.Function]
-    for kind in found:
-        found += kind.__subclasses__()
-    return any(getattr(kind.forward, "__code__", None) in codes for kind in found)

@@ -14,8 +14,8 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
-from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_one_of
+from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.collection_pause import collection_paused
 from hostjit.recording.calls.mismatch import Signature
@@ -23,16 +23,16 @@ from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
-from hostjit.recording.code.seen_code import SeenCode, runs_custom_function
+from hostjit.recording.code.seen_code import SeenCode
 from hostjit.recording.graph.inputs import Gradient
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
 from hostjit.recording.reach.state import State
-from hostjit.recording.recorded_call import is_released, placed_facts
 from hostjit.recording.replays.replay import Replay
 from hostjit.recording.running.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.running.function_watcher import FunctionWatcher, unseen_watcher
-from hostjit.recording.running.generator_states import note_state, sets_states
+from hostjit.recording.running.generator_states import note_state
 from hostjit.recording.running.gradient_hooks import adds_hook
 from hostjit.recording.running.optimizer_steps import RecordedSteps
 from hostjit.recording.running.profilers import active_profiler
@@ -68,7 +68,7 @@ class RecordedRun:
         self._args, self._kwargs = args, kwargs
         self._leaves = leaves
         self._opened = opened
-        self._facts = list(map(placed_facts, leaves))
+        self._facts = list(map(_placed_facts, leaves))
         self._state = State()
         self._state.add_arguments(args, kwargs, opened)
         self._state.add_target(owner.target)
@@ -141,7 +141,7 @@ class RecordedRun:
         state, recorder = self._state, self.recorder
         problem = recorder.problem or self._seen.problem or recorder.hook_that_stays()
         problem = problem or state.obstacle or state.known_argument()
-        if not problem and list(map(placed_facts, self._leaves)) != self._facts:
+        if not problem and list(map(_placed_facts, self._leaves)) != self._facts:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
             problem = problem or "an argument is the gradient of a tensor that it can reach"
@@ -167,35 +167,13 @@ class RecordedRun:
         for value in self._kwargs.values():
             walk_arguments(value, note)
         results = Results(result, recorder, self._state, containers)
-        wanted = [x for x in results.tensors[: results.user_count] if x.requires_grad]
-        wanted = [x for x in wanted if not is_released(x)]
-        if wanted and recorder.ran_backward:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "it runs a backward pass and returns results that need gradients",
-                hint="return them detached",
-            )
-        if wanted and recorder.has_hooks:
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and hooks were added to its graph",
-            )
-        if wanted and sets_states(recorder.graph):
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and the state of the default generator is set",
-            )
-        if wanted and runs_custom_function(self._seen.codes):
-            raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
-                "a result needs gradients, and a torch.autograd.Function has a backward of its own",
-            )
+        wants_gradients = needs_gradients(results, recorder, self._seen.codes)
         replay = Replay(
             self._owner,
             recorder,
             self._state,
             results,
-            bool(wanted),
+            wants_gradients,
             self._launches.aligned,
             self._leaves,
             signature,
@@ -210,3 +188,8 @@ def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, funct
     note_c_call(state, frame, function)
     if adds_hook(function):
         recorder.note_hook(function.__name__, function.__self__)
+
+
+def _placed_facts(tensor: torch.Tensor) -> Any:
+    """Return what a tensor is, and whose memory it has."""
+    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
