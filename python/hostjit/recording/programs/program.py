@@ -14,17 +14,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
-from hostjit.capturing.gradients.backward import Backward, ResultKept, trace_halves
+from hostjit.capturing.gradients.backward import Backward, trace_halves
 from hostjit.capturing.gradients.joint import CannotSplitError, split, writes_input
 from hostjit.capturing.overlap import refuse_overlap
-from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
+from hostjit.capturing.program import BoundTensor, InputBinding
+from hostjit.capturing.results.kept_results import over_kept_results
 from hostjit.capturing.results.outputs import (
-    ArgumentOutput,
-    BoundOutput,
     GraphOutput,
     Output,
     TupleOutput,
-    map_outputs,
 )
 from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
@@ -232,16 +230,6 @@ def _with_backward(
     backward = with_second_derivatives(backward, functional, module, joint)
     bindings = _bind(sources, functional)
 
-    def replace(found: GraphOutput) -> Output:
-        place = backward.results[found.index]
-        if isinstance(place, ResultKept):
-            return GraphOutput(place.index)
-        binding = bindings[place.index]
-        if isinstance(binding, ArgumentLeaf):
-            return ArgumentOutput(binding.index)
-        assert isinstance(binding, BoundTensor)
-        return BoundOutput(binding.tensor)
-
-    spec = map_outputs(output, replace)
+    spec = over_kept_results(output, backward, bindings)
     assert isinstance(spec, TupleOutput)
     return RecordedProgram(functional.graph_module, bindings, functional.mutated, spec, backward)
