@@ -11,7 +11,7 @@ import torch
 
 from hostjit.recording import numpy_types
 
-__all__ = ["OF_GENERATORS", "RANDOM_SOURCES", "is_repeatable"]
+__all__ = ["BY_COPIES", "OF_GENERATORS", "RANDOM_SOURCES", "is_repeatable"]
 
 # Modules of C code that gives the same for the same arguments, and does what others do not see.
 _REPEATABLE = frozenset(
@@ -36,6 +36,8 @@ OF_GENERATORS = frozenset(
         *("get_offset", "clone_state", "graphsafe_set_state", "graphsafe_get_state"),
     }
 )
+# Those by which copies are made.
+BY_COPIES = frozenset({"__reduce__", "__reduce_ex__", "__setstate__"})
 # Objects that give another number each time, which is not seen otherwise.
 RANDOM_SOURCES: tuple[type, ...] = (random.Random, *numpy_types.RANDOM_SOURCES)
 # Of dates and times: what asks the clock or for the time zone.

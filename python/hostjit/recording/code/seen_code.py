@@ -17,8 +17,8 @@ from hostjit.recording.code.libraries import (
     is_own,
     user_line,
 )
-from hostjit.recording.code.repeatable import OF_GENERATORS, is_repeatable
-from hostjit.recording.running.generator_states import passes_states, seeds_default
+from hostjit.recording.code.repeatable import BY_COPIES, OF_GENERATORS, is_repeatable
+from hostjit.recording.running.generator_states import passes_states, seeds
 from hostjit.recording.triton import types as triton_types
 
 __all__ = ["SeenCode"]
@@ -87,7 +87,7 @@ class SeenCode:
             self._look_at(frame, argument)
         elif not self.problem and (
             (event == "return" and passes_states(frame.f_code))
-            or (event == "c_return" and seeds_default(frame, argument))
+            or (event == "c_return" and seeds(frame, argument))
         ):
             self._passed(frame, argument)
         elif event == "c_exception" and passes_states(frame.f_code) and not self.problem:
@@ -96,8 +96,8 @@ class SeenCode:
     def _look_at(self, frame: types.FrameType, function: Any) -> None:
         name = getattr(function, "__name__", "")
         owner = getattr(function, "__self__", None)
-        if isinstance(owner, torch.Generator) and name in OF_GENERATORS:
-            passes = passes_states(frame.f_code) or seeds_default(frame, function)
+        if isinstance(owner, torch.Generator) and name in OF_GENERATORS | BY_COPIES:
+            passes = passes_states(frame.f_code) or seeds(frame, function)
             if not (passes or is_own(frame.f_code.co_filename)):
                 self._note(frame, f"calls {name} of a random number generator")
             return

@@ -28,7 +28,15 @@ from hostjit.recording.graph.recorded_graph import RecordedGraph
 from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
 from hostjit.recording.reach.state import State
 from hostjit.recording.running.eager_loops import run_loop
-from hostjit.recording.running.generator_draws import DRAW, Draw, address_of, draws_from
+from hostjit.recording.running.generator_draws import (
+    DRAW,
+    SEED,
+    Draw,
+    UsedGenerator,
+    address_of,
+    draws_from,
+    signed,
+)
 from hostjit.recording.running.gradient_hooks import AddedHook
 
 __all__ = ["Read", "Recorder"]
@@ -63,6 +71,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         asked: ids of the tensors whose `.grad` was asked for.
         handled: the first operator that may raise where the code would handle it; "" if none.
         draws: what was drawn from generators that operators were given.
+        used: those generators, and others that were seeded, by address.
         caller: the frame that calls what is recorded.
         control: the first operator that chooses what runs (cond, while_loop); "" if none.
         has_hooks: the code has added hooks to the graph of the call.
@@ -79,6 +88,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.asked: set[int] = set()
         self.handled = ""
         self.draws: list[Draw] = []
+        self.used: dict[int, UsedGenerator] = {}
         self.caller: types.FrameType | None = None
         self.control = ""
         self.has_hooks = False
@@ -203,14 +213,22 @@ class Recorder(RecordedGraph, TorchDispatchMode):
 
     def _draw(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
         """Run and record an operator that draws from a generator which it is given."""
-        result = func(*args, **kwargs)
-        if address_of(generator) not in self._state.generators:
+        used = self._use(generator)
+        if used.is_made and generator.device.type != "cpu":
             self.refuse(f"{func} draws from a generator that the call makes")
+        elif not used.is_seeded():
+            self.refuse(f"{func} draws from a generator whose state the call has made")
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            self.refuse(f"{func} raises")  # if the code handles it, that depends on the data
+            raise
+        if self.problem:
             return result
         if not isinstance(result, torch.Tensor) or "out" in kwargs:
             self.refuse(f"{func} draws from a generator in a way which cannot be recorded")
             return result
-        draw = Draw(func, args, kwargs, generator, result)
+        draw = Draw(func, args, kwargs, used, result)
         operands = self._operands(
             func, [result, *draw.operands] if draw.fills else draw.operands, {}
         )
@@ -226,6 +244,24 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         else:
             self.note(result, node)
         return result
+
+    def _use(self, generator: torch.Generator) -> UsedGenerator:
+        place = address_of(generator)
+        if place not in self.used:
+            is_made = place not in self._state.generators
+            self.used[place] = UsedGenerator(generator, is_made)
+        return self.used[place]
+
+    def note_seed(self, generator: torch.Generator) -> None:
+        """Note that code has seeded a generator other than the default one."""
+        self._use(generator).note_seed()
+
+    def leave_seeds(self) -> None:
+        """Record the seeds that others find in generators after the call, which has ended."""
+        for used in self.used.values():
+            seed = None if used.is_made else used.take_seed()
+            if seed is not None:
+                self.call(SEED, (used.number, signed(seed)), {})
 
     def _operands(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         def convert(value: Any) -> Any:

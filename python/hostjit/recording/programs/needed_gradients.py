@@ -34,7 +34,7 @@ def needs_gradients(results: Results, recorder: Recorder, codes: Set[types.CodeT
     if recorder.has_hooks:
         problem = "hooks were added to its graph"
     elif sets_states(recorder.graph):
-        problem = "the state of the default generator is set"
+        problem = "the state of a generator is set"
     elif _runs_custom_function(codes):
         problem = "a torch.autograd.Function has a backward of its own"
     else:

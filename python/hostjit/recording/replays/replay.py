@@ -93,7 +93,7 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.reads_floats = any(read.expected.is_floating_point() for read in recorder.reads)
-        self._draws = recorder.draws  # which the program has by number
+        self._random = recorder.draws, recorder.used  # which the program has by number
 
     @staticmethod
     def behind(specialization: _C.Specialization) -> Replay | None:
@@ -294,7 +294,7 @@ class Replay:
             list(map(describe, inputs)),
             [read.expected for read in recorder.reads],
             [read.where for read in recorder.reads],
-            generators=[draw.generator for draw in recorder.draws],
+            generators=[x.generator for x in recorder.used.values() if not x.is_made],
             is_random=random,
             runtime=self._owner.runtime,
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of the default generator, which a recorded call reads, sets or seeds: checkpoints do.
+"""States of generators: the default one's, which checkpoints read and set, and seeds of any.
 
-Operators of hostjit do so in the order in which the program draws.
+Operators of hostjit read, set and seed the default one in the order in which the program draws.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from hostjit.recording.running.generator_draws import address_of
+from hostjit.recording.running.generator_draws import SEED, address_of, signed
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["note_state", "passes_states", "seeds_default", "sets_states"]
+__all__ = ["note_state", "passes_states", "seeds", "sets_states"]
 
 _library = torch.library.Library("hostjit", "FRAGMENT")
 for _schema in (
@@ -36,12 +36,12 @@ def passes_states(code: types.CodeType) -> bool:
     return code is _READ or code is _SET
 
 
-def seeds_default(frame: types.FrameType, function: Any) -> bool:
-    """Tell whether code calls `manual_seed` of the default generator, and of no other with it."""
+def seeds(frame: types.FrameType, function: Any) -> bool:
+    """Tell whether code calls `manual_seed` of a generator of the CPU, and of no other with it."""
     owner = getattr(function, "__self__", None)
     if not isinstance(owner, torch.Generator) or function.__name__ != "manual_seed":
         return False
-    if address_of(owner) != address_of(torch.default_generator):
+    if owner.device.type != "cpu":
         return False
     # `torch.manual_seed` seeds those of all devices, some of them later.
     is_of_all = frame.f_code.co_filename == torch.random.__file__
@@ -49,9 +49,9 @@ def seeds_default(frame: types.FrameType, function: Any) -> bool:
 
 
 def sets_states(graph: torch.fx.Graph) -> bool:
-    """Tell whether a recorded graph sets or seeds the state."""
+    """Tell whether a recorded graph sets or seeds the state of a generator, and draws nothing."""
     setters = ("set_random_state", "seed_random_state")
-    targets = [getattr(torch.ops.hostjit, name).default for name in setters]
+    targets = [SEED, *(getattr(torch.ops.hostjit, name).default for name in setters)]
     return any(node.target in targets for node in graph.nodes)
 
 
@@ -61,9 +61,11 @@ def note_state(recorder: Recorder, frame: types.FrameType, returned: Any) -> Non
     `returned`: what code is about to return, or the function of C code that has returned to it.
     """
     with torch._C.DisableTorchFunction():
-        if seeds_default(frame, returned):
-            seed = torch.default_generator.initial_seed()
-            seed -= (seed >> 63) << 64  # of 64 bits without a sign
+        if seeds(frame, returned):
+            if address_of(returned.__self__) != address_of(torch.default_generator):
+                recorder.note_seed(returned.__self__)
+                return
+            seed = signed(torch.default_generator.initial_seed())
             recorder.call(torch.ops.hostjit.seed_random_state.default, (seed,), {})
         elif frame.f_code is _READ and isinstance(returned, Tensor):
             node = recorder.call(torch.ops.hostjit.random_state.default, (), {})

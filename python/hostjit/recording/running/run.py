@@ -109,6 +109,7 @@ class RecordedRun:
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.caller = None
+        recorder.leave_seeds()
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
         return result
