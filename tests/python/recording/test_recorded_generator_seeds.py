@@ -252,19 +252,6 @@ def test_a_generator_that_is_found_is_not_one_that_is_made(find: Any) -> None:
         assert torch.equal(find().get_state(), after)
 
 
-def test_results_with_gradients_before_a_seed_that_is_left_run_eagerly() -> None:
-    weight, generator = torch.ones(3, requires_grad=True), torch.Generator()
-
-    def call(x: Tensor) -> Tensor:
-        generator.manual_seed(3)
-        return x * weight
-
-    fast = hostjit.capture(call)
-    fast(torch.ones(3))
-    with pytest.warns(UserWarning, match="a generator is set"):
-        fast(torch.ones(3))
-
-
 def test_a_recording_with_a_seeded_generator_is_not_saved(tmp_path: Path) -> None:
     generator = torch.Generator()
 

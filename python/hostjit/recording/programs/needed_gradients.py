@@ -12,7 +12,6 @@ import torch
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.results import Results
-from hostjit.recording.running.generator_states import sets_states
 
 __all__ = ["needs_gradients"]
 
@@ -33,8 +32,6 @@ def needs_gradients(results: Results, recorder: Recorder, codes: Set[types.CodeT
         )
     if recorder.has_hooks:
         problem = "hooks were added to its graph"
-    elif sets_states(recorder.graph):
-        problem = "the state of a generator is set"
     elif _runs_custom_function(codes):
         problem = "a torch.autograd.Function has a backward of its own"
     else:

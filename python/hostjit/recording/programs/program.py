@@ -30,6 +30,7 @@ from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.recorder import Read, Recorder
 from hostjit.recording.programs.results import Results
+from hostjit.recording.running.generator_states import KEPT
 
 __all__ = ["RecordedProgram", "check_written_memory", "guard_graph", "make_program"]
 
@@ -160,7 +161,10 @@ def _copy(
     until: torch.fx.Node | None = None,
     detach: bool = False,
 ) -> torch.fx.Graph:
-    """Return a copy with an output, up to a node; with what had no gradient detached."""
+    """Return a copy with an output, up to a node.
+
+    `detach`: for gradients, with what had none detached, and with results of what sets generators.
+    """
     made = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     passed = False
@@ -168,6 +172,8 @@ def _copy(
         if passed and node.op != "placeholder":
             continue
         copy = made.node_copy(node, lambda old: nodes[old])
+        if detach:
+            copy.target = KEPT.get(node.target, node.target)
         nodes[node] = copy
         if detach and node.meta.get("without_gradient") and not _writes(node):
             nodes[node] = _detached(made, copy, node)

@@ -7,25 +7,39 @@ Operators of hostjit read, set and seed the default one in the order in which th
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from hostjit.recording.running.generator_draws import SEED, address_of, signed
+from hostjit.recording.running.generator_draws import address_of, signed
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["note_state", "passes_states", "seeds", "sets_states"]
+__all__ = ["KEPT", "note_state", "passes_states", "seeds"]
 
 _library = torch.library.Library("hostjit", "FRAGMENT")
 for _schema in (
     "random_state() -> Tensor",
     "set_random_state(Tensor state) -> ()",
+    "set_random_state.kept(Tensor state) -> Tensor",
     "seed_random_state(int seed) -> ()",
+    "seed_random_state.kept(int seed) -> Tensor",
+    "draw_seed.kept(int number, int seed) -> Tensor",
 ):
     _library.define(_schema, tags=(torch.Tag.nondeterministic_seeded,))
+
+# The same with an empty result: what has none is lost where a backward graph is parted from one.
+KEPT = {
+    operator.default: operator.kept
+    for operator in (
+        torch.ops.hostjit.set_random_state,
+        torch.ops.hostjit.seed_random_state,
+        torch.ops.hostjit.draw_seed,
+    )
+}
 
 _READ = torch.random.get_rng_state.__code__
 _SET = torch.random.set_rng_state.__code__
@@ -46,13 +60,6 @@ def seeds(frame: types.FrameType, function: Any) -> bool:
     # `torch.manual_seed` seeds those of all devices, some of them later.
     is_of_all = frame.f_code.co_filename == torch.random.__file__
     return not (is_of_all and torch.accelerator.is_available())
-
-
-def sets_states(graph: torch.fx.Graph) -> bool:
-    """Tell whether a recorded graph sets or seeds the state of a generator, and draws nothing."""
-    setters = ("set_random_state", "seed_random_state")
-    targets = [SEED, *(getattr(torch.ops.hostjit, name).default for name in setters)]
-    return any(node.target in targets for node in graph.nodes)
 
 
 def note_state(recorder: Recorder, frame: types.FrameType, returned: Any) -> None:
@@ -96,11 +103,29 @@ def _seed_state(seed: int) -> None:
     torch.default_generator.manual_seed(seed % (1 << 64))
 
 
-for _key in ("BackendSelect", "CompositeExplicitAutograd"):
-    torch.library.impl(_library, "random_state", _key)(_state)
-torch.library.impl(_library, "set_random_state", "CompositeExplicitAutograd")(_set_state)
-for _key in ("BackendSelect", "CompositeExplicitAutograd"):
-    torch.library.impl(_library, "seed_random_state", _key)(_seed_state)
-torch.library.register_fake("hostjit::random_state", _fake_state, lib=_library)
-torch.library.register_fake("hostjit::set_random_state", lambda state: None, lib=_library)
-torch.library.register_fake("hostjit::seed_random_state", lambda seed: None, lib=_library)
+def _kept(operator: Any) -> Callable[..., Tensor]:
+    def run(*args: Any) -> Tensor:
+        operator(*args)
+        return _empty()
+
+    return run
+
+
+def _empty(*_: Any) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device="cpu")
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+_implementations: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "random_state": (_state, _fake_state),
+    "set_random_state": (_set_state, _nothing),
+    "seed_random_state": (_seed_state, _nothing),
+    **{kept.name().removeprefix("hostjit::"): (_kept(op), _empty) for op, kept in KEPT.items()},
+}
+for _name, (_run, _fake) in _implementations.items():
+    for _key in ("BackendSelect", "CompositeExplicitAutograd"):
+        torch.library.impl(_library, _name, _key)(_run)
+    torch.library.register_fake(f"hostjit::{_name}", _fake, lib=_library)
