@@ -76,9 +76,16 @@ def in_place(x: Tensor, g: torch.Generator) -> Tensor:
     return x.uniform_(generator=torch.Generator().manual_seed(7))
 
 
+def in_a_try(x: Tensor, g: torch.Generator) -> Tensor:
+    try:
+        return x + torch.rand(3, generator=torch.Generator()) * torch.randn(3) + g.device.index
+    except TypeError:
+        return x + torch.rand(3, generator=g)
+
+
 FUNCTIONS = [
     *(seeded, seeded_between, seeded_last, seeded_twice, read_behind_a_seed),
-    *(of_its_own, never_seeded, two_of_its_own, beside_others, in_place),
+    *(of_its_own, never_seeded, two_of_its_own, beside_others, in_place, in_a_try),
 ]
 
 
@@ -188,6 +195,21 @@ def _set_to_a_state(x: Tensor, g: torch.Generator) -> Tensor:
 @pytest.mark.parametrize("function", [_asks_for_the_seed, _seeded_by_the_system, _set_to_a_state])
 def test_other_states_run_eagerly(function: Function) -> None:
     _beside_eager(function, is_recorded=False)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("first", [1.0, -1.0])
+def test_errors_of_draws_that_are_handled(first: float) -> None:
+    def draw(x: Tensor) -> Tensor:
+        try:
+            return torch.multinomial(x, 2, generator=torch.Generator())
+        except RuntimeError:
+            return torch.zeros(2)
+
+    fast = hostjit.capture(draw)
+    for value in (first, first, first, -first, first):
+        x = torch.full((4,), value)
+        assert torch.equal(fast(x), draw(x))
 
 
 def test_a_generator_that_is_returned_runs_eagerly() -> None:

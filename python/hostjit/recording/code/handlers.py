@@ -22,6 +22,8 @@ _SAFE = frozenset(
         *("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax", "cumsum"),
         *("_log_softmax", "clone", "copy_", "_to_copy", "detach", "zeros", "ones", "full", "empty"),
         *("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "zero_", "fill_"),
+        *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
+        *("uniform_", "normal_", "random_"),
         *("arange", "lift_fresh", "alias", "constant_pad_nd", "roll", "flip", "mse_loss"),
     }
 )

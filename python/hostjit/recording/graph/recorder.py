@@ -178,15 +178,15 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
             return self._constant(func, args[0])
+        if not self.handled and may_raise(func, args):
+            if handler_around(sys._getframe(1), self.caller):
+                self.handled = f"{func} ({user_line()})"
         generator = draws_from(func, args, kwargs)
         if generator is not None:
             return self._draw(func, args, kwargs, generator)
         operands = self._operands(func, args, kwargs)
         if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
             operands = self._in_order_of_memory(func, args[0], *operands)
-        if not self.handled and may_raise(func, args):
-            if handler_around(sys._getframe(1), self.caller):
-                self.handled = f"{func} ({user_line()})"
         try:
             with _unseen(func):
                 result = func(*args, **kwargs)
