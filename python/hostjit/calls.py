@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "has_nested_tensor",
     "in_foreign_transform",
     "makes_generators",
+    "memory_is_shared",
     "memory_pattern",
 ]
 
@@ -82,3 +84,12 @@ def in_foreign_transform() -> bool:
         or torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack() > 0
     )
+
+
+def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether two arguments may have an element in common."""
+    from hostjit.capturing.arguments import tensor_leaves
+    from hostjit.capturing.overlap import may_overlap
+
+    pairs = itertools.combinations(tensor_leaves(args, kwargs), 2)
+    return any(may_overlap(first, second) for first, second in pairs)

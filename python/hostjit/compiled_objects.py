@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.functions import (
@@ -22,6 +22,7 @@ from torch._dynamo.variables.functions import (
     UserFunctionVariable,
     UserMethodVariable,
 )
+from torch._dynamo.variables.misc import SuperVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
@@ -42,6 +43,8 @@ def register() -> None:
         table[BoundDim] = _take_for_int
     finds: Any = UserDefinedObjectVariable
     finds.var_getattr = _binding(finds.var_getattr)
+    of_base: Any = SuperVariable
+    of_base._resolved_getattr_and_source = _unwrapping(of_base._resolved_getattr_and_source)
 
 
 def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -111,6 +114,24 @@ def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
         return _bound(tx, found, source, self)
 
     return var_getattr
+
+
+def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Have Dynamo take compiled functions for what they compile where `super()` finds them."""
+
+    @functools.wraps(original)
+    def resolve(self: Any, tx: Any, name: str) -> tuple[Any, Any]:
+        found, source = original(self, tx, name)
+        if type(found) is not _C.CompiledFunction:
+            return found, source
+        if not isinstance(found.__wrapped__, types.FunctionType):
+            return found, source
+        if source is None:  # of an object that the call makes
+            return found.__wrapped__, None
+        install_guard(source.make_guard(GuardBuilder.TYPE_MATCH))
+        return found.__wrapped__, AttrSource(source, "__wrapped__")
+
+    return resolve
 
 
 def _take_for_int(builder: Any, bound: BoundDim) -> Any:

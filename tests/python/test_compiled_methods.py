@@ -141,3 +141,71 @@ def test_gradients_through_a_method() -> None:
         for entry in ("compile", "torch.compile"):
             ENTRIES[entry](lambda model, x: model.step(x) * 2)(model, x).backward()
     assert_close(model.weight.grad, x * 4)
+
+
+def _heirs(decorate: Callable[[Any], Any], decorate_last: Callable[[Any], Any]) -> type[Any]:
+    class Middle(_kind(decorate, torch.nn.Module)):  # type: ignore[misc]
+        @decorate
+        def step(self, x: Tensor, k: int = 1) -> Tensor:
+            return super().step(x * 2, k=k) + 1
+
+    class Last(Middle):
+        scale = 3.0
+
+        @decorate_last
+        def step(self, x: Tensor, k: int = 1) -> Tensor:
+            before = super().step
+            return before(x, k) * self.scale + super().step(x)
+
+    return Last
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("decorator", DECORATORS)
+def test_a_method_of_a_base_class(entry: str, decorator: str) -> None:
+    kind = _heirs(DECORATORS[decorator], lambda function: function)
+    model, eager = kind(2.0), _heirs(lambda function: function, lambda function: function)(2.0)
+    fast = ENTRIES[entry](lambda x: model.step(x, k=2))
+    for number in range(6):
+        if number == 3:
+            model.weight, eager.weight = (torch.full((3,), 5.0) for _ in "ab")
+        if number == 4:
+            model.scale = eager.scale = 4.0
+        x = torch.randn(3)
+        assert_close(fast(x), eager.step(x, k=2))
+
+
+def test_a_compiled_method_that_extends_one() -> None:
+    def compiled(function: Any) -> Any:
+        return hostjit.compile(function, fallback=False)
+
+    kind = _heirs(compiled, compiled)
+    eager = _heirs(lambda function: function, lambda function: function)
+    for factor in (2.0, 3.0, 2.0):
+        x = torch.randn(3)
+        assert_close(kind(factor).step(x), eager(factor).step(x))
+    inside = hostjit.compile(lambda x: kind(2.0).step(x), fallback=False)
+    x = torch.randn(3)
+    for _ in range(2):
+        assert_close(inside(x), eager(2.0).step(x))
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+@pytest.mark.parametrize("decorate", [*DECORATORS.values(), lambda function: function])
+def test_a_method_of_a_base_class_that_is_replaced(
+    entry: str, decorate: Callable[[Any], Any]
+) -> None:
+    base = _kind(hostjit.compile, torch.nn.Module)
+
+    class Model(base):  # type: ignore[misc]
+        def step(self, x: Tensor, k: int = 1) -> Tensor:
+            return super().step(x) + 1
+
+    model = Model(2.0)
+    fast = ENTRIES[entry](model.step)
+    x = torch.randn(3)
+    for _ in range(3):
+        assert_close(fast(x), x * 2 + 2)
+    base.step = decorate(lambda self, x: x * 10)
+    for _ in range(3):
+        assert_close(fast(x), x * 10 + 1)

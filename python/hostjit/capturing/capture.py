@@ -13,7 +13,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from hostjit.capturing.arguments import ArgumentSpec, describe_arguments
 from hostjit.capturing.compile_lock import compile_lock
-from hostjit.capturing.contexts import find_setter, say_setter
 from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
 from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.decompositions.dense_attention import flex_attention_is_dense
@@ -27,17 +26,14 @@ from hostjit.capturing.dynamic_dims import (
 from hostjit.capturing.dynamo.breaks import Continuation
 from hostjit.capturing.dynamo.call import DynamoCapture, run_dynamo
 from hostjit.capturing.dynamo.open_strides import contiguity_stays_open
-from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.errors import CaptureFailure
 from hostjit.capturing.functional.trace import FunctionalGraph
-from hostjit.capturing.gradients.backward import Backward, ResultKept
+from hostjit.capturing.gradients.backward import Backward
 from hostjit.capturing.guards.full_check import GuardCheck
 from hostjit.capturing.guards.translation import Guards, LeftOpen
 from hostjit.capturing.inference_mode import (
-    PARTLY_IN_INFERENCE_MODE,
     Inference,
-    Modes,
-    find_modes,
-    take_out_inference_mode,
+    settle_modes,
 )
 from hostjit.capturing.instances import name_of
 from hostjit.capturing.numbers.lent_sizes import lent_arguments, open_sizes
@@ -61,22 +57,19 @@ from hostjit.capturing.program import (
     NumberInput,
 )
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_gradients
+from hostjit.capturing.results.kept_results import over_kept_results
 from hostjit.capturing.results.output_inference import CannotRebuildError
 from hostjit.capturing.results.outputs import (
-    ArgumentOutput,
-    BoundOutput,
     ConstantOutput,
-    GraphOutput,
     IntOutput,
     Output,
     map_outputs,
 )
 from hostjit.capturing.results.shared_results import ReturnedBases, share_memory
 from hostjit.capturing.results.unused import drop_unused
-from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
-from hostjit.capturing.traced_graph import check_sizes, placeholder_values, source_location
+from hostjit.capturing.traced_graph import check_sizes, placeholder_values
 from hostjit.capturing.tracing import (
     is_random,
     is_training,
@@ -163,7 +156,7 @@ def _capture(
         take_branches_of_sizes(traced.graph_module)
         if not is_training(traced):
             flex_attention_is_dense(traced.graph_module)
-    modes = _settle_modes(traced)
+    modes = settle_modes(traced.graph_module)
     in_inference_mode = modes is not None and modes.inference is Inference.WHOLE
     backward: Backward | None = None
     composed = modes is not None and modes.changes_grad_mode
@@ -265,42 +258,9 @@ def _capture(
         if backward is None:
             _drop_unused(program, output_spec)
         else:
-            program.output_spec = _over_results(output_spec, backward, bindings)
+            program.output_spec = over_kept_results(output_spec, backward, bindings)
     traced.forget_arguments(leaves)
     return program
-
-
-def _settle_modes(traced: DynamoCapture) -> Modes | None:
-    """Take inference mode out of Dynamo's graph, and return what it does to modes.
-
-    Raises CaptureError where the graph would have to be run in several modes or on several streams,
-    or would not leave the thread's settings as an eager call does.
-    """
-    module = traced.graph_module
-    if module is None:
-        return None
-    setter = find_setter(module)
-    if setter is not None:
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_PROGRAM, say_setter(setter), where=source_location(setter)
-        )
-    on_stream = find_stream_use(module.graph)
-    if on_stream is not None:
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_PROGRAM,
-            STREAMS_ARE_EAGER,
-            where=source_location(on_stream),
-        )
-    modes = find_modes(module)
-    split = modes.inference is Inference.PARTLY
-    if split or (modes.inference is Inference.WHOLE and modes.changes_grad_mode):
-        raise CaptureError(
-            CaptureFailure.UNSUPPORTED_PROGRAM,
-            PARTLY_IN_INFERENCE_MODE,
-            where=modes.where,
-        )
-    take_out_inference_mode(module, and_grad_mode=modes.inference is Inference.WHOLE)
-    return modes
 
 
 def _take_numbers(
@@ -357,22 +317,6 @@ def _has_sizes(output: Output) -> bool:
     if isinstance(output, ConstantOutput):
         return isinstance(output.value, torch.Size)
     return any(map(_has_sizes, getattr(output, "items", ())))
-
-
-def _over_results(spec: Output, backward: Backward, inputs: Sequence[InputBinding]) -> Output:
-    """Return the spec over the results of the forward graph, where it was over Dynamo's."""
-
-    def replace(output: GraphOutput) -> Output:
-        place = backward.results[output.index]
-        if isinstance(place, ResultKept):
-            return GraphOutput(place.index)
-        binding = inputs[place.index]
-        if isinstance(binding, ArgumentLeaf):
-            return ArgumentOutput(binding.index)
-        assert isinstance(binding, BoundTensor)
-        return BoundOutput(binding.tensor)
-
-    return map_outputs(spec, replace)
 
 
 def _bind_inputs(

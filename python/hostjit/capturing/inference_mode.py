@@ -17,8 +17,10 @@ import torch
 from torch.autograd import grad_mode
 from torch.utils import _pytree as pytree
 
-from hostjit.capturing.contexts import computes
+from hostjit.capturing.contexts import computes, find_setter, say_setter
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import may_write
+from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.traced_graph import source_location, storage_of
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Modes",
     "find_modes",
     "in_inference_mode",
+    "settle_modes",
     "take_out_inference_mode",
 ]
 
@@ -61,6 +64,38 @@ class Modes:
     changes_grad_mode: bool
     leaves_inference_mode: bool
     where: str | None
+
+
+def settle_modes(module: torch.fx.GraphModule | None) -> Modes | None:
+    """Take inference mode out of Dynamo's graph, and return what it does to modes.
+
+    Raises CaptureError where the graph would have to be run in several modes or on several streams,
+    or would not leave the thread's settings as an eager call does.
+    """
+    if module is None:
+        return None
+    setter = find_setter(module)
+    if setter is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM, say_setter(setter), where=source_location(setter)
+        )
+    on_stream = find_stream_use(module.graph)
+    if on_stream is not None:
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            STREAMS_ARE_EAGER,
+            where=source_location(on_stream),
+        )
+    modes = find_modes(module)
+    split = modes.inference is Inference.PARTLY
+    if split or (modes.inference is Inference.WHOLE and modes.changes_grad_mode):
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            PARTLY_IN_INFERENCE_MODE,
+            where=modes.where,
+        )
+    take_out_inference_mode(module, and_grad_mode=modes.inference is Inference.WHOLE)
+    return modes
 
 
 def find_modes(module: torch.fx.GraphModule) -> Modes:

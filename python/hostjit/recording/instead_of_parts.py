@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
 from hostjit.numbers_outside import NumbersOutside
-from hostjit.recording.calls_by_object import CallsOfObjects
+from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
-from hostjit.recording.varying import Varying
 from hostjit.specializer import route_any_call
 
 if TYPE_CHECKING:
     from hostjit.compilation import Compilation
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
-
-# Of a number or of the sizes: calls in parts have programs for any.
-_MOST_VALUES = 2
 
 
 def recorded_instead_of_parts(
@@ -45,9 +41,8 @@ class RecordingsInsteadOfParts(Recordings):
     Nothing is said of that: calls in parts are as eager's, and the function says that they are.
     """
 
-    _floats_only = False
-    _most_floats = 1  # calls in parts do not depend on what it is
-    _most_in_vain = 3
+    # Calls in parts have programs for any numbers and sizes, and do not depend on what is read.
+    _limits = Limits(floats_only=False, floats=1, in_vain=3)
 
     def __init__(
         self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]
@@ -62,9 +57,6 @@ class RecordingsInsteadOfParts(Recordings):
             compilation.choices,
         )
         self._compiled = compiled
-
-    def _new_varying(self) -> Varying:
-        return Varying(_MOST_VALUES, floats_only=False)
 
     def _new_outside(self) -> NumbersOutside:
         return self._compilation.numbers_outside  # what is a counter to the whole is to its parts
@@ -92,16 +84,8 @@ class RecordingsInsteadOfParts(Recordings):
         self._give_up()
         return None
 
-    def _changed_state(
-        self,
-        calls: CallsOfObjects,
-        changed: str,
-        numbers_alone: bool,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> _C.Specialization | None:
-        if self._changes_again(calls):
-            self._give_up()
+    def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
+        self._give_up()
         return None
 
     def _say(self, key: str, message: str) -> None:

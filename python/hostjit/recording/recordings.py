@@ -13,7 +13,13 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.calls import arguments_fit, in_foreign_transform, makes_generators, memory_pattern
+from hostjit.calls import (
+    arguments_fit,
+    in_foreign_transform,
+    makes_generators,
+    memory_is_shared,
+    memory_pattern,
+)
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
@@ -23,22 +29,19 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
 from hostjit.dims import with_names, without_dims
 from hostjit.numbers_outside import NumbersOutside
-from hostjit.recording.calls_by_object import CallsByObject, CallsOfObjects
-from hostjit.recording.captured_method import CapturedMethod, answers
-from hostjit.recording.compilation_for_dims import CompilationForDims
-from hostjit.recording.errors import MismatchError
-from hostjit.recording.gradient_hooks import backward_is_plain
-from hostjit.recording.mismatch import Signature, named_arguments
-from hostjit.recording.opened_objects import OpenedClasses, expanded
+from hostjit.recording.calls.by_object import CallsByObject, CallsOfObjects
+from hostjit.recording.calls.captured_method import CapturedMethod, answers
+from hostjit.recording.calls.compilation_for_dims import CompilationForDims
+from hostjit.recording.calls.mismatch import Signature, named_arguments
+from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
+from hostjit.recording.calls.varying import Varying
+from hostjit.recording.errors import MismatchError, refusal_of
+from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
-from hostjit.recording.profilers import active_profiler, is_resumable
-from hostjit.recording.recorded_call import (
-    memory_is_shared,
-    refusal_of,
-)
-from hostjit.recording.recorded_run import Codes, RecordedRun
-from hostjit.recording.replay import Recording, Replay
-from hostjit.recording.varying import Varying
+from hostjit.recording.replays.replay import Recording, Replay
+from hostjit.recording.running.gradient_hooks import backward_is_plain
+from hostjit.recording.running.profilers import active_profiler, is_resumable
+from hostjit.recording.running.run import Codes, RecordedRun
 from hostjit.specializer import Specializer, route_any_call
 
 __all__ = ["Recordings"]
@@ -47,8 +50,6 @@ __all__ = ["Recordings"]
 _MOST_CHANGES = 2
 # With so many objects among the arguments and no recording, there may never be one.
 _MOST_OBJECTS = 64
-# Nor is a float that calls are given, once it had two values.
-_MOST_VALUES = 2
 
 
 class Recordings(Specializer):
@@ -56,14 +57,7 @@ class Recordings(Specializer):
 
     records = True
 
-    # Of the numbers outside of the arguments, floats alone are taken to go on to differ.
-    _floats_only = True
-    # Recordings that read a float of a tensor: it is seldom the same again.
-    _most_floats = 3
-    # Recordings that read what the call draws, which each of them draws again to compare it.
-    _most_draws = 3
-    # Recordings one after the other whose values, those that the code reads, no later call had.
-    _most_in_vain: int | None = None
+    _limits = Limits()
 
     def __init__(
         self,
@@ -86,15 +80,12 @@ class Recordings(Specializer):
         self._with_dims: list[Signature] = []
         self._codes: Codes = {}
         self._opened = OpenedClasses()
-        self._varying = self._new_varying()
+        self._varying = Varying(self._limits.values, floats_only=self._limits.floats_only)
         self._outside = self._new_outside()
         self._ran_backward = False
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
-
-    def _new_varying(self) -> Varying:
-        return Varying(_MOST_VALUES, floats_only=True)
 
     def _new_outside(self) -> NumbersOutside:
         return NumbersOutside()
@@ -146,7 +137,7 @@ class Recordings(Specializer):
             function.add(specialization)
         self._calls.forget_all_but(set(map(Replay.behind, kept)), instance)
         self._answers_instead = None
-        self._varying = self._new_varying()
+        self._varying = Varying(self._limits.values, floats_only=self._limits.floats_only)
         self._said.clear()
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
@@ -244,36 +235,20 @@ class Recordings(Specializer):
         known = calls.replays
         if known and self.options.on_mismatch == "raise":
             self._raise_mismatch(known, args, kwargs)
-        limit = _C.recompile_limit()
         calls.tries += 1
-        if limit is not None:
-            is_full = len(known) >= limit or calls.tries > 2 * limit or self._in_vain(known)
-            is_full = is_full or sum(x.reads_floats for x in known) >= self._most_floats
-            if is_full:
-                return self._compile_from_now_on(
-                    f"has {len(known)} recordings and keeps meeting new calls"
-                )
-            draws = sum(replay.reads_draws for replay in known)
-            if not self._ran_backward and draws >= self._most_draws:
-                return self._compile_from_now_on("reads numbers that it draws")
-            if varies:
-                return self._compile_from_now_on(f"keeps meeting new values of {varies}")
+        reason = self._limits.reason(known, calls.tries, self._ran_backward, self._met_again)
+        if varies and not reason and _C.recompile_limit() is not None:
+            reason = f"keeps meeting new values of {varies}"
+        if reason:
+            return self._compile_from_now_on(reason)
         return self._record(calls, args, kwargs)
 
-    def _in_vain(self, known: Sequence[Replay]) -> bool:
-        """Whether the code reads values that differ from call to call, such as sizes that it finds.
-
-        `known`: the recordings so far.
-        """
-        most = self._most_in_vain
-        if most is None or len(known) < most:
-            return False
-        last = known[-most:]
-        if any(replay.checks.reads is None or replay.checks.met_again for replay in last):
-            return False
+    def _met_again(self) -> set[Replay | None]:
+        """Return what is replayed whose values, those that the code reads, a later call had."""
         function = self.function() if self.function is not None else None
-        met_again = [x for x in function.specializations if x.met_reads_again] if function else []
-        return set(last).isdisjoint(map(Replay.behind, met_again))
+        if function is None:
+            return set()
+        return {Replay.behind(x) for x in function.specializations if x.met_reads_again}
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         """Leave all calls to `hostjit.compile`: what has differed so far will go on to differ."""
@@ -323,13 +298,15 @@ class Recordings(Specializer):
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None, result
-        varies = self._outside.note(run.numbers(), floats_only=self._floats_only)
+        varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
         changed = run.changed()
         if changed:
-            numbers_alone = run.changes_numbers_alone()
-            return self._changed_state(calls, changed, numbers_alone, args, kwargs), result
+            calls.changes += 1
+            if calls.changes < _MOST_CHANGES:
+                return None, result  # it may have set something up
+            return self._refuse_changes(changed, run.changes_numbers_alone()), result
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
@@ -384,16 +361,8 @@ class Recordings(Specializer):
         what = error.what if error.where is None else f"{error.what} ({error.where})"
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
-    def _changed_state(
-        self,
-        calls: CallsOfObjects,
-        changed: str,
-        numbers_alone: bool,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> _C.Specialization | None:
-        if not self._changes_again(calls):
-            return None
+    def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
+        """Record no calls from now on, which change Python state each time."""
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
@@ -402,8 +371,3 @@ class Recordings(Specializer):
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
-
-    def _changes_again(self, calls: CallsOfObjects) -> bool:
-        """Note that a call has changed state; tell whether that was no setting up."""
-        calls.changes += 1
-        return calls.changes >= _MOST_CHANGES

@@ -55,7 +55,7 @@ class ProgramReader:
         for number, entry in enumerate(described):
             text = file.read(f"host_ir/{number}").decode()
             if any(name in text for name in _OF_STATES):
-                import hostjit.recording.generator_states  # noqa: F401  which defines them
+                import hostjit.recording.running.generator_states  # noqa: F401  which defines them
             program = _C.parse(text)
             _check_kernels(program)
             code = None

@@ -13,11 +13,11 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.guards.watches import MISSING
-from hostjit.recording.checks import ReplayChecks, anchors_of
-from hostjit.recording.gradient_hooks import backward_is_plain, has_hooks
-from hostjit.recording.opened_objects import Opened, expanded
-from hostjit.recording.pruned import Pruned
-from hostjit.recording.read_guard import ReadGuard
+from hostjit.recording.calls.opened_objects import Opened, expanded
+from hostjit.recording.replays.checks import ReplayChecks, anchors_of
+from hostjit.recording.replays.pruned import Pruned
+from hostjit.recording.replays.read_guard import ReadGuard
+from hostjit.recording.running.gradient_hooks import backward_is_plain, has_hooks
 from hostjit.saving.bindings import Parts, Writers, binding_from_json, binding_to_json
 
 __all__ = ["LoadedReplay", "checks_from_json", "checks_to_json"]

@@ -23,7 +23,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
     Raises hostjit.Error for an object that is returned as such and means something here only.
     """
-    from hostjit.recording.checks import assign_gradients
+    from hostjit.recording.replays.checks import assign_gradients
 
     def write(node: Any) -> list[Any]:
         match node:
@@ -99,7 +99,7 @@ def result_from_json(
             case ["assign", [result, *pairs]]:
                 if any(owner[0] not in ("argument", "tensor") for owner in pairs[::2]):
                     raise ValueError("gradients are assigned to what is no tensor")
-                from hostjit.recording.checks import assign_gradients
+                from hostjit.recording.replays.checks import assign_gradients
 
                 return ("call", assign_gradients, [read(child) for child in (result, *pairs)])
             case ["int", nodes]:

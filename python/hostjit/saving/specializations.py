@@ -225,7 +225,7 @@ def _replay_from_json(
     optimizers = parts.optimizers if described["mutated"] else ()
     if described["checks"] is None and not described["gradients"] and not optimizers:
         return None
-    from hostjit.recording.checks import ReplayChecks
+    from hostjit.recording.replays.checks import ReplayChecks
     from hostjit.saving.replays import LoadedReplay, checks_from_json
 
     checks = ReplayChecks()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import hostjit
-from hostjit.recording.seen_code import globals_of
+from hostjit.recording.code.names import globals_of
 
 MAKERS = [
     hostjit.capture,

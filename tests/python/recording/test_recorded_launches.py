@@ -16,9 +16,9 @@ from hostjit import _C
 from hostjit.capturing.functional.trace import trace_functional
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.lower import lower
-from hostjit.recording.function_watcher import FunctionWatcher
-from hostjit.recording.recorder import Recorder
-from hostjit.recording.state import State
+from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.reach.state import State
+from hostjit.recording.running.function_watcher import FunctionWatcher
 
 CUBIN = b"\x7fELF\x02\x01\x01\x00\xffbytes"
 KERNEL = hostjit.kernel(CUBIN, "k", parameters=["ptr", "ptr", "f32", "i32"], writes=[0], block=32)

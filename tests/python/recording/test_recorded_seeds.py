@@ -144,21 +144,6 @@ def test_seeds_that_c_code_sets_run_eagerly(function: Callable[..., Any]) -> Non
     check(function, [(randn(4),) for _ in range(5)], recordings=None)
 
 
-def test_results_that_need_gradients_behind_a_seed_run_eagerly() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5))
-
-    def call(x: Tensor) -> Tensor:
-        torch.manual_seed(7)
-        return model(x)
-
-    fast = hostjit.capture(call)
-    fast(randn(4))
-    with pytest.warns(UserWarning, match="state of the default generator is set"):
-        fast(randn(4))
-    with torch.no_grad():
-        check(call, [(randn(4),) for _ in range(5)])
-
-
 def test_a_saved_recording_seeds(tmp_path: Path) -> None:
     fast = hostjit.capture(between)
     for _ in range(3):
@@ -171,3 +156,60 @@ def test_a_saved_recording_seeds(tmp_path: Path) -> None:
             torch.manual_seed(seed)
             found.append((run(x), torch.get_rng_state()))
         assert_close(*found)
+
+
+MODEL = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5))
+GENERATOR = torch.Generator()
+
+
+def _seeded_model(x: Tensor) -> Tensor:
+    torch.manual_seed(7)
+    return MODEL(x)
+
+
+def _forked_model(x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        drawn = MODEL(x)
+    return drawn, MODEL(x) * torch.rand(5)
+
+
+def _seeded_around_a_model(x: Tensor) -> Tensor:
+    before = torch.rand(4)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        torch.manual_seed(5)
+        noise = torch.rand(4)
+    result = MODEL(x * before + noise)
+    torch.manual_seed(9)
+    GENERATOR.manual_seed(4)
+    return result
+
+
+def _state_that_was_read(x: Tensor) -> Tensor:
+    state = torch.get_rng_state()
+    first = MODEL(x)
+    torch.set_rng_state(state)
+    return first + MODEL(x) * 2
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize(
+    "function", [_seeded_model, _forked_model, _seeded_around_a_model, _state_that_was_read]
+)
+def test_gradients_of_results_behind_a_seed(function: Callable[..., Any], runtime: str) -> None:
+    fast = hostjit.capture(function, runtime=runtime)
+    for number in range(5):
+        given, found = randn(3, 4), []
+        for run in (function, fast):
+            torch.manual_seed(number)
+            GENERATOR.manual_seed(number)
+            x = given.clone().requires_grad_()
+            results = run(x)
+            states = torch.get_rng_state(), GENERATOR.get_state()
+            loss = sum(y.square().sum() for y in (results if type(results) is tuple else [results]))
+            gradients = torch.autograd.grad(loss, [x, *MODEL.parameters()])
+            found.append((results, states, gradients))
+        assert_close(*found)
+    assert fast.captured is not None
+    assert len(fast.specializations) == 1

@@ -22,7 +22,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.recording.state import State
+from hostjit.recording.reach.state import State
 
 randn = torch.randn
 SCALE = 2.0

@@ -18,7 +18,7 @@ import hostjit
 from hostjit.launching import triton_kernels
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.launching.user_kernel import kernel_of
-from hostjit.recording import triton_launches
+from hostjit.recording.triton import launches as triton_launches
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import hostjit
-from hostjit.recording import triton_launches
+from hostjit.recording.triton import launches as triton_launches
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")

@@ -17,7 +17,7 @@ import torch
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.recording.function_watcher import unseen_watcher
+from hostjit.recording.running.function_watcher import unseen_watcher
 
 pytestmark = pytest.mark.usefixtures("each_runtime")
 randn = torch.randn

@@ -18,11 +18,11 @@ from hostjit.capturing.functional.trace import trace_functional
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower
-from hostjit.recording.function_watcher import FunctionWatcher
-from hostjit.recording.recorder import Recorder
-from hostjit.recording.seen_code import SeenCode
-from hostjit.recording.state import State
-from hostjit.recording.triton_launches import RecordedLaunches
+from hostjit.recording.code.seen_code import SeenCode
+from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.reach.state import State
+from hostjit.recording.running.function_watcher import FunctionWatcher
+from hostjit.recording.triton.launches import RecordedLaunches
 
 __all__ = ["Recorded", "add", "added", "blocks", "fakes", "multiply", "part", "record", "tuned"]
 

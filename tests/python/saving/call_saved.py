@@ -18,8 +18,8 @@ import hostjit
 
 # What a file may have is read by these.
 _LIGHT = (
-    *("hostjit.saving", "hostjit.size_condition", "hostjit.recording.checks"),
-    *("hostjit.recording.pruned", "hostjit.recording.read_guard"),
+    *("hostjit.saving", "hostjit.size_condition", "hostjit.recording.replays.checks"),
+    *("hostjit.recording.replays.pruned", "hostjit.recording.replays.read_guard"),
 )
 
 

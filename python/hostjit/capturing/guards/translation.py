@@ -6,7 +6,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import struct
 import types
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -18,7 +17,6 @@ from hostjit import _C
 from hostjit.capturing.arguments import (
     containers_in,
     object_leaves,
-    same_keys,
     tensor_leaves,
 )
 from hostjit.capturing.dynamic_dims import refusal
@@ -27,11 +25,12 @@ from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
+from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.guards.watches import Watch, WatchList
 from hostjit.capturing.instances import METHODS
-from hostjit.capturing.numbers.open_numbers import NumberPlace, named_numbers
+from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Guards", "LeftOpen"]
 
@@ -56,18 +55,6 @@ class LeftOpen:
     numbers: frozenset[str]
     classes: frozenset[type]
     structures: frozenset[str]
-
-
-class _Elements:
-    """The elements of a set, as code meets them; those that are equal may be others."""
-
-    def __init__(self, found: Set[Any]) -> None:
-        self._found = tuple(found)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Elements) and same_keys(self._found, other._found)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Guards:
@@ -107,15 +94,15 @@ class Guards:
         # By identity: kinds of the guards on a value, and tensors of which more was read.
         self._kinds: dict[int, set[str]] = {}
         self._read_from: set[int] = set()
-        self.numbers: dict[str, NumberPlace] = {}
-        self.structure_places: dict[str, list[tuple[NumberPlace, Any]]] = {}
-        self.exact: dict[str, bytes | _Elements] = {}
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         self.absent: set[tuple[int, str]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
         self.gradients: dict[int, torch.Tensor] = {}
         self.structures: dict[str, NumberPlace] = {}
+        self._numbers = GuardedNumbers(left_open.numbers, self.structures, self._watches)
+        self.numbers, self.exact = self._numbers.numbers, self._numbers.exact
+        self.structure_places = self._numbers.places
         self.arrays: dict[str, int] = {}
 
     @classmethod
@@ -152,7 +139,7 @@ class Guards:
             source = self._traced.input_source(position)
             if source is not None:
                 self._visit(source, walker)
-        self._note_unread()
+        self._numbers.note_unread()
         self._add_gradients(walker)
         self._add_functions(walker)
         for name in GLOBAL_HOOKS:
@@ -270,7 +257,7 @@ class Guards:
         if covered and kind == "ID_MATCH" and type(value) in self._classes:
             raise refusal(f"{source.name} has to be one object")
         if not covered or source.name.startswith(tuple(self.structures)):
-            self._note_number(source, kind, value, walker)
+            self._numbers.note(source, kind, value, walker)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (kinds.HAS_ATTRIBUTE, kinds.NOT_HIDDEN):
@@ -303,47 +290,6 @@ class Guards:
             self._watches.dict_item(value, extra["key"], source.name)
         elif kind not in kinds.BY_PATH:
             self._watches.cannot_watch(f"{source.name} ({kind})")
-
-    def _note_number(self, source: Any, kind: str, value: Any, walker: SourceWalker) -> None:
-        is_open = source.name in self._open.numbers
-        if type(value) is float and not is_open:
-            self.exact[source.name] = struct.pack("d", value)
-        if type(value) is complex:
-            self.exact[source.name] = struct.pack("dd", value.real, value.imag)
-        if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
-            direct = walker.number_place(source)
-            found = list(walker.structure_places(source))
-            places = [place for place, _ in found if place.structure in self.structures]
-            if not places:
-                places = [place for place in (direct,) if place is not None]
-                places += [place for place, _ in found if not is_open]
-            here = next((place for place in places if place.read() is value), None)
-            if here is not None:
-                self.numbers[source.name] = here
-                self.structure_places[source.name] = found
-                if is_open and not here.structure:
-                    self._watches.leave_open(here)
-        if type(value) is tuple and kind in kinds.BY_VALUE:
-            self._note_elements(source, value, walker)
-
-    def _note_unread(self) -> None:
-        """Note open numbers of structures that the code does not look at."""
-        for name in self._open.numbers - set(self.numbers):
-            for place in self.structures.values():
-                if name in dict(named_numbers(place.read_holder(), place.structure)):
-                    path = name.removeprefix(place.structure)
-                    self.numbers[name] = dataclasses.replace(place, path=path)
-
-    def _note_elements(self, source: Any, value: Any, walker: SourceWalker) -> None:
-        """Note the numbers of a tuple that is compared as a whole."""
-        direct = walker.number_place(source)
-        found = list(walker.structure_places(source))
-        if direct is not None and direct.read_holder() is value:
-            found = [(dataclasses.replace(direct, structure=source.name), value), *found]
-        for path, _ in named_numbers(value, "") if found else ():
-            inside = [(dataclasses.replace(p, path=p.path + path), held) for p, held in found]
-            self.numbers[source.name + path] = inside[0][0]
-            self.structure_places[source.name + path] = inside
 
     def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
         """Resolve a source and watch its value."""
@@ -382,7 +328,7 @@ class Guards:
             walker.note_list(value, path)
         elif isinstance(value, (set, frozenset)):
             self._watches.set_items(value, path)
-            self.exact[path] = _Elements(value)
+            self.exact[path] = Elements(value)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
         elif isinstance(value, collections.deque):

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators that a call runs, as a graph."""

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of a recorded call: its operators so far, and what each tensor is in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.capturing.errors import CaptureFailure
+from hostjit.recording.code.libraries import user_line
+from hostjit.recording.graph.inputs import Bound, Gradient, Leaf, Number, Source
+from hostjit.recording.reach.state import State
+
+__all__ = ["RecordedGraph"]
+
+aten = torch.ops.aten
+
+
+class RecordedGraph:
+    """A graph that grows while a call runs.
+
+    Attributes:
+        graph: one placeholder for each of `sources`, in order; no output yet.
+        sources: what the placeholders stand for.
+        problem: why a replay would not do the same, in words; "" while it would.
+        failure: the kind of the problem.
+    """
+
+    def __init__(self, leaves: Sequence[torch.Tensor], state: State) -> None:
+        self.graph = torch.fx.Graph()
+        self.sources: list[Source] = []
+        self.problem = ""
+        self.failure = CaptureFailure.UNSUPPORTED_PROGRAM
+        self._state = state
+        self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+        self._nodes: dict[int, torch.fx.Node] = {}
+        self._alive: list[torch.Tensor] = []
+        self._of_storage: dict[int, list[torch.Tensor]] = {}
+        self._with_gradients = torch.is_grad_enabled()
+        self._last_placeholder: torch.fx.Node | None = None
+
+    def refuse(
+        self, problem: str, failure: CaptureFailure = CaptureFailure.UNSUPPORTED_PROGRAM
+    ) -> None:
+        """Say that a replay would not do the same."""
+        if not self.problem:
+            where = user_line(sys._getframe(1))
+            self.problem = f"{problem} ({where})" if where else problem
+            self.failure = failure
+
+    def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
+        """Return what a tensor is in the graph; None for one that nothing here knows."""
+        known = self._nodes.get(id(tensor))
+        if known is not None:
+            return known
+        source = self._source_of(tensor)
+        if source is not None:
+            return self.add_input(tensor, source)
+        for other in self._of_storage.get(_storage(tensor), ()):
+            if _geometry(other) == _geometry(tensor):
+                node = self.graph.call_function(aten.detach.default, (self._nodes[id(other)],))
+                self.note(tensor, node)
+                return node
+        return None
+
+    def add_input(self, tensor: torch.Tensor, source: Source) -> torch.fx.Node:
+        """Make a tensor an input of the graph."""
+        before = self._last_placeholder
+        first = before or next(iter(self.graph.nodes), None)
+        place = self.graph.inserting_after if before else self.graph.inserting_before
+        with place(first):
+            node = self.graph.placeholder(f"input_{len(self.sources)}")
+        self._last_placeholder = node
+        self.sources.append(source)
+        self.note(tensor, node)
+        return node
+
+    def note(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        """Remember what a tensor is in the graph."""
+        if id(tensor) in self._nodes:
+            return
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+        self._of_storage.setdefault(_storage(tensor), []).append(tensor)
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is in the graph."""
+        return id(tensor) in self._nodes
+
+    def is_argument(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is an argument of the call."""
+        return id(tensor) in self._leaves
+
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor existed before the call."""
+        return id(tensor) in self._leaves or id(tensor) in self._state.tensors
+
+    def call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
+        """Add a call of an operator to the graph."""
+        node = self.graph.call_function(target, args, kwargs)
+        where = user_line(sys._getframe(1))
+        if where:
+            file, _, line = where.rpartition(":")
+            node.meta["stack_trace"] = f'  File "{file}", line {line}, in recorded'
+        if self._with_gradients and not torch.is_grad_enabled():
+            node.meta["without_gradient"] = True
+        return node
+
+    def _source_of(self, tensor: torch.Tensor) -> Source | None:
+        if id(tensor) in self._leaves:
+            return Leaf(self._leaves[id(tensor)], tensor)
+        owner = self._gradient_owner(tensor)
+        if owner is not None:
+            return Gradient(owner, tensor)
+        found = self._state.tensors.get(id(tensor))
+        return None if found is None else Bound(tensor, found[1])
+
+    def _gradient_owner(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        for owner, gradient in self._state.gradients.values():
+            if gradient is tensor and id(owner) not in self._leaves:
+                return owner
+        return None
+
+    def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
+        """Make a tensor an input that is read from a dict at each call."""
+        self.add_input(tensor, Number(tensor, description))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    if tensor.layout is not torch.strided:
+        return id(tensor)
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if tensor.layout is not torch.strided:
+        return (id(tensor),)
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records the operators that run as a graph, while they run.
+
+A dispatch mode sees what reaches the dispatcher below autograd: operators of backward passes too. A
+function mode sees what reads data of tensors past the dispatcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.overlap import refuse_overlapping_operands
+from hostjit.recording.code.handlers import handler_around, may_raise
+from hostjit.recording.code.libraries import user_line
+from hostjit.recording.graph.inputs import Constant
+from hostjit.recording.graph.recorded_graph import RecordedGraph
+from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
+from hostjit.recording.reach.state import State
+from hostjit.recording.running.eager_loops import run_loop
+from hostjit.recording.running.generator_draws import (
+    DRAW,
+    SEED,
+    Draw,
+    UsedGenerator,
+    address_of,
+    draws_from,
+    signed,
+)
+from hostjit.recording.running.gradient_hooks import AddedHook
+
+__all__ = ["Read", "Recorder"]
+
+aten = torch.ops.aten
+
+_SCALAR_READ = "aten._local_scalar_dense.default"
+# What these return is the same where sizes are, which are compared. Forward derivatives ask.
+_OF_SIZES = frozenset({aten.is_same_size.default, aten._has_same_storage_numel.default})
+_PASSED = (
+    *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout),
+    torch.memory_format,
+)
+_MOST_VALUES = 4096
+
+
+class Read:
+    """A read of data: `node` is what was read, a copy made there; `expected` the values."""
+
+    def __init__(self, node: torch.fx.Node, expected: torch.Tensor, where: str) -> None:
+        self.node = node
+        self.expected = expected
+        self.where = where
+
+
+class Recorder(RecordedGraph, TorchDispatchMode):
+    """The graph of what runs while this mode is entered.
+
+    Attributes:
+        reads: reads of data, in order.
+        ran_backward: some operator belongs to a backward pass.
+        asked: ids of the tensors whose `.grad` was asked for.
+        handled: the first operator that may raise where the code would handle it; "" if none.
+        draws: what was drawn from generators that operators were given.
+        used: those generators, and others that were seeded, by address.
+        caller: the frame that calls what is recorded.
+        control: the first operator that chooses what runs (cond, while_loop); "" if none.
+        has_hooks: the code has added hooks to the graph of the call.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, leaves: Sequence[torch.Tensor], state: State, on_read: str) -> None:
+        TorchDispatchMode.__init__(self)
+        RecordedGraph.__init__(self, leaves, state)
+        self.reads: list[Read] = []
+        self.ran_backward = False
+        self.on_read = on_read
+        self.asked: set[int] = set()
+        self.handled = ""
+        self.draws: list[Draw] = []
+        self.used: dict[int, UsedGenerator] = {}
+        self.caller: types.FrameType | None = None
+        self.control = ""
+        self.has_hooks = False
+        self._added_hooks: list[AddedHook] = []
+        self._first_of_graph = torch.autograd._get_sequence_nr()
+
+    def read(self, tensor: torch.Tensor, what: str) -> None:
+        """Note that Python code has seen the values of a tensor."""
+        self._raise_if_asked(what, "keep it in a tensor, or record with on_read='guard'")
+        node = self.node_of(tensor)
+        if node is None or tensor.numel() > _MOST_VALUES:
+            self.refuse(f"{what} reads data that no guard can be about")
+            return
+        with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
+            expected = tensor.detach().clone()
+        self._expect(node, expected)
+
+    def read_size(self, count: torch.fx.Node, size: int, what: str) -> None:
+        """Note that the size of a result of `what` depends on values: it is that of a node."""
+        self._raise_if_asked(what, "record with on_read='guard'")
+        self._expect(count, torch.tensor(size))
+
+    def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:
+        copy = self.call(aten.clone.default, (node,), {})
+        self.reads.append(Read(copy, expected, user_line(sys._getframe(1))))
+
+    def note_hook(self, what: str, owner: Any) -> None:
+        """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.
+
+        Those of what the call makes are gone with it; others have to be removed by its end.
+        """
+        self.has_hooks = True
+        if isinstance(owner, torch.Tensor):
+            is_old = self.is_outside(owner)
+        else:  # what accumulates the gradient of a leaf has the largest number that there is
+            is_old = not self._first_of_graph <= owner._sequence_nr() < 2**64 - 1
+        problem = f"it calls {what}() of what was there before"
+        if is_old and isinstance(owner, torch.Tensor) and what != "retain_grad":
+            self._added_hooks.append(AddedHook(owner, f"{problem} ({user_line(sys._getframe(1))})"))
+        elif is_old:
+            self.refuse(problem)
+
+    def hook_that_stays(self) -> str:
+        """Return what it says that a hook stays on a tensor that was there before; "" if none."""
+        return next((hook.problem for hook in self._added_hooks if hook.stays()), "")
+
+    def reads_memory(self, what: str) -> None:
+        """Note that Python code was given what no guard can compare."""
+        self._raise_if_asked(what, "call it outside of the recorded function")
+        self.refuse(f"it calls {what} of a tensor, which a replay cannot repeat")
+
+    def _raise_if_asked(self, what: str, hint: str) -> None:
+        if self.on_read == "raise":
+            raise CaptureError(
+                CaptureFailure.DATA_DEPENDENT,
+                f"{what} reads data of a tensor while it is recorded",
+                where=user_line(sys._getframe(1)) or None,
+                hint=hint,
+            )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            self.control = self.control or func.name()
+            self.refuse(f"it calls {func.name()}, which runs what its operands say")
+            if func is torch.ops.higher_order.while_loop:
+                return run_loop(*args)
+            return func(*args, **(kwargs or {}))
+        if torch.is_inference_mode_enabled():
+            # There, composite operators come as they are.
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        with _lazy_views_resolved():
+            return self._run(func, args, kwargs or {})
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator and record it."""
+        if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
+            return func(*args, **kwargs)
+        if torch._C._current_graph_task_id() != -1:
+            self.ran_backward = True
+        if str(func) == _SCALAR_READ:
+            self.read(args[0], ".item()")
+            return func(*args, **kwargs)
+        if func is aten.equal.default:
+            return self._equal(*args)
+        if func is aten.lift_fresh.default and not self.knows(args[0]):
+            return self._constant(func, args[0])
+        if not self.handled and may_raise(func, args):
+            if handler_around(sys._getframe(1), self.caller):
+                self.handled = f"{func} ({user_line()})"
+        generator = draws_from(func, args, kwargs)
+        if generator is not None:
+            return self._draw(func, args, kwargs, generator)
+        operands = self._operands(func, args, kwargs)
+        if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
+            operands = self._in_order_of_memory(func, args[0], *operands)
+        try:
+            with _unseen(func):
+                result = func(*args, **kwargs)
+        except Exception:
+            # If the code handles it, what it does then depends on the data.
+            self.refuse(f"{func} raises")
+            raise
+        if operands is None:
+            return result
+        if func._schema.is_mutable and func.namespace == "aten":
+            try:
+                refuse_overlapping_operands(func, args, kwargs)
+            except CaptureError as error:
+                self.refuse(error.what)
+        if has_unknown_sizes(func, args):
+            found = record_sized(self, func, args, *operands, result)
+            nodes = found if isinstance(found, tuple) else (found,)
+            tensors = result if isinstance(found, tuple) else (result,)
+            for tensor, node in zip(tensors, nodes, strict=True):
+                self.note(tensor, node)
+        else:
+            self._record(func, *operands, result)
+        return result
+
+    def _draw(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
+        """Run and record an operator that draws from a generator which it is given."""
+        used = self._use(generator)
+        if used.is_made and generator.device.type != "cpu":
+            self.refuse(f"{func} draws from a generator that the call makes")
+        elif not used.is_seeded():
+            self.refuse(f"{func} draws from a generator whose state the call has made")
+        try:
+            result = func(*args, **kwargs)
+        except Exception:
+            self.refuse(f"{func} raises")  # if the code handles it, that depends on the data
+            raise
+        if self.problem:
+            return result
+        if not isinstance(result, torch.Tensor) or "out" in kwargs:
+            self.refuse(f"{func} draws from a generator in a way which cannot be recorded")
+            return result
+        draw = Draw(func, args, kwargs, used, result)
+        operands = self._operands(
+            func, [result, *draw.operands] if draw.fills else draw.operands, {}
+        )
+        if operands is None:
+            return result
+        self.draws.append(draw)
+        given = list(operands[0])
+        filled = given.pop(0) if draw.fills else None
+        given = [self.call(aten.detach.default, (node,), {}) for node in given]
+        node = self.call(DRAW, (given, draw.number), {})
+        if filled is not None:
+            node = self.call(aten.copy_.default, (filled, node), {})
+        else:
+            self.note(result, node)
+        return result
+
+    def _use(self, generator: torch.Generator) -> UsedGenerator:
+        place = address_of(generator)
+        if place not in self.used:
+            is_made = place not in self._state.generators
+            self.used[place] = UsedGenerator(generator, is_made)
+        return self.used[place]
+
+    def note_seed(self, generator: torch.Generator) -> None:
+        """Note that code has seeded a generator other than the default one."""
+        self._use(generator).note_seed()
+
+    def leave_seeds(self) -> None:
+        """Record the seeds that others find in generators after the call, which has ended."""
+        for used in self.used.values():
+            seed = None if used.is_made else used.take_seed()
+            if seed is not None:
+                self.call(SEED, (used.number, signed(seed)), {})
+
+    def _operands(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        def convert(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                node = self.node_of(value)
+                if node is None:
+                    self.refuse(
+                        f"{func} takes a tensor that was made in a way which cannot be recorded"
+                    )
+                return node
+            if not isinstance(value, _PASSED):
+                kind = type(value).__qualname__
+                self.refuse(f"{func} takes a {kind}, which cannot be recorded")
+            return value
+
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        converted = [convert(leaf) for leaf in leaves]
+        if self.problem:
+            return None
+        arguments = pytree.tree_unflatten(converted, spec)
+        return arguments[0], arguments[1]
+
+    def _in_order_of_memory(
+        self, func: Any, tensor: torch.Tensor, args: Any, kwargs: Any
+    ) -> tuple[Any, Any] | None:
+        """Have a tensor filled with random numbers in the order in which eager fills it.
+
+        What functionalisation makes of `bernoulli_` fills contiguous memory.
+        """
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
+        is_dense = tensor.permute(order).is_contiguous()
+        if not is_dense or func is aten.bernoulli_.Tensor:
+            self.refuse(f"{func} fills a tensor with gaps, or with other strides, at random")
+            return None
+        if func is aten.bernoulli_.float:
+            args = (self.call(aten.permute.default, (args[0], order), {}), *args[1:])
+        return args, kwargs
+
+    def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        if func in _OF_SIZES:
+            return
+        node = self.call(func, args, kwargs)
+        if isinstance(result, torch.Tensor):
+            self.note(result, node)
+        elif isinstance(result, (tuple, list)):
+            self._note_items(node, result)
+        elif result is not None:
+            self.refuse(f"{func} returns a {type(result).__qualname__}, which may differ")
+
+    def _note_items(self, node: torch.fx.Node, items: Sequence[Any]) -> None:
+        for index, item in enumerate(items):
+            if isinstance(item, torch.Tensor):
+                if not self.knows(item):
+                    self.note(item, self.call(operator.getitem, (node, index), {}))
+            elif isinstance(item, (tuple, list)):
+                self._note_items(self.call(operator.getitem, (node, index), {}), item)
+            elif item is not None:
+                self.refuse(f"{node.target} returns a {type(item).__qualname__}, which may differ")
+
+    def _constant(self, func: Any, tensor: torch.Tensor) -> torch.Tensor:
+        """Record a tensor made of Python values: a copy of the same values at each call."""
+        with torch.utils._python_dispatch._disable_current_modes():
+            values = tensor.detach().clone()
+        result: torch.Tensor = func(tensor)
+        node = self.add_input(values, Constant(values))
+        self.note(result, self.call(aten.clone.default, (node,), {}))
+        return result
+
+    def _equal(self, left: torch.Tensor, right: torch.Tensor) -> bool:
+        if left.shape != right.shape:
+            return False
+        with self:
+            same = torch.ops.aten.all.default(aten.eq.Tensor(left, right))
+        self.read(same, "torch.equal")
+        with torch.utils._python_dispatch._disable_current_modes():
+            return bool(same)
+
+
+def _lazy_views_resolved() -> contextlib.AbstractContextManager[None]:
+    """Have kernels see what is conjugated or negated lazily, as they do outside of modes.
+
+    PyTorch leaves that out for what a mode calls, and `linalg.pinv` of complex numbers is wrong.
+    """
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative):
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    guard: contextlib.AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(
+        included, excluded
+    )
+    return guard
+
+
+def _has_no_data(func: Any, args: Any, kwargs: Any) -> bool:
+    """Tell whether an operator computes sizes alone, in tensors on the meta device.
+
+    Products with the zeros of forward derivatives do, also of numbers, which no operator has made.
+    """
+    device = kwargs.get("device")
+    if func is aten.to.dtype_layout and device is not None and device.type == "meta":
+        return True
+    return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
+
+
+@contextlib.contextmanager
+def _unseen(func: Any) -> Iterator[None]:
+    """Look away while an operator runs that may be Python code: each replay runs it, too."""
+    profile = sys.getprofile()
+    if func.namespace == "aten" or profile is None:
+        yield
+        return
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(profile)
+
+
+def _fills_at_random(func: Any) -> bool:
+    return func._schema.is_mutable and torch.Tag.nondeterministic_seeded in func.tags

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a replay makes the result of a recorded call, and the gradients that the call assigned."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import has_member, is_a, is_namedtuple_type
+from hostjit.capturing.results.outputs import (
+    IMMUTABLE_TYPES,
+    ArgumentOutput,
+    BoundOutput,
+    ConstantOutput,
+    DictOutput,
+    GraphOutput,
+    ListOutput,
+    NamedTupleOutput,
+    ObjectOutput,
+    Output,
+    TupleOutput,
+    map_outputs,
+)
+from hostjit.capturing.results.shared_results import can_be_made, is_repeated, view_of
+from hostjit.capturing.traced_graph import storage_of
+from hostjit.recording.calls.opened_objects import can_open, fields_of
+from hostjit.recording.graph.inputs import Bound, Constant, Leaf
+from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.reach.state import State
+
+__all__ = ["Assignment", "Results"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """`.grad` of a tensor becomes a value: what the owner and the value are at a replay."""
+
+    owner: ArgumentOutput | BoundOutput
+    value: Output
+
+
+class Results:
+    """What a replay hands out.
+
+    Attributes:
+        output: how the result is rebuilt, over `nodes`.
+        assignments: gradients that the call assigned, or set to None.
+        nodes: the results of the graph.
+        tensors: what they were in the recorded call.
+        in_inference_mode: the call makes them in inference mode, which it enters and leaves.
+    """
+
+    def __init__(
+        self, result: Any, recorder: Recorder, state: State, containers: dict[int, Any]
+    ) -> None:
+        """Raises CaptureError for what cannot be made again.
+
+        `containers`: those of the arguments, by id.
+        """
+        self._recorder = recorder
+        self._state = state
+        self._containers = containers
+        self.nodes: list[torch.fx.Node] = []
+        self.tensors: list[torch.Tensor] = []
+        self._open: set[int] = set()
+        self.output = self._describe(result)
+        if torch.is_grad_enabled():
+            self._make_views()
+        self.user_count = len(self.nodes)
+        self.assignments = [*self._assignments()]
+        self.in_inference_mode = self._mode()
+
+    def _mode(self) -> bool:
+        """Tell whether the results are of inference mode where the caller is not in it."""
+        called = torch.is_inference_mode_enabled()
+        # Views are what they are views of, in any mode.
+        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
+        made = [tensor for tensor in self.tensors if storage_of(tensor) not in inputs]
+        kinds = {tensor.is_inference() for tensor in made}
+        if not kinds - {called}:
+            return False
+        if called or len(kinds) > 1:
+            raise _cannot_make("a tensor of another inference mode")
+        return True
+
+    def _make_views(self) -> None:
+        """Have calls make results that are views of others: autograd knows of views it made.
+
+        Where all of those that share memory can be made, and need no gradients.
+        """
+        inputs = {storage_of(source.tensor) for source in self._recorder.sources}
+        count = collections.Counter(map(storage_of, self.tensors))
+        bases: dict[int, tuple[torch.fx.Node, torch.Tensor]] = {}
+        for index, view in enumerate(self.tensors):
+            storage, base = storage_of(view), view._base
+            if count[storage] < 2 or storage in inputs or base is None:
+                continue
+            node = self._recorder.node_of(base)
+            if node is None or view.requires_grad or not can_be_made(view, base):
+                return
+            bases[index] = node, base
+        if not bases or is_repeated(self.output, lambda leaf: leaf.index, bases):
+            return
+        kept = dict(zip(self.nodes, self.tensors, strict=True))
+        for index in bases:
+            del kept[self.nodes[index]]
+        kept |= bases.values()
+        nodes = list(kept)
+
+        def replace(leaf: GraphOutput) -> Output:
+            if leaf.index not in bases:
+                return GraphOutput(nodes.index(self.nodes[leaf.index]))
+            node, base = bases[leaf.index]
+            return view_of(self.tensors[leaf.index], base, nodes.index(node))
+
+        self.output = map_outputs(self.output, replace)
+        self.nodes, self.tensors = nodes, list(kept.values())
+
+    def _assignments(self) -> Iterator[Assignment]:
+        for owner, before in self._state.gradients.values():
+            now = owner.grad
+            if now is before:
+                continue
+            who = self._tensor(owner)
+            assert isinstance(who, (ArgumentOutput, BoundOutput))
+            yield Assignment(who, ConstantOutput(None) if now is None else self._tensor(now))
+
+    def _describe(self, value: Any) -> Output:
+        kind = type(value)
+        if is_a(value, torch.Tensor):
+            return self._tensor(value)
+        if is_a(value, IMMUTABLE_TYPES):
+            return ConstantOutput(value)
+        if id(value) in self._containers:
+            raise _cannot_make("a container that it was given")
+        if id(value) in self._state.objects:
+            return ConstantOutput(value)
+        if id(value) in self._open:
+            raise _cannot_make("a container that contains itself")
+        self._open.add(id(value))
+        try:
+            return self._container(value, kind)
+        finally:
+            self._open.discard(id(value))
+
+    def _container(self, value: Any, kind: type) -> Output:
+        if kind is tuple:
+            return TupleOutput(tuple(map(self._describe, value)))
+        if kind is list:
+            return ListOutput(tuple(map(self._describe, value)))
+        if kind is dict or kind is collections.OrderedDict:
+            if not all(is_a(key, IMMUTABLE_TYPES) for key in value):
+                raise _cannot_make("a dict with keys that are objects")
+            return DictOutput(kind, tuple(value), tuple(map(self._describe, value.values())))
+        if is_namedtuple_type(kind):
+            return NamedTupleOutput(kind, tuple(map(self._describe, value)))
+        if is_a(value, tuple) and has_member(kind, "n_sequence_fields"):
+            return NamedTupleOutput(kind, tuple(map(self._describe, value)), struct_sequence=True)
+        if can_open(value):
+            fields = fields_of(value)
+            return ObjectOutput(kind, tuple(fields), tuple(map(self._describe, fields.values())))
+        raise _cannot_make(f"a {kind.__module__}.{kind.__qualname__}")
+
+    def _tensor(self, tensor: torch.Tensor) -> Output:
+        node = self._recorder.node_of(tensor)
+        if node is None:
+            raise _cannot_make("a tensor that was made in a way which cannot be recorded")
+        if node.op == "placeholder":
+            position = [*self._recorder.graph.find_nodes(op="placeholder")].index(node)
+            source = self._recorder.sources[position]
+            if isinstance(source, Leaf):
+                return ArgumentOutput(source.index)
+            if isinstance(source, (Bound, Constant)):
+                return BoundOutput(source.tensor)
+        elif type(tensor) is not torch.Tensor:
+            raise _cannot_make(f"a new {type(tensor).__qualname__}")
+        elif tensor.requires_grad and tensor.is_leaf:
+            raise _cannot_make("a new tensor that gradients are to be collected in")
+        if tensor.is_conj() or tensor.is_neg():
+            raise CaptureError(
+                CaptureFailure.LAZY_RESULT,
+                "a result is conjugated or negated lazily",
+                hint="return its resolve_conj().resolve_neg()",
+            )
+        if node not in self.nodes:
+            self.nodes.append(node)
+            self.tensors.append(tensor)
+        return GraphOutput(self.nodes.index(node))
+
+
+def _cannot_make(what: str) -> CaptureError:
+    return CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, f"it returns {what}")

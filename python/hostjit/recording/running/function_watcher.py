@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sees what Python code asks tensors past the dispatcher while it is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from hostjit.capturing.decompositions.attention import native_attention
+from hostjit.recording.graph.recorder import Recorder
+
+__all__ = ["FunctionWatcher", "unseen_watcher"]
+
+# Methods that give the values of a tensor to Python: these may be guards.
+_VALUES = frozenset({"tolist", "__repr__", "__str__", "__format__"})
+# Those that give its memory or what no program knows of it.
+_MEMORY = frozenset(
+    {
+        *("numpy", "__array__", "data_ptr", "storage_offset", "untyped_storage", "storage"),
+        *("_typed_storage", "__dlpack__", "share_memory_", "__reduce_ex__", "resize_", "set_"),
+        *("__cuda_array_interface__", "map_", "map2_", "apply_", "__deepcopy__", "_is_view"),
+        *("is_shared", "is_pinned"),
+    }
+)
+_MEMORY_ATTRIBUTES = frozenset({"_version", "_base", "_cdata"})
+# What depends on the graph of a tensor, and what changes it.
+_GRAPH_ATTRIBUTES = frozenset(
+    {"grad_fn", "output_nr", "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks"}
+)
+_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook", "retain_grad"})
+
+
+class FunctionWatcher(TorchFunctionMode):
+    """Tells a recorder of what Python code asks tensors past the dispatcher."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _VALUES:
+            self._recorder.read(args[0], f"{name.strip('_')}()")
+        elif name in _MEMORY:
+            self._recorder.reads_memory(f"{name}()")
+        elif name in _HOOKS:
+            self._recorder.note_hook(name, args[0])
+        elif name == "requires_grad_" and self._recorder.is_outside(args[0]):
+            self._recorder.refuse("it calls requires_grad_() of a tensor that others have")
+        elif name in ("__get__", "__set__", "__delete__"):
+            attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+            if name == "__set__" and attribute in ("data", "requires_grad", "names"):
+                self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
+            elif attribute in ("grad", "_grad"):
+                self._recorder.asked.add(id(args[0]))
+            elif attribute == "is_leaf" and args[0].requires_grad:
+                if self._recorder.is_argument(args[0]):
+                    self._recorder.refuse("it asks whether an argument is a leaf")
+            elif attribute in _GRAPH_ATTRIBUTES:
+                if args[0].requires_grad and self._recorder.is_outside(args[0]):
+                    self._recorder.reads_memory(f"'{attribute}'")
+            elif attribute in _MEMORY_ATTRIBUTES:
+                self._recorder.reads_memory(f"'{attribute}'")
+        if func is torch.lstm and torch.is_grad_enabled():
+            # What oneDNN's layer leaves for its backward pass is of its own kind.
+            with torch.backends.mkldnn.flags(enabled=False):
+                return func(*args, **(kwargs or {}))
+        if func is torch._native_multi_head_attention and not args[0].is_nested:
+            return native_attention(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+_lock = threading.Lock()
+_entered = 0
+_original: Any = None  # while it is replaced
+
+
+@contextlib.contextmanager
+def unseen_watcher() -> Iterator[None]:
+    """Have modules of torch.nn decide as if no `FunctionWatcher` were there.
+
+    Attention and encoders of transformers take other paths where functions may be overridden, some
+    of which give padding other values. Threads may enter and leave in any order.
+    """
+    global _entered, _original
+    with _lock:
+        _entered += 1
+        if _entered == 1:
+            _original = torch.overrides.has_torch_function
+            torch.overrides.has_torch_function = _without_watcher(_original)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        with _lock:
+            _entered -= 1
+            if _entered == 0:
+                torch.overrides.has_torch_function = _original
+
+
+def _without_watcher(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
+    def has_torch_function(args: Iterable[Any]) -> bool:
+        modes = _get_current_function_mode_stack()
+        if len(modes) != 1 or not isinstance(modes[0], FunctionWatcher):
+            return original(args)
+        with torch.overrides._pop_mode_temporarily():
+            return original(args)
+
+    return has_torch_function

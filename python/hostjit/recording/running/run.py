@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call that runs and is recorded, and what has to hold for it to be replayed."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hostjit import _C
+from hostjit.capturing.arguments import walk_arguments
+from hostjit.capturing.compile_lock import compile_lock
+from hostjit.capturing.instances import is_a, is_one_of
+from hostjit.capturing.tensors import TensorFacts
+from hostjit.capturing.thread_state import ThreadState
+from hostjit.collection_pause import collection_paused
+from hostjit.recording.calls.mismatch import Signature
+from hostjit.recording.calls.opened_objects import Opened, expanded
+from hostjit.recording.code.libraries import is_library
+from hostjit.recording.code.library_calls import note_c_call, note_library_call
+from hostjit.recording.code.names import reads_groups
+from hostjit.recording.code.seen_code import SeenCode
+from hostjit.recording.graph.inputs import Gradient
+from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.programs.needed_gradients import needs_gradients
+from hostjit.recording.programs.results import Results
+from hostjit.recording.reach.state import State
+from hostjit.recording.replays.replay import Replay
+from hostjit.recording.running.compiled_regions import compiled_regions_run_eagerly
+from hostjit.recording.running.function_watcher import FunctionWatcher, unseen_watcher
+from hostjit.recording.running.generator_states import note_state
+from hostjit.recording.running.gradient_hooks import adds_hook
+from hostjit.recording.running.optimizer_steps import RecordedSteps
+from hostjit.recording.running.profilers import active_profiler
+from hostjit.recording.triton.launches import RecordedLaunches
+
+if TYPE_CHECKING:
+    from hostjit.recording.recordings import Recordings
+
+__all__ = ["Codes", "RecordedRun"]
+
+# Code that was seen, with its globals.
+Codes = dict[types.CodeType, dict[str, Any]]
+
+
+class RecordedRun:
+    """Runs one call of a target and records it.
+
+    Attributes:
+        recorder: what ran.
+        tuned: a kernel was measured meanwhile, which the next call need not repeat.
+        changes_settings: the call has changed modes of PyTorch.
+    """
+
+    def __init__(
+        self,
+        owner: Recordings,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        leaves: Sequence[torch.Tensor],
+        opened: Opened,
+    ) -> None:
+        self._owner = owner
+        self._args, self._kwargs = args, kwargs
+        self._leaves = leaves
+        self._opened = opened
+        self._facts = list(map(_placed_facts, leaves))
+        self._state = State()
+        self._state.add_arguments(args, kwargs, opened)
+        self._state.add_target(owner.target)
+        self.recorder = Recorder(leaves, self._state, owner.options.on_read)
+        self.tuned = False
+        self.changes_settings = False
+
+    def run(self, codes: Codes) -> Any:
+        """Run the target and return its result. `codes`: seen at earlier recordings."""
+        state, recorder = self._state, self.recorder
+        before = ThreadState.current()
+        for code, variables in codes.items():
+            state.add_code(code, variables)
+        recorder.caller = sys._getframe()
+        self._seen = SeenCode(
+            state.add_code,
+            functools.partial(note_library_call, state),
+            functools.partial(_note_c_call, state, recorder),
+            functools.partial(note_state, recorder),
+        )
+        profiler = active_profiler()
+        self._launches = RecordedLaunches(recorder, state)
+        try:
+            with (
+                collection_paused(),
+                compiled_regions_run_eagerly(),
+                RecordedSteps(recorder, state),
+                self._launches,
+                # Code of backward passes is seen in this thread only.
+                torch.autograd.set_multithreading_enabled(False),
+                FunctionWatcher(recorder),
+                unseen_watcher(),
+                recorder,
+                self._seen,
+            ):
+                result = self._owner.target(*self._args, **self._kwargs)
+        finally:
+            if profiler is not None:
+                profiler.enable()  # here, in a frame that it has seen begin
+        recorder.caller = None
+        recorder.leave_seeds()
+        self.tuned = self._launches.tuned
+        self.changes_settings = ThreadState.current() != before
+        return result
+
+    def codes(self) -> Codes:
+        """Return the code that ran, for the next recording.
+
+        What a library reads of optimizers it may not read then.
+        """
+        return {
+            code: variables
+            for code, variables in self._state.codes.items()
+            if not (reads_groups(code) and is_library(code.co_filename))
+        }
+
+    def changed(self) -> str:
+        """Say which Python state the call has changed; "" for none."""
+        return self._state.change()
+
+    def changes_numbers_alone(self) -> bool:
+        """Tell whether all that has changed are numbers outside of the arguments."""
+        return self._state.changes_numbers_alone()
+
+    def numbers(self) -> dict[Any, tuple[str, int | float]]:
+        """Return the names and values of the numbers outside that were read, by place."""
+        return self._state.numbers()
+
+    def problem(self) -> str:
+        """Say why the call cannot be replayed; "" where nothing is known. Forgets graphs."""
+        state, recorder = self._state, self.recorder
+        problem = recorder.problem or self._seen.problem or recorder.hook_that_stays()
+        problem = problem or state.obstacle or state.known_argument()
+        if not problem and list(map(_placed_facts, self._leaves)) != self._facts:
+            problem = "it changes what its arguments are, not only what is in them"
+        if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
+            problem = problem or "an argument is the gradient of a tensor that it can reach"
+        if state.take_changed_graphs():
+            problem = problem or "gradients flow through its writes of tensors that others have"
+        gradients = [id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
+        if any(state.is_found_elsewhere(gradient) for gradient in gradients):
+            problem = problem or "it finds the gradient of a tensor in another place, too"
+        return problem
+
+    def make(self, result: Any, signature: Signature) -> tuple[Replay, _C.Specialization]:
+        """Compile what was recorded; raises CaptureError where that cannot be replayed."""
+        recorder = self.recorder
+        containers: dict[int, Any] = {}
+        opened = self._opened
+
+        def note(value: Any) -> None:
+            if is_a(value, (list, dict)) or is_one_of(type(value), opened):
+                containers[id(value)] = value
+
+        expanded(self._args, self._kwargs, opened, note)
+        walk_arguments(self._args, note)
+        for value in self._kwargs.values():
+            walk_arguments(value, note)
+        results = Results(result, recorder, self._state, containers)
+        wants_gradients = needs_gradients(results, recorder, self._seen.codes)
+        replay = Replay(
+            self._owner,
+            recorder,
+            self._state,
+            results,
+            wants_gradients,
+            self._launches.aligned,
+            self._leaves,
+            signature,
+            self._opened,
+        )
+        with compile_lock:
+            return replay, replay.build(self._args, self._kwargs)
+
+
+def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:
+    """Note what Python code is about to ask a function of C code, or a node of a graph."""
+    note_c_call(state, frame, function)
+    if adds_hook(function):
+        recorder.note_hook(function.__name__, function.__self__)
+
+
+def _placed_facts(tensor: torch.Tensor) -> Any:
+    """Return what a tensor is, and whose memory it has."""
+    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
