@@ -35,6 +35,7 @@ from hostjit.capturing.dynamo.breaks import (
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.guarded_results import guarding_results
+from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
@@ -276,6 +277,7 @@ def _run_dynamo(
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
+        stack.enter_context(stopping_at_kept_results())
         stack.enter_context(stopping())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
