@@ -88,6 +88,7 @@ class Recorder(TorchDispatchMode):
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
         self._with_gradients = torch.is_grad_enabled()
+        self._settings = _settings_of_operators()
         self._last_placeholder: torch.fx.Node | None = None
         self.asked: set[int] = set()
         self.handled = ""
@@ -227,6 +228,9 @@ class Recorder(TorchDispatchMode):
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it."""
         if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
+            return func(*args, **kwargs)
+        if _settings_of_operators() != self._settings:
+            self.refuse("it changes the default dtype or determinism for a part of it")
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
             self.ran_backward = True
@@ -457,3 +461,8 @@ def _geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
     if tensor.layout is not torch.strided:
         return (id(tensor),)
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+
+def _settings_of_operators() -> tuple[torch.dtype, bool]:
+    """What operators do depends on these, and a replay has those that the call begins with."""
+    return torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
