@@ -44,8 +44,7 @@ def stopping_at_kept_results() -> Iterator[None]:
         wrapper = self.wrapper_obj
         if threading.get_ident() != owner or not isinstance(wrapper, _KEEPING):
             return call(self, tx, args, kwargs)
-        with _unwarned(wrapper):
-            result = call(self, tx, args, kwargs)
+        result = call(self, tx, args, kwargs)
         if not _is_installed(wrapper) and not _gives(self, args, kwargs, result):
             unimplemented(
                 gb_type="kept result",
@@ -57,14 +56,6 @@ def stopping_at_kept_results() -> Iterator[None]:
 
     with mock.patch.object(kind, "call_function", call_function):
         yield
-
-
-def _unwarned(wrapper: Any) -> contextlib.AbstractContextManager[Any]:
-    """Dynamo's warning that it ignores the cache is left out: here that makes no difference."""
-    name = "is_lru_cache_wrapper_trace_without_warning_allowed"
-    if not hasattr(functions, name):  # older versions of torch
-        return contextlib.nullcontext()
-    return mock.patch.object(functions, name, lambda value: value is wrapper)
 
 
 def _is_installed(wrapper: Any) -> bool:
