@@ -24,6 +24,7 @@ from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.bytecode_call import CheckedCall
 from hostjit.capturing.compile_lock import compile_lock
+from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.call import guard_settings
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
@@ -99,6 +100,7 @@ class _Callback:
             stopping_at_numpy(),
             stopping_at_operator_errors(),
             stopping_at_container_changes(),
+            guarding_absences(),
             stopping_at_kept_results(),
             stopping_at_class_changes(),
             memberships_of_tensors(),

@@ -25,6 +25,7 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
 from hostjit.capturing.decompositions.attention import eager_attention_path
 from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.breaks import (
     Breaks,
     Continuation,
@@ -279,6 +280,7 @@ def _run_dynamo(
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
+        stack.enter_context(guarding_absences())
         stack.enter_context(stopping_at_kept_results())
         stack.enter_context(stopping_at_class_changes())
         stack.enter_context(memberships_of_tensors())
