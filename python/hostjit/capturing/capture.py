@@ -56,7 +56,11 @@ from hostjit.capturing.program import (
     InputBinding,
     NumberInput,
 )
-from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_gradients
+from hostjit.capturing.quiet_log import (
+    without_log_of_failures,
+    without_warnings_of_dynamo,
+    without_warnings_of_gradients,
+)
 from hostjit.capturing.results.kept_results import over_kept_results
 from hostjit.capturing.results.output_inference import CannotRebuildError
 from hostjit.capturing.results.outputs import (
@@ -119,6 +123,7 @@ def capture(
         contiguity_stays_open(),
         thread_state_kept(),
         without_log_of_failures(),
+        without_warnings_of_dynamo(),
         without_warnings_of_gradients(),
     ):
         return _capture(target, tuple(args), dict(kwargs or {}), opened or Opened(), then, check)

@@ -8,8 +8,16 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
+from unittest import mock
 
-__all__ = ["without_log_of_failures", "without_warnings_of_gradients"]
+from torch._dynamo import utils
+
+__all__ = [
+    "without_log_of_failures",
+    "without_warnings_of_dynamo",
+    "without_warnings_of_gradients",
+]
 
 _LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
 _MESSAGE = "failed while attempting to run meta"
@@ -31,6 +39,23 @@ def without_log_of_failures() -> Iterator[None]:
         yield
     finally:
         _LOGGER.removeFilter(is_for_others)
+
+
+@contextlib.contextmanager
+def without_warnings_of_dynamo() -> Iterator[None]:
+    """Leave out what Dynamo warns of in this thread, once in a process.
+
+    Of functions that it cannot follow hostjit says more; nor does it ignore what `lru_cache` keeps.
+    """
+    owner = threading.get_ident()
+    warn_once = utils.warn_once
+
+    def warn(*args: Any, **kwargs: Any) -> None:
+        if threading.get_ident() != owner:
+            warn_once(*args, **kwargs)
+
+    with mock.patch.object(utils, "warn_once", warn):
+        yield
 
 
 @contextlib.contextmanager

@@ -194,3 +194,14 @@ def test_lazily_conjugated_tensors(function: Any, recordings: int | None) -> Non
     # In a dispatch mode, PyTorch's kernels take the conjugates that they make for what they are of.
     calls = [(torch.randn(5, 3, dtype=torch.complex64),) for _ in range(4)]
     check(function, calls, recordings=recordings)
+
+
+def test_settings_of_a_part() -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        try:
+            return x + torch.ones(3)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    check(doubled, [(torch.ones(3),)] * 4, recordings=None)

@@ -108,6 +108,39 @@ def test_backward_hooks_of_modules(inner: bool, of_input: bool, runtime: str) ->
         torch.testing.assert_close(gradients(fast), expected)
 
 
+@pytest.mark.filterwarnings("ignore:hostjit.*runs in parts")
+@pytest.mark.parametrize("of_all_modules", [True, False])
+def test_backward_hooks_that_come_and_go(of_all_modules: bool, runtime: str) -> None:
+    model = network()
+    fast = hostjit.compile(model, runtime=runtime)
+    x = leaf(2, 4)
+    of_all = nn.modules.module
+    after, before = (
+        (
+            of_all.register_module_full_backward_hook,
+            of_all.register_module_full_backward_pre_hook,
+        )
+        if of_all_modules
+        else (model[0].register_full_backward_hook, model[0].register_full_backward_pre_hook)
+    )
+
+    def gradients(run: Any) -> Any:
+        return torch.autograd.grad(run(x).square().sum(), [x, *model.parameters()])
+
+    plain = gradients(model)
+    torch.testing.assert_close(gradients(fast), plain)
+    for register, hook in (
+        (after, lambda _, into, out: tuple(g if g is None else g * 2 for g in into)),
+        (before, lambda _, out: (out[0] * 3,)),
+    ):
+        handle = register(hook)
+        expected = gradients(model)
+        assert not torch.equal(expected[0], plain[0])
+        torch.testing.assert_close(gradients(fast), expected)
+        handle.remove()
+        torch.testing.assert_close(gradients(fast), plain)
+
+
 def test_hooks_on_saved_tensors(runtime: str) -> None:
     fast = hostjit.compile(lambda x: x.sin() * 2, runtime=runtime)
     packed: list[Tensor] = []

@@ -24,6 +24,7 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
 from hostjit.capturing.decompositions.attention import eager_attention_path
 from hostjit.capturing.dynamic_dims import is_number
+from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.breaks import (
     Breaks,
     Continuation,
@@ -31,10 +32,13 @@ from hostjit.capturing.dynamo.breaks import (
     stopping_at_breaks,
     with_resumed,
 )
+from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.guarded_results import guarding_results
+from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.dynamo.memberships import memberships_of_tensors
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
@@ -277,6 +281,10 @@ def _run_dynamo(
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())
+        stack.enter_context(guarding_absences())
+        stack.enter_context(stopping_at_kept_results())
+        stack.enter_context(stopping_at_class_changes())
+        stack.enter_context(memberships_of_tensors())
         stack.enter_context(stopping())
         stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from hostjit.capturing.guards.reads import FORWARD_HOOKS
+from hostjit.capturing.guards.reads import MODULE_HOOKS
 
 __all__ = ["GLOBAL_HOOKS", "Behaviour"]
 
-GLOBAL_HOOKS = tuple(f"_global{name}" for name in FORWARD_HOOKS)
+GLOBAL_HOOKS = tuple(f"_global{name}" for name in MODULE_HOOKS)
 
-_HOOKS = frozenset({*FORWARD_HOOKS, *GLOBAL_HOOKS})
+_HOOKS = frozenset({*MODULE_HOOKS, *GLOBAL_HOOKS})
 
 
 class Behaviour:

@@ -18,11 +18,11 @@ from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.guards.watches import MISSING, WatchList
 from hostjit.capturing.instances import METHODS, instance_dict
 
-__all__ = ["FORWARD_HOOKS", "MODULE_STATE", "ReadWatcher"]
+__all__ = ["MODULE_HOOKS", "MODULE_STATE", "ReadWatcher"]
 
-# The hooks that a module's call runs when nothing needs a gradient. The other hook dicts only say
-# how these are called, or matter to backward.
-FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+# The hooks that a module's call runs, or hangs into the graph of its results. Other hook dicts only
+# say how these are called.
+MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Where `Module.__getattr__` looks, in its order.
 MODULE_STATE = ("_parameters", "_buffers", "_modules")
 
@@ -81,7 +81,7 @@ class ReadWatcher:
             return
         self.modules[id(module)] = module
         state = vars(module)
-        for name in FORWARD_HOOKS:
+        for name in MODULE_HOOKS:
             self.watches.dict_item(state, name, path, owner=module)
             if isinstance(state.get(name), dict):
                 self.watches.dict_version(state[name], f"{path}.{name}")

@@ -85,6 +85,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.reads: list[Read] = []
         self.ran_backward = False
         self.on_read = on_read
+        self._settings = _settings_of_operators()
         self.asked: set[int] = set()
         self.handled = ""
         self.draws: list[Draw] = []
@@ -168,6 +169,9 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run an operator and record it."""
         if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
+            return func(*args, **kwargs)
+        if _settings_of_operators() != self._settings:
+            self.refuse("it changes the default dtype or determinism for a part of it")
             return func(*args, **kwargs)
         if torch._C._current_graph_task_id() != -1:
             self.ran_backward = True
@@ -382,3 +386,8 @@ def _unseen(func: Any) -> Iterator[None]:
 
 def _fills_at_random(func: Any) -> bool:
     return func._schema.is_mutable and torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _settings_of_operators() -> tuple[torch.dtype, bool]:
+    """What operators do depends on these, and a replay has those that the call begins with."""
+    return torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards on attributes and keys that code asks for where they may be absent.
+
+Dynamo leaves none where an AttributeError or a KeyError is handled, and none for `hasattr` of
+functions and modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from torch._dynamo.exc import ObservedAttributeError
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import AttrSource
+from torch._dynamo.variables import ConstDictVariable, builtin
+
+__all__ = ["guarding_absences"]
+
+_BY_NAME = "attr" in inspect.signature(GuardBuilder.HASATTR).parameters
+
+
+@contextlib.contextmanager
+def guarding_absences() -> Iterator[None]:
+    """Have Dynamo guard them, in this thread."""
+    owner = threading.get_ident()
+
+    def asking(original: Callable[..., Any], takes_lists: bool, reads: bool) -> Callable[..., Any]:
+        def ask(self: Any, tx: Any, *given: Any, **kwargs: Any) -> Any:
+            operands = given[0] if takes_lists else given
+            guard: Callable[[], None] = _nothing
+            if threading.get_ident() == owner and len(operands) >= 2:
+                guard = functools.partial(_guard, tx, operands[0], operands[1], reads)
+            try:
+                found = original(self, tx, *given, **kwargs)
+            except ObservedAttributeError:
+                guard()
+                raise
+            guard()
+            return found
+
+        return ask
+
+    with contextlib.ExitStack() as stack:
+        for kind, name, takes_lists, reads in _questions():
+            asked = asking(getattr(kind, name), takes_lists, reads)
+            stack.enter_context(mock.patch.object(kind, name, asked))
+        stack.enter_context(_guarding_keys(owner))
+        yield
+
+
+def _guarding_keys(owner: int) -> contextlib.AbstractContextManager[Any]:
+    kind: Any = ConstDictVariable
+    original = kind.getitem_const_raise_exception_if_absent
+
+    def get(self: Any, tx: Any, key: Any) -> Any:
+        if threading.get_ident() == owner and key not in self:
+            self.install_dict_contains_guard(tx, [key])
+        return original(self, tx, key)
+
+    return mock.patch.object(kind, "getitem_const_raise_exception_if_absent", get)
+
+
+def _questions() -> Iterator[tuple[Any, str, bool, bool]]:
+    """Yield what answers; whether it takes operands in a list, and whether it reads what is there.
+
+    Such a read has a guard of its own.
+    """
+    for name, method, reads in (
+        ("GetAttrBuiltinVariable", "call_getattr", True),
+        ("HasAttrBuiltinVariable", "call_hasattr", False),
+    ):
+        if hasattr(builtin, name):
+            yield getattr(builtin, name), "call_function", True, reads
+        else:  # older versions of torch
+            yield builtin.BuiltinVariable, method, False, reads
+
+
+def _nothing() -> None:
+    """Stands for no guard."""
+
+
+def _guard(tx: Any, holder: Any, name: Any, reads: bool) -> None:
+    holder = holder.realize() if hasattr(holder, "realize") else holder
+    source = holder.source
+    if source is None or not name.is_python_constant():
+        return
+    attribute = name.as_python_constant()
+    if tx.output.side_effects.has_pending_mutation_of_attr(holder, attribute):
+        return
+    resolve = getattr(tx.output, "resolve_source_value", None)
+    if resolve is None or (reads and _is_there(resolve(source), attribute)):
+        return
+    if _BY_NAME:
+        create: Any = functools.partial(GuardBuilder.HASATTR, attr=attribute)
+        install_guard(source.make_guard(create))
+    else:
+        install_guard(AttrSource(source, attribute).make_guard(GuardBuilder.HASATTR))
+
+
+def _is_there(value: Any, name: str) -> bool:
+    """Tell whether a read finds an attribute, without running a user's `__getattr__`."""
+    return inspect.getattr_static(value, name, _nothing) is not _nothing

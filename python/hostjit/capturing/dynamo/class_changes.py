@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Dynamo does not know of classes.
+
+Where the code has set an attribute of a class, Dynamo finds the old value in classes derived from
+it, which is corrected, and in objects: it stops there. And it makes objects without asking a
+metaclass that has a `__call__` of its own, such as one that returns what it made before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from torch._dynamo.exc import unimplemented
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables import UserDefinedClassVariable, UserDefinedObjectVariable
+
+__all__ = ["stopping_at_class_changes"]
+
+
+@contextlib.contextmanager
+def stopping_at_class_changes() -> Iterator[None]:
+    """Have Dynamo find what the code has set, or stop, in this thread."""
+    owner = threading.get_ident()
+    of_class: Any = UserDefinedClassVariable
+    of_object: Any = UserDefinedObjectVariable
+    get, call = of_class.var_getattr, of_class.call_function
+    find = of_object.lookup_class_mro_attr
+
+    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+        holder = _inherited(tx, self.value, name) if threading.get_ident() == owner else None
+        return get(self if holder is None else holder, tx, name)
+
+    def lookup_class_mro_attr(self: Any, name: str) -> Any:
+        if threading.get_ident() == owner:
+            kind = type(self.value)
+            if _holder(InstructionTranslator.current_tx(), kind, name) is not None:
+                _stop(f"{kind.__qualname__}.{name}", "The code has set it in a class.")
+        return find(self, name)
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        kind = type(self.value)
+        if threading.get_ident() == owner and _has_own_call(kind):
+            _stop(kind.__qualname__, "A metaclass says what a call of its classes does.")
+        return call(self, tx, args, kwargs)
+
+    with (
+        mock.patch.object(of_class, "var_getattr", var_getattr),
+        mock.patch.object(of_class, "call_function", call_function),
+        mock.patch.object(of_object, "lookup_class_mro_attr", lookup_class_mro_attr),
+    ):
+        yield
+
+
+def _holder(tx: Any, kind: type, name: str) -> Any:
+    """Return the class where a read finds what the code has set; None for what was there before."""
+    changes = tx.output.side_effects.store_attr_mutations
+    if not any(name in names for names in changes.values()):
+        return None
+    for base in kind.__mro__:
+        for holder, names in changes.items():
+            if name in names and getattr(holder, "value", None) is base:
+                return holder
+        if name in vars(base):
+            return None
+    return None
+
+
+def _inherited(tx: Any, kind: type, name: str) -> Any:
+    holder = _holder(tx, kind, name)
+    return None if holder is None or holder.value is kind else holder
+
+
+def _has_own_call(metaclass: type) -> bool:
+    """Tell whether users wrote a metaclass with a `__call__`; Dynamo knows those of libraries."""
+    for base in metaclass.__mro__:
+        if "__call__" in vars(base):
+            return base is not type and base.__module__.partition(".")[0] not in _KNOWN
+    return False
+
+
+_KNOWN = frozenset({"torch", "abc", "enum", "typing"})
+
+
+def _stop(context: str, explanation: str) -> None:
+    unimplemented(
+        gb_type="attribute or call of a class",
+        context=context,
+        explanation=explanation,
+        hints=[],
+    )

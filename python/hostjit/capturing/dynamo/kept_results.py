@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions whose results `functools.lru_cache` keeps: Dynamo would run them anew at each call.
+
+Where that gives a number, a string or a tuple of them, and the function itself gives the same now,
+Dynamo goes on with it. Elsewhere it stops, so that Python calls the function between two parts: a
+kept tensor is drawn or computed once, and may be changed or compared by its identity. Functions of
+installed packages are taken to depend on nothing but their arguments, and to keep what nobody
+changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sysconfig
+import threading
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._dynamo.exc import unimplemented
+from torch._dynamo.variables import functions
+
+__all__ = ["stopping_at_kept_results"]
+
+_KEEPING = type(functools.lru_cache(lambda: None))
+_INSTALLED = (
+    os.path.dirname(os.path.dirname(torch.__file__)),
+    *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+
+
+@contextlib.contextmanager
+def stopping_at_kept_results() -> Iterator[None]:
+    """Have Dynamo stop at calls of such functions, in this thread."""
+    owner = threading.get_ident()
+    kind = functions.WrapperUserFunctionVariable
+    call = kind.call_function
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        wrapper = self.wrapper_obj
+        if threading.get_ident() != owner or not isinstance(wrapper, _KEEPING):
+            return call(self, tx, args, kwargs)
+        result = call(self, tx, args, kwargs)
+        if not _is_installed(wrapper) and not _gives(self, args, kwargs, result):
+            unimplemented(
+                gb_type="kept result",
+                context=str(self.get_name()),
+                explanation="functools.lru_cache keeps what the function returned before.",
+                hints=[],
+            )
+        return result
+
+    with mock.patch.object(kind, "call_function", call_function):
+        yield
+
+
+def _is_installed(wrapper: Any) -> bool:
+    code = getattr(wrapper.__wrapped__, "__code__", None)
+    return code is None or code.co_filename.startswith(_INSTALLED)
+
+
+def _gives(function: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Tell whether the function that keeps its results gives what Dynamo found, a plain value."""
+    values = (*function.self_args(), *args, *kwargs.values(), result)
+    if not all(value.is_python_constant() for value in values):
+        return False
+    found = result.as_python_constant()
+    if not _is_plain(found):
+        return False
+    given = [value.as_python_constant() for value in (*function.self_args(), *args)]
+    named = {name: value.as_python_constant() for name, value in kwargs.items()}
+    try:
+        kept = function.wrapper_obj(*given, **named)
+    except Exception:  # such as of arguments that have no hash
+        return False
+    return _same(kept, found)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
+
+
+def _same(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
+        return False
+    if type(first) is tuple:
+        return len(first) == len(second) and all(map(_same, first, second))
+    return repr(first) == repr(second) if isinstance(first, (float, complex)) else first == second
