@@ -42,10 +42,13 @@ bool has_effect(const Op& op, const Program& program) {
   return !op.is<Deallocate>() && !is_removable(op);
 }
 
-// Plain work on memory that is there.
+// Plain work, whatever the values of tensors are. Memory may run out.
 bool cannot_fail(const Op& op) {
   if (const auto* launch = op.get_if<LaunchKernel>()) return launch->errors.empty();
-  return op.is<Copy>() || op.is<Fill>() || op.is<View>() || op.is<Deallocate>();
+  return op.is<Allocate>() || op.is<Deallocate>() || op.is<Copy>() || op.is<Fill>() ||
+         op.is<View>() || op.is<Size>() || op.is<IndexConstant>() || op.is<IndexBinary>() ||
+         op.is<FloatConstant>() || op.is<Matmul>() || op.is<Linear>() || op.is<Bmm>() ||
+         op.is<Addmm>() || op.is<Baddbmm>();
 }
 
 }  // namespace

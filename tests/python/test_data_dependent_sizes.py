@@ -134,10 +134,9 @@ def test_parts_go_away_with_the_function() -> None:
 
 
 AT_A_PLACE: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "a row": lambda x, i: (x * 2)[i].exp() + x.sum(0),
+    "a row that is returned too": lambda x, i: ((x * 2)[i].exp() + x.sum(0), x[i]),
     "a view that is returned": lambda x, i: (x[i], x * 3),
     "a view that is written": lambda x, i: (x[i].mul_(2), x.exp().sum()),
-    "an item": lambda x, i: x.exp().__setitem__(i, 1.0),
     "select": lambda x, i: x.exp().select(0, i) * 2,
     "a factor": lambda x, i: torch.add(x, x.exp(), alpha=i),
 }

@@ -14,6 +14,7 @@ import torch
 from torch._dynamo.backends import registry
 
 from hostjit.dynamo_stops import stop_from_now_on
+from hostjit.tensor_places import follow_places
 from hostjit.whole_operators import keep_operators_whole
 
 __all__ = ["NAME", "compile_graph", "register"]
@@ -65,6 +66,7 @@ def register() -> None:
         registry.register_backend(compile_graph, name=NAME)
     keep_operators_whole(_is_traced_for_hostjit)
     stop_from_now_on(_is_traced_for_hostjit)
+    follow_places(_is_traced_for_hostjit)
 
 
 def _is_traced_for_hostjit(translator: Any) -> bool:

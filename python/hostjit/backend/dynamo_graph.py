@@ -23,7 +23,8 @@ from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
 from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
 from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
-from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.dynamo.places import with_places_as_data
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.gradients.needed import marks_are_kept, marks_input_dirty
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.inference_mode import (
@@ -95,6 +96,12 @@ def _compile_whole(
         if is_lost or find_stream_use(module.graph) is not None:
             raise SkipFrame(obstacle)  # what Dynamo's graph does is not what the function does
         return eager_graph(module)
+    if not with_places_as_data(module):
+        if not options.fallback:
+            raise CaptureError(
+                CaptureFailure.DATA_DEPENDENT, "a view of the place that a tensor tells is used"
+            )
+        return compile_in_parts(module, name, options)
     if options.fallback and finds_sizes(module) and not _has_subclasses(inputs):
         return compile_in_parts(module, name, options)
     take_branches_of_sizes(module)

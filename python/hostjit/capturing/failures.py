@@ -66,6 +66,8 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"
     if any(word in text for word in ("Attempted to wrap sparse", "unsupported tensor subclass")):
         return CaptureFailure.UNSUPPORTED_INPUT, "use a plain strided tensor"
+    if "SparseTensorImpl" in text:
+        return CaptureFailure.UNSUPPORTED_PROGRAM, "use strided tensors, and run this eagerly"
     if isinstance(error, DATA_DEPENDENT):
         # Dynamo has nothing to break the graph at.
         return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
@@ -85,6 +87,8 @@ def _first_lines(error: Exception) -> str:
     """The explanation, without Dynamo's hints, developer context and tracebacks."""
     if isinstance(error, DATA_DEPENDENT):
         return f"what {error.func} returns depends on the values of a tensor"
+    if "SparseTensorImpl" in str(error):
+        return "a tensor is sparse, such as a gradient of nn.Embedding(sparse=True)"
     if isinstance(error, exc.InternalTorchDynamoError) or _is_dynamos_own(error):
         return "PyTorch's tracer fails with an error of its own"
     lines = []

@@ -151,6 +151,11 @@ def refuse_overlapping_operands(
     written, read = _operands(func, args, kwargs)
     groups: dict[int, list[tuple[torch.Tensor, bool]]] = collections.defaultdict(list)
     for tensor, is_written in [*((x, True) for x in written), *((x, False) for x in read)]:
+        if tensor.layout is not torch.strided:
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                f"{func} meets a sparse tensor, such as a gradient of nn.Embedding(sparse=True)",
+            )
         groups[tensor.untyped_storage()._cdata].append((tensor, is_written))
     elementwise = torch.Tag.pointwise in func.tags or func is aten.copy_.default
     for group in groups.values():

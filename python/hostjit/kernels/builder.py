@@ -105,13 +105,20 @@ class KernelBuilder:
         """Combine a value over the points of a row."""
         return self._add(Reduce(name, value), reduced_dtype(name, self.dtype(value)))
 
-    def store(self, operand: int, value: int, strides: tuple[Size, ...], offset: Size = 0) -> None:
+    def store(
+        self,
+        operand: int,
+        value: int,
+        strides: tuple[Size, ...],
+        offset: Size = 0,
+        terms: tuple[tuple[int, Size], ...] = (),
+    ) -> None:
         dtype = self.outputs[operand].dtype
         made = self.values[value]
         if isinstance(made, Cast) and made.dtype is dtype is not dtype.register:
             # The store rounds; once is enough.
             value = made.operand if self.dtype(made.operand) is dtype.register else value
-        self.stores.append(Store(operand, dtype, value, strides, offset))
+        self.stores.append(Store(operand, dtype, value, strides, offset, terms))
 
     def build(self) -> PointwiseKernel:
         return PointwiseKernel(

@@ -88,7 +88,7 @@ def moved_by(pointer: Any, dtype: DType, terms: list[tuple[Value, Size]], sizes:
 
 def makes_index(kernel: PointwiseKernel) -> set[int]:
     """The values that are indices, and those that indices are made of."""
-    found: set[int] = set()
+    found = {index for store in kernel.stores for index, _ in store.terms}
     for number, value in reversed(list(enumerate(kernel.values))):
         if isinstance(value, Bounded) or number in found:
             found.update((number, *operands_of(value)))

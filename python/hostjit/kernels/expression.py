@@ -138,13 +138,17 @@ def operands_of(value: Expression) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Store:
-    """Write `value` to output `operand` at `offset + sum(strides[d] * coordinate[d])`."""
+    """Write `value` to output `operand` at `offset + sum(strides[d] * coordinate[d])`.
+
+    `terms` are pairs of an earlier `i64` value, which is 0 or more, and a stride to add it by.
+    """
 
     operand: int
     dtype: DType
     value: int
     strides: tuple[Size, ...]
     offset: Size = 0
+    terms: tuple[tuple[int, Size], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,13 @@ class PointwiseKernel:
                 raise ValueError(
                     f"kernel '{self.name}': store to output {store.operand} has a value of type "
                     f"{found.value}, expected {store.dtype.register.value}"
+                )
+            if any(dtypes[index] is not DType.I64 for index, _ in store.terms) or (
+                store.terms and self.has_rows
+            ):
+                raise ValueError(
+                    f"kernel '{self.name}': store to output {store.operand} has terms, expected "
+                    "i64 values in a kernel without rows"
                 )
             if varies[store.value] and not self.moves_in_row(store.strides):
                 raise ValueError(
@@ -290,9 +301,9 @@ class PointwiseKernel:
         yield from self.shape
         for value in (*self.values, *self.stores):
             match value:
-                case Load():
+                case Load() | Store():
                     yield from (*value.strides, value.offset, *(step for _, step in value.terms))
-                case Index() | Store():
+                case Index():
                     yield from (*value.strides, value.offset)
                 case Bounded() | SizeNumber():
                     yield value.size

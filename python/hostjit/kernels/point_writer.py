@@ -178,6 +178,10 @@ class _PointWriter:
                     cursors[place] = moved_by(cursors[place], value.dtype, terms, self.sizes)
             if number in self.makes_index and self.depths[number] == depth:
                 self.known[number] = self._value(number, cursors)
+        for place, target in enumerate(self.kernel.stores):
+            if target.terms and max(self.depths[index] for index, _ in target.terms) == depth:
+                terms = [(self.known[index], stride) for index, stride in target.terms]
+                cursors[place] = moved_by(cursors[place], target.dtype, terms, self.sizes)
         return cursors
 
     def _point(self, cursors: list[Any]) -> None:

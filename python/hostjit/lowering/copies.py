@@ -19,9 +19,19 @@ from hostjit.lowering.pointwise import DTYPES
 from hostjit.lowering.sizes import shape_of, strides_of
 from hostjit.lowering.types import tensor_type
 
-__all__ = ["Box", "box_of", "can_fill", "copy", "copy_all", "copy_values", "fill"]
+__all__ = [
+    "OF_SIZE",
+    "Box",
+    "box_of",
+    "can_fill",
+    "copy",
+    "copy_all",
+    "copy_values",
+    "fill",
+    "named",
+]
 
-_OF_SIZE = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
+OF_SIZE = {1: DType.I8, 2: DType.I16, 4: DType.I32, 8: DType.I64}
 # Of one kernel: the parameters of a launch have room for many more.
 _MOST_COPIES = 32
 
@@ -106,7 +116,7 @@ def fill(context: LoweringContext, number: bool | int | float, target: Box) -> N
     builder = KernelBuilder("", tuple(target.sizes))
     constant = builder.constant(dtype.register, number)
     builder.store(builder.output(dtype), constant, tuple(target.strides))
-    launch(context, _named("fill", builder.build()), [], [value])
+    launch(context, named("fill", builder.build()), [], [value])
 
 
 def _copy_on_cpu(context: LoweringContext, source: Box, target: Box) -> None:
@@ -121,7 +131,7 @@ def _turning_kernel(source: Box, target: Box) -> PointwiseKernel | None:
     """The copy as a kernel, which has tiles and threads, where the source lies across."""
     if tensor_type(source.value).dtype != tensor_type(target.value).dtype:
         return None
-    if _itemsize(source) not in _OF_SIZE:
+    if _itemsize(source) not in OF_SIZE:
         return None
     kernel = _copy_kernel([(source, target)])
     return kernel if point_space(kernel).is_turned(1) else None
@@ -143,15 +153,16 @@ def _copy_kernel(pairs: Sequence[tuple[Box, Box]]) -> PointwiseKernel:
         return tuple(strides) if parts == 1 else (*[step * parts for step in strides], 1)
 
     for source, target in pairs:
-        dtype = _OF_SIZE[_itemsize(source) // parts]
+        dtype = OF_SIZE[_itemsize(source) // parts]
         steps = zip(source.sizes, source.strides, strict=True)
         still = [0 if size == 1 else step for size, step in steps]
         value = builder.load(builder.input(dtype), of_parts(still))
         builder.store(builder.output(dtype), value, of_parts(target.strides))
-    return _named("copy", builder.build())
+    return named("copy", builder.build())
 
 
-def _named(operation: str, kernel: PointwiseKernel) -> PointwiseKernel:
+def named(operation: str, kernel: PointwiseKernel) -> PointwiseKernel:
+    """Return a kernel with a name for what it does."""
     return replace(kernel, name=f"{operation}_{content_digest(kernel)}")
 
 

@@ -32,15 +32,21 @@ def launch(
     kernel: PointwiseKernel,
     inputs: list[_C.Value],
     outputs: list[_C.Value],
+    *,
+    writes_parts: bool = False,
 ) -> None:
-    """Launch a kernel, and add it to the program unless one of its name is there."""
+    """Launch a kernel, and add it to the program unless one of its name is there.
+
+    `writes_parts`: what it does not write of the outputs stays as it is.
+    """
     if on_cuda(outputs[0]):
         launch_on_cuda(context, kernel, inputs, outputs)
         return
     threads = _split(context, kernel)
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
-    fields = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs, **threads}
+    written = "in_out" if writes_parts else "outputs"
+    fields = {"kernel": kernel.name, "inputs": inputs, written: outputs, **threads}
     fields["scalars"] = context.scalars(kernel)
     fields["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
     fields["errors"] = kernel.errors()

@@ -17,6 +17,7 @@ from hostjit.kernels.sizes import Size
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
+from hostjit.lowering import put_rules as _put_rules  # noqa: F401
 from hostjit.lowering import user_kernel_rules as _user_kernel_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext

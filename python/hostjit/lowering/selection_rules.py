@@ -85,7 +85,8 @@ def embedding(node: Node) -> Selection:
 def index(node: Node) -> Selection:
     """The common shape of the indices in the place of the dimensions that they pick.
 
-    That is where those were if they are neighbours, and in front of all others if not.
+    That is where those were if they are neighbours, and in front of all others if not. Indices
+    without dims are those of `x[i]`, whose error names the dimension.
     """
     arguments = named_arguments(node)
     source, indices = _tensor(arguments["self"]), arguments["indices"]
@@ -102,7 +103,8 @@ def index(node: Node) -> Selection:
     picks = []
     for number, (dim, given) in enumerate(picked.items()):
         size = _named_size(source, dim)
-        error = f"IndexError: index {{}} is out of bounds for dimension {number} with size {size}"
+        named = number if rank else dim
+        error = f"IndexError: index {{}} is out of bounds for dimension {named} with size {size}"
         walked = _broadcast(_tensor(given), len(walk), front + rank)
         picks.append(Pick(dim, given, walked, error, wraps=True))
     return Selection(arguments["self"], tuple(walk), picks=tuple(picks))

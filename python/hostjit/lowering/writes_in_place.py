@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches that write where eager's do, instead of copies of what they write.
+"""Launches and parts of inputs that are written where eager writes, not in copies.
 
 A functional graph gives a kernel a copy of each tensor that it writes, and copies what becomes of
 an input back to it. Where nobody looks at the memory in between, the copies are left out.
@@ -17,6 +17,14 @@ from torch.utils._pytree import tree_leaves
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.pointwise import creates
+from hostjit.lowering.scatters import (
+    expand_scatters,
+    fold_scatters,
+    may_be_of_input,
+    puts,
+    stands_for_scatter,
+    written_parts,
+)
 from hostjit.lowering.sizes import symbolic_views
 
 __all__ = ["with_writes_in_place"]
@@ -25,22 +33,25 @@ aten = torch.ops.aten
 
 
 def with_writes_in_place(graph: Graph, *, is_own: bool) -> Graph:
-    """A graph whose launches write in place where that makes no difference.
+    """A graph that writes in place where that makes no difference.
 
-    One of the caller's own is changed; another is copied, if it launches anything.
+    One of the caller's own is changed; another is copied, if there is anything to do.
     """
-    if not graph.find_nodes(op="call_function", target=LAUNCH):
+    has_launches = bool(graph.find_nodes(op="call_function", target=LAUNCH))
+    if not has_launches and not puts(graph) and not written_parts(graph):
         return graph
     if not is_own:
         given, graph = graph, Graph()
         graph.output(graph.graph_copy(given, {}))
+    expand_scatters(graph)
     memory = _Memory(graph)
     for node in graph.find_nodes(op="call_function", target=aten.as_strided_scatter.default):
         memory.leave_out_scatter(node)
     # From the last on: the copy of a copy goes first.
     for clone in reversed(list(graph.find_nodes(op="call_function", target=aten.clone.default))):
-        if memory.is_written_by_a_launch(clone):
+        if stands_for_scatter(clone) or memory.is_written_by_a_launch(clone):
             memory.leave_out(clone)
+    fold_scatters(graph)
     return graph
 
 
@@ -81,6 +92,8 @@ class _Memory:
             if self._position[user] > self._position[clone]
         }
         if owner.op == "placeholder":
+            if stands_for_scatter(clone) and not may_be_of_input(clone):
+                return
             backs = [user for user in later if self._copies_back(user, of_clone)]
             if len(backs) != 1:
                 return

@@ -30,6 +30,13 @@ TEST(LateWrites, AheadOfWhatMayFail) {
               std::string(kCall) + "  return %a\n"));
 }
 
+TEST(LateWrites, AheadOfPlainWork) {
+  EXPECT_TRUE(
+      is_last("  copy(source=%y, out=%x)\n  %v = view(source=%x) : tensor<f32, [2, 2], cpu>\n"
+              "  %a = allocate() : tensor<f32, [2, 2], cpu>\n"
+              "  matmul(a=%v, b=%v, out=%a)\n  return %a\n"));
+}
+
 TEST(LateWrites, ByWhatMayFail) {
   EXPECT_FALSE(
       is_last("  aten_call(target=\"aten::neg_\", mutated=[%x], arguments=[$0])\n  return %x\n"));

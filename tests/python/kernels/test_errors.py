@@ -41,6 +41,14 @@ def test_operation_errors() -> None:
             result_dtype(name, operands)
 
 
+def test_terms_of_stores() -> None:
+    invalid(
+        "kernel 'k': store to output 0 has terms, expected i64 values in a kernel without rows",
+        values=(LOAD,),
+        stores=(Store(0, DType.F32, 0, (1,), terms=((0, 4),)),),
+    )
+
+
 def test_kernel_errors() -> None:
     invalid("kernel 'k': load has 0 strides, expected 1", values=(Load(0, DType.F32, ()),))
     invalid(

@@ -45,6 +45,7 @@ from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
+from hostjit.capturing.dynamo.places import with_places_as_data
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
@@ -60,6 +61,7 @@ from hostjit.capturing.numbers.python_functions import MadeOf, without_guards_on
 from hostjit.capturing.numbers.results import NumberResults
 from hostjit.dynamo_stops import stopping
 from hostjit.replacements import replaced_attribute
+from hostjit.tensor_places import following_places
 from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
@@ -241,12 +243,18 @@ def run_dynamo(
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
     prepare_distributions()
     of_numpy = NumbersOfNumpy(kept_out=False)
-    traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy)
-    module = traced.graph_module
-    if module is not None and not of_numpy.put_into(module.graph):
-        of_numpy.kept_out = True
-        traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy)
-    return traced
+    follows_places = True
+    while True:
+        traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy, follows_places)
+        module = traced.graph_module
+        if module is None:
+            return traced
+        if not of_numpy.kept_out and not of_numpy.put_into(module.graph):
+            of_numpy.kept_out = True
+        elif follows_places and not with_places_as_data(module):
+            follows_places = False
+        else:
+            return traced
 
 
 def _run_dynamo(
@@ -256,6 +264,7 @@ def _run_dynamo(
     then: Continuation | None,
     numbers: Collection[str],
     of_numpy: NumbersOfNumpy,
+    follows_places: bool,
 ) -> DynamoCapture:
     entry = make_entry(target)
     namespace = entry.__globals__
@@ -278,6 +287,8 @@ def _run_dynamo(
         stack.enter_context(stopping_at_random_numbers())
         stack.enter_context(stopping_at_numpy(of_numpy))
         stack.enter_context(items_unknown())
+        if follows_places:
+            stack.enter_context(following_places())
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
         stack.enter_context(stopping_at_backward_hooks())

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Indices that are int tensors without dims, `x[i]`: Dynamo goes on behind them.
+
+Eager reads such a tensor. What the result is like does not depend on what it reads, so that fake
+tensors are indexed by 0 instead. Graphs that Dynamo makes so are for `with_places_as_data` first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+__all__ = ["follow_places", "following_places", "is_indexed_by_place"]
+
+_DTYPES = (torch.int64, torch.int32)
+
+
+@contextlib.contextmanager
+def following_places() -> Iterator[None]:
+    """Have Dynamo follow them, in this thread."""
+    owner = threading.get_ident()
+    with contextlib.ExitStack() as stack:
+        for patch in _patches(lambda: threading.get_ident() == owner):
+            stack.enter_context(patch)
+        yield
+
+
+def follow_places(is_chosen: Callable[[Any], bool]) -> None:
+    """Have Dynamo follow them from now on, where its translator is in the code that is chosen."""
+    from torch._dynamo import symbolic_convert
+
+    def is_traced() -> bool:
+        translator = getattr(symbolic_convert.tls, "current_tx", None)
+        return translator is not None and is_chosen(translator)
+
+    for patch in _patches(is_traced):
+        patch.__enter__()
+
+
+def is_indexed_by_place(tensor: Any, items: tuple[Any, ...]) -> bool:
+    """Whether an index is of numbers, slices and such tensors, all of them on the CPU."""
+    return (
+        any(map(_is_place, items))
+        and isinstance(tensor, torch.Tensor)
+        and _is_plain(tensor)
+        and sum(item is Ellipsis for item in items) <= 1
+        and all(
+            item is None
+            or item is Ellipsis
+            or isinstance(item, (slice, torch.SymInt))
+            or type(item) is int
+            or _is_place(item)
+            for item in items
+        )
+    )
+
+
+def _is_place(item: Any) -> bool:
+    is_tensor = isinstance(item, torch.Tensor) and item.dim() == 0
+    return is_tensor and item.dtype in _DTYPES and _is_plain(item)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is on the CPU, and in the hands of no transform, which looks at places."""
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return tensor.device.type == "cpu" and not is_wrapped
+
+
+def _patches(is_chosen: Callable[[], bool]) -> Iterator[contextlib.AbstractContextManager[Any]]:
+    def patched(name: str) -> contextlib.AbstractContextManager[Any]:
+        original = getattr(FakeTensor, name)
+
+        def index(self: Any, where: Any, *value: Any) -> Any:
+            items = where if isinstance(where, tuple) else (where,)
+            if is_indexed_by_place(self, items) and is_chosen():
+                where = tuple(0 if _is_place(item) else item for item in items)
+            return original(self, where, *value)
+
+        return mock.patch.object(FakeTensor, name, index, create=True)
+
+    yield patched("__getitem__")
+    yield patched("__setitem__")
