@@ -25,6 +25,7 @@ from torch._dynamo.variables.functions import (
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
+from hostjit.attribute_reads import Read, replaced_reads
 from hostjit.capturing.instances import instance_dict
 from hostjit.dims import BoundDim
 
@@ -40,8 +41,7 @@ def register() -> None:
         table[_C.CompiledFunction] = _follow
         table[_C.CompiledMethod] = _follow_method
         table[BoundDim] = _take_for_int
-    finds: Any = UserDefinedObjectVariable
-    finds.var_getattr = _binding(finds.var_getattr)
+    replaced_reads(UserDefinedObjectVariable, _binding).__enter__()
 
 
 def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -96,21 +96,21 @@ def _bound(tx: Any, function: _C.CompiledFunction, source: Any, instance: Any) -
     return FunctoolsPartialVariable(followed, [instance], {})
 
 
-def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
+def _binding(original: Read) -> Read:
     """Have Dynamo bind compiled functions that it finds in the class of an object.
 
     It takes a descriptor of C code for the attribute itself.
     """
 
     @functools.wraps(original)
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+    def read(self: Any, tx: Any, name: str) -> Any:
         found = inspect.getattr_static(type(self.value), name, None)
         if type(found) is not _C.CompiledFunction or name in (instance_dict(self.value) or {}):
             return original(self, tx, name)
         source = None if self.source is None else AttrSource(self.source, name)
         return _bound(tx, found, source, self)
 
-    return var_getattr
+    return read
 
 
 def _take_for_int(builder: Any, bound: BoundDim) -> Any:
