@@ -30,7 +30,7 @@ from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.guards.watches import Watch, WatchList
-from hostjit.capturing.instances import METHODS
+from hostjit.capturing.instances import METHODS, elements_of
 from hostjit.capturing.numbers.open_numbers import NumberPlace, named_numbers
 
 __all__ = ["Guards", "LeftOpen"]
@@ -62,7 +62,7 @@ class _Elements:
     """The elements of a set, as code meets them; those that are equal may be others."""
 
     def __init__(self, found: Set[Any]) -> None:
-        self._found = tuple(found)
+        self._found = elements_of(found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Elements) and same_keys(self._found, other._found)
