@@ -89,11 +89,18 @@ def _follow_method(builder: Any, method: _C.CompiledMethod) -> Any:
 def _bound(tx: Any, function: _C.CompiledFunction, source: Any, instance: Any) -> Any:
     """Bind a compiled function. `source`: of the method; None where there is none."""
     if source is None and isinstance(function.__wrapped__, types.FunctionType):
-        return UserMethodVariable(function.__wrapped__, instance)
+        return _method(UserFunctionVariable(function.__wrapped__), instance)
     followed = VariableBuilder(tx, AttrSource(source, "__func__"))(function)
     if type(followed) is UserFunctionVariable:
-        return UserMethodVariable(followed.fn, instance, source_fn=followed.source)
+        return _method(followed, instance)
     return FunctoolsPartialVariable(followed, [instance], {})
+
+
+def _method(function: Any, instance: Any) -> Any:
+    make: Any = UserMethodVariable
+    if "im_func" in inspect.signature(make.__init__).parameters:  # torch 2.15 and later
+        return make(function, instance)
+    return make(function.fn, instance, source_fn=function.source)
 
 
 def _binding(original: Read) -> Read:
