@@ -26,6 +26,7 @@ from torch._dynamo.variables.misc import SuperVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
+from hostjit.attribute_reads import Read, replaced_reads
 from hostjit.capturing.instances import instance_dict
 from hostjit.dims import BoundDim
 
@@ -41,8 +42,7 @@ def register() -> None:
         table[_C.CompiledFunction] = _follow
         table[_C.CompiledMethod] = _follow_method
         table[BoundDim] = _take_for_int
-    finds: Any = UserDefinedObjectVariable
-    finds.var_getattr = _binding(finds.var_getattr)
+    replaced_reads(UserDefinedObjectVariable, _binding).__enter__()
     of_base: Any = SuperVariable
     of_base._resolved_getattr_and_source = _unwrapping(of_base._resolved_getattr_and_source)
 
@@ -92,28 +92,35 @@ def _follow_method(builder: Any, method: _C.CompiledMethod) -> Any:
 def _bound(tx: Any, function: _C.CompiledFunction, source: Any, instance: Any) -> Any:
     """Bind a compiled function. `source`: of the method; None where there is none."""
     if source is None and isinstance(function.__wrapped__, types.FunctionType):
-        return UserMethodVariable(function.__wrapped__, instance)
+        return _method(UserFunctionVariable(function.__wrapped__), instance)
     followed = VariableBuilder(tx, AttrSource(source, "__func__"))(function)
     if type(followed) is UserFunctionVariable:
-        return UserMethodVariable(followed.fn, instance, source_fn=followed.source)
+        return _method(followed, instance)
     return FunctoolsPartialVariable(followed, [instance], {})
 
 
-def _binding(original: Callable[..., Any]) -> Callable[..., Any]:
+def _method(function: Any, instance: Any) -> Any:
+    make: Any = UserMethodVariable
+    if "im_func" in inspect.signature(make.__init__).parameters:  # torch 2.15 and later
+        return make(function, instance)
+    return make(function.fn, instance, source_fn=function.source)
+
+
+def _binding(original: Read) -> Read:
     """Have Dynamo bind compiled functions that it finds in the class of an object.
 
     It takes a descriptor of C code for the attribute itself.
     """
 
     @functools.wraps(original)
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
+    def read(self: Any, tx: Any, name: str) -> Any:
         found = inspect.getattr_static(type(self.value), name, None)
         if type(found) is not _C.CompiledFunction or name in (instance_dict(self.value) or {}):
             return original(self, tx, name)
         source = None if self.source is None else AttrSource(self.source, name)
         return _bound(tx, found, source, self)
 
-    return var_getattr
+    return read
 
 
 def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,12 +11,14 @@ storage: it takes them for constants without a guard.
 What an exception says that Python itself raises, or whose class says more than its arguments: it
 has words of its own.
 
-And it takes `n in range(5)` for an int, which is corrected.
+And it takes `n in range(5)` for an int, and where a view starts for a constant whose guard lets
+others pass: both are corrected.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -25,7 +27,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hostjit.replacements import replaced_attribute
+from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["stop_from_now_on", "stopping"]
 
@@ -38,6 +41,8 @@ _OF_EVERY_EXCEPTION = frozenset(
     {"__class__", "__context__", "__cause__", "__suppress_context__", "__traceback__"}
 )
 _TELLING = (str, repr, format, ascii, str.format)
+# Of Dynamo's variable for an exception.
+_HAS_OWN_WORDS = "_hostjit_has_own_words"
 _OF_HOOKS = frozenset({"_backward_hooks", "_post_accumulate_grad_hooks"})
 
 
@@ -59,14 +64,14 @@ def stop_from_now_on(is_chosen: Choice) -> None:
 
 def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.exc import unimplemented
+    from torch._dynamo.variables import ExceptionVariable
     from torch._dynamo.variables.builtin import BuiltinVariable
     from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.lists import RangeVariable
-    from torch._dynamo.variables.misc import AutogradFunctionVariable, ExceptionVariable
+    from torch._dynamo.variables.misc import AutogradFunctionVariable
     from torch._dynamo.variables.tensor import TensorVariable, UntypedStorageVariable
 
     apply = AutogradFunctionVariable.call_apply
-    get = TensorVariable.var_getattr
     call_storage = UntypedStorageVariable.call_method
 
     def call_apply(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -79,15 +84,18 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
             )
         return apply(self, tx, args, kwargs)
 
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
-        if self.source is not None and _is_of_the_past(self, name) and is_chosen(tx):
-            unimplemented(
-                gb_type="history of a tensor",
-                context=f"{self} {name}",
-                explanation=f"`{name}` depends on what was done with a tensor before the call.",
-                hints=[],
-            )
-        return get(self, tx, name)
+    def reading_tensors(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            if self.source is not None and _is_of_the_past(self, name) and is_chosen(tx):
+                unimplemented(
+                    gb_type="history of a tensor",
+                    context=f"{self} {name}",
+                    explanation=f"`{name}` depends on what was done with a tensor before the call.",
+                    hints=[],
+                )
+            return original(self, tx, name)
+
+        return read
 
     def call_method(self: Any, tx: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if name == "size" and is_chosen(tx):
@@ -100,7 +108,6 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
         return call_storage(self, tx, name, args, kwargs)
 
     call_builtin = BuiltinVariable.call_function
-    get_of_exception = ExceptionVariable.var_getattr
 
     def call_function(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if self.fn in _TELLING:
@@ -110,10 +117,13 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
                     stop_at_text(exception)
         return call_builtin(self, tx, args, kwargs)
 
-    def getattr_of_exception(self: Any, tx: Any, name: str) -> Any:
-        if name not in _OF_EVERY_EXCEPTION and not _says_as_eager(self, self) and is_chosen(tx):
-            stop_at_text(self)
-        return get_of_exception(self, tx, name)
+    def reading_exceptions(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            if name not in _OF_EVERY_EXCEPTION and not _says_as_eager(self, self) and is_chosen(tx):
+                stop_at_text(self)
+            return original(self, tx, name)
+
+        return read
 
     contains = getattr(RangeVariable, "sq_contains", None)  # torch 2.13 and later
 
@@ -135,12 +145,52 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     corrected = [replaced_attribute(RangeVariable, "sq_contains", sq_contains)] if contains else []
     return [
         *corrected,
+        *_starts_of_views(is_chosen),
+        *_marked_words(),
         replaced_attribute(BuiltinVariable, "call_function", call_function),
-        replaced_attribute(ExceptionVariable, "var_getattr", getattr_of_exception),
+        replaced_reads(ExceptionVariable, reading_exceptions),
         replaced_attribute(AutogradFunctionVariable, "call_apply", call_apply),
-        replaced_attribute(TensorVariable, "var_getattr", var_getattr),
+        replaced_reads(TensorVariable, reading_tensors),
         replaced_attribute(UntypedStorageVariable, "call_method", call_method),
     ]
+
+
+def _starts_of_views(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
+    """Have `storage_offset` followed as other methods are, as it is up to torch 2.14."""
+    from torch._dynamo.variables.tensor import TensorVariable
+
+    name = "storage_offset"
+    listed: dict[str, Any] = getattr(TensorVariable, "tp_methods", {})
+    if name not in listed:
+        return []
+    constant = listed[name]
+
+    def offset(variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if is_chosen(tx) else constant.handler(variable, tx, *args, **kwargs)
+
+    return [replaced_items(listed, {name: dataclasses.replace(constant, handler=offset)})]
+
+
+def _marked_words() -> list[contextlib.AbstractContextManager[Any]]:
+    """Mark exceptions that Dynamo raises in place of Python; the code may raise them again.
+
+    From torch 2.14 on it does that by the method that is for `raise`, too.
+    """
+    from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+
+    names = ("do_raise", "_attach_traceback_to_exception")
+    found = [name for name in names if hasattr(InstructionTranslatorBase, name)]
+    if not found:
+        return []
+    original = getattr(InstructionTranslatorBase, found[0])
+
+    def do_raise(self: Any, value: Any, *args: Any) -> Any:
+        is_new = value is not None and getattr(value, "python_stack", None) is None
+        if is_new and self.current_instruction.opname != "RAISE_VARARGS":
+            setattr(value, _HAS_OWN_WORDS, True)
+        return original(self, value, *args)
+
+    return [replaced_attribute(InstructionTranslatorBase, found[0], do_raise)]
 
 
 def _is_of_the_past(tensor: Any, name: str) -> bool:
@@ -154,7 +204,7 @@ def _is_of_the_past(tensor: Any, name: str) -> bool:
 
 def _exception(value: Any) -> Any:
     """Return Dynamo's exception of the built-in kind that `value` is, or is made of."""
-    from torch._dynamo.variables.misc import ExceptionVariable
+    from torch._dynamo.variables import ExceptionVariable
 
     value = getattr(value, "_base_vt", None) or value
     return value if isinstance(value, ExceptionVariable) else None
@@ -164,5 +214,7 @@ def _says_as_eager(exception: Any, value: Any) -> bool:
     """Tell whether the code itself raised an exception, of a class that says its arguments."""
     kind = exception.exc_type
     is_plain = kind.__str__ is BaseException.__str__ and kind.__repr__ is BaseException.__repr__
-    is_raised = any(getattr(x, "python_stack", None) is not None for x in (exception, value))
+    both = (exception, value)
+    is_raised = any(getattr(x, "python_stack", None) is not None for x in both)
+    is_raised = is_raised and not any(hasattr(x, _HAS_OWN_WORDS) for x in both)
     return is_plain and is_raised and not isinstance(kind.__init__, types.FunctionType)

@@ -11,10 +11,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["follow_places", "following_places", "is_indexed_by_place"]
 
@@ -82,7 +83,7 @@ def _patches(is_chosen: Callable[[], bool]) -> Iterator[contextlib.AbstractConte
                 where = tuple(0 if _is_place(item) else item for item in items)
             return original(self, where, *value)
 
-        return mock.patch.object(FakeTensor, name, index, create=True)
+        return replaced_attribute(FakeTensor, name, index, create=True)
 
     yield patched("__getitem__")
     yield patched("__setitem__")

@@ -42,6 +42,20 @@ def _beyond(items: list[int], table: dict[str, int]) -> None:
     (1, 2)[len(items)]
 
 
+def _raised_again(items: list[int], table: dict[str, int]) -> None:
+    try:
+        _beyond(items, table)
+    except IndexError as error:
+        raise error
+
+
+def _passed_on(items: list[int], table: dict[str, int]) -> None:
+    try:
+        _beyond(items, table)
+    except IndexError:
+        raise
+
+
 def _key(items: list[int], table: dict[str, int]) -> None:
     raise KeyError("given")
 
@@ -62,7 +76,10 @@ def _value(items: list[int], table: dict[str, int]) -> None:
     raise ValueError(f"{len(items)} items")
 
 
-RAISING = [_missing, _popped, _sought, _beyond, _key, _file, _coded, _shown, _value]
+RAISING = [
+    *(_missing, _popped, _sought, _beyond, _raised_again, _passed_on),
+    *(_key, _file, _coded, _shown, _value),
+]
 
 
 def _torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:

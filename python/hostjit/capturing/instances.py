@@ -14,7 +14,7 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from hostjit import _C
 
 __all__ = [
     "METHODS",
+    "elements_of",
     "fields_of",
     "has_member",
     "instance_dict",
@@ -127,6 +128,12 @@ def instance_dict(value: object) -> dict[Any, Any] | None:
             attributes: Any = found.__get__(value)
             return attributes if is_a(attributes, dict) else None
     return None
+
+
+def elements_of(items: Set[Any]) -> tuple[Any, ...]:
+    """Return the elements of a set in its order; no code of its class is asked."""
+    own: Any = frozenset if is_a(items, frozenset) else set
+    return tuple(own.__iter__(items))
 
 
 def is_value(value: Any) -> bool:

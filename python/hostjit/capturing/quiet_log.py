@@ -9,9 +9,10 @@ import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo import utils
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "without_log_of_failures",
@@ -54,7 +55,7 @@ def without_warnings_of_dynamo() -> Iterator[None]:
         if threading.get_ident() != owner:
             warn_once(*args, **kwargs)
 
-    with mock.patch.object(utils, "warn_once", warn):
+    with replaced_attribute(utils, "warn_once", warn):
         yield
 
 

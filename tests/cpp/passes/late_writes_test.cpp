@@ -34,7 +34,7 @@ TEST(LateWrites, AheadOfPlainWork) {
   EXPECT_TRUE(
       is_last("  copy(source=%y, out=%x)\n  %v = view(source=%x) : tensor<f32, [2, 2], cpu>\n"
               "  %a = allocate() : tensor<f32, [2, 2], cpu>\n"
-              "  matmul(a=%v, b=%v, out=%a)\n  return %a\n"));
+              "  matmul(lhs=%v, rhs=%v, out=%a)\n  return %a\n"));
 }
 
 TEST(LateWrites, ByWhatMayFail) {

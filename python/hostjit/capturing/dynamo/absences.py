@@ -13,12 +13,13 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.exc import ObservedAttributeError
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import ConstDictVariable, builtin
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_absences"]
 
@@ -49,7 +50,7 @@ def guarding_absences() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for kind, name, takes_lists, reads in _questions():
             asked = asking(getattr(kind, name), takes_lists, reads)
-            stack.enter_context(mock.patch.object(kind, name, asked))
+            stack.enter_context(replaced_attribute(kind, name, asked))
         stack.enter_context(_guarding_keys(owner))
         yield
 
@@ -63,7 +64,7 @@ def _guarding_keys(owner: int) -> contextlib.AbstractContextManager[Any]:
             self.install_dict_contains_guard(tx, [key])
         return original(self, tx, key)
 
-    return mock.patch.object(kind, "getitem_const_raise_exception_if_absent", get)
+    return replaced_attribute(kind, "getitem_const_raise_exception_if_absent", get)
 
 
 def _questions() -> Iterator[tuple[Any, str, bool, bool]]:

@@ -321,8 +321,10 @@ def _run_dynamo(
             _remove_names(namespace, _own_names(set(namespace) - before))
             raise translate_failure(error) from error
         installed = set(namespace) - before
-        _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
-    backend = captured.backend_input
+        backend = captured.backend_input
+        # A graph that computes nothing is called too from torch 2.15 on, by a function of Dynamo's.
+        if backend is not None:
+            _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
     inputs = [] if backend is None else list(backend.example_inputs)
     found = [(n, value) for n, value in enumerate(inputs) if not is_number(value)]
     capture = DynamoCapture(

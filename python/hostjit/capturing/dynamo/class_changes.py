@@ -12,11 +12,13 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import UserDefinedClassVariable, UserDefinedObjectVariable
+
+from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_class_changes"]
 
@@ -27,12 +29,14 @@ def stopping_at_class_changes() -> Iterator[None]:
     owner = threading.get_ident()
     of_class: Any = UserDefinedClassVariable
     of_object: Any = UserDefinedObjectVariable
-    get, call = of_class.var_getattr, of_class.call_function
-    find = of_object.lookup_class_mro_attr
+    call, find = of_class.call_function, of_object.lookup_class_mro_attr
 
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
-        holder = _inherited(tx, self.value, name) if threading.get_ident() == owner else None
-        return get(self if holder is None else holder, tx, name)
+    def reading(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            holder = _inherited(tx, self.value, name) if threading.get_ident() == owner else None
+            return original(self if holder is None else holder, tx, name)
+
+        return read
 
     def lookup_class_mro_attr(self: Any, name: str) -> Any:
         if threading.get_ident() == owner:
@@ -48,9 +52,9 @@ def stopping_at_class_changes() -> Iterator[None]:
         return call(self, tx, args, kwargs)
 
     with (
-        mock.patch.object(of_class, "var_getattr", var_getattr),
-        mock.patch.object(of_class, "call_function", call_function),
-        mock.patch.object(of_object, "lookup_class_mro_attr", lookup_class_mro_attr),
+        replaced_reads(of_class, reading),
+        replaced_attribute(of_class, "call_function", call_function),
+        replaced_attribute(of_object, "lookup_class_mro_attr", lookup_class_mro_attr),
     ):
         yield
 

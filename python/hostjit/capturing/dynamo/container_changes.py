@@ -9,7 +9,6 @@ is written back here.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import threading
 from collections.abc import Callable, Iterator
@@ -20,8 +19,9 @@ from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
+from hostjit.attribute_reads import Read, replaced_reads
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
-from hostjit.replacements import replaced_attribute, replaced_items
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_container_changes"]
 
@@ -75,17 +75,11 @@ def stopping_at_container_changes() -> Iterator[None]:
         source = AttrSource(deque.source, "maxlen")
         return VariableTracker.build(tx, resolve(deque.source).maxlen, source)
 
-    def reading(kind: Any) -> Any:
-        listed = getattr(kind, "tp_getset", {})  # torch 2.14 and later
-        if "maxlen" in listed:
-            getset = dataclasses.replace(listed["maxlen"], getter=limit)
-            return replaced_items(listed, {"maxlen": getset})
-        original = kind.var_getattr
-
+    def reading(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
             return limit(self, tx) if name == "maxlen" else original(self, tx, name)
 
-        return replaced_attribute(kind, "var_getattr", read)
+        return read
 
     # Torch 2.12 and earlier take it for difference_update, which is written back.
     subtract: Any = getattr(SetVariable, "nb_inplace_subtract_impl", None)
@@ -102,7 +96,7 @@ def stopping_at_container_changes() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping_at_user_containers())
         stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
-        stack.enter_context(reading(lists.DequeVariable))
+        stack.enter_context(replaced_reads(lists.DequeVariable, reading))
         for name in _OPERATORS:
             if hasattr(lists.DequeVariable, name):
                 stack.enter_context(operating(lists.DequeVariable, name))

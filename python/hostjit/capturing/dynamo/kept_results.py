@@ -17,11 +17,12 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import functions
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_kept_results"]
 
@@ -54,7 +55,7 @@ def stopping_at_kept_results() -> Iterator[None]:
             )
         return result
 
-    with mock.patch.object(kind, "call_function", call_function):
+    with replaced_attribute(kind, "call_function", call_function):
         yield
 
 

@@ -11,11 +11,12 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._dynamo import utils
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import ConstantVariable, TensorVariable, lists
+
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["memberships_of_tensors"]
 
@@ -38,8 +39,8 @@ def memberships_of_tensors() -> Iterator[None]:
         return contains(values, search, tx)
 
     with (
-        mock.patch.object(utils, "iter_contains", iter_contains),
-        mock.patch.object(lists, "iter_contains", iter_contains),
+        replaced_attribute(utils, "iter_contains", iter_contains),
+        replaced_attribute(lists, "iter_contains", iter_contains),
     ):
         yield
 

@@ -18,14 +18,11 @@ from torch._dynamo.source import AttrSource, GlobalSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
-from hostjit.replacements import replaced_attribute
+from hostjit.attribute_reads import READ, Read, replaced_reads
 
 __all__ = ["FindStep", "stopping_at_steps"]
 
 FindStep = Callable[[torch.optim.Optimizer], Callable[..., Any] | None]
-
-# What traces the read of an attribute: its name of torch 2.14 and later, and the one before.
-_READ = "tp_getattro_impl" if hasattr(OptimizerVariable, "tp_getattro_impl") else "var_getattr"
 
 
 class _Step(VariableTracker):
@@ -49,21 +46,24 @@ def stopping_at_steps(find_step: FindStep | None = None) -> Iterator[None]:
         find_step: what to call in place of `optimizer.step`; None leaves it.
     """
     owner = threading.get_ident()
-    original: Any = getattr(OptimizerVariable, _READ)
 
-    def read(self: Any, tx: Any, name: str) -> Any:
-        if threading.get_ident() != owner:
-            return original(self, tx, name)
-        if name == "param_groups":
-            # As of any object: Dynamo's own has each group say that it is capturable from then on,
-            # and takes parameters for constants, of which there are no gradients.
-            return getattr(super(OptimizerVariable, self), _READ)(tx, name)
-        if name != "step" or self.source is None:
-            return original(self, tx, name)
-        step = find_step(self.value) if find_step is not None else None
-        if step is None:
-            return _Step(source=AttrSource(self.source, name))
-        return _Step(source=GlobalSource(tx.output.install_global_by_id("__hostjit_step", step)))
+    def reading(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            if threading.get_ident() != owner:
+                return original(self, tx, name)
+            if name == "param_groups":
+                # As of any object: Dynamo's own has each group say that it is capturable from then
+                # on, and takes parameters for constants, of which there are no gradients.
+                return getattr(super(OptimizerVariable, self), READ)(tx, name)
+            if name != "step" or self.source is None:
+                return original(self, tx, name)
+            step = find_step(self.value) if find_step is not None else None
+            if step is None:
+                return _Step(source=AttrSource(self.source, name))
+            name_of_step = tx.output.install_global_by_id("__hostjit_step", step)
+            return _Step(source=GlobalSource(name_of_step))
 
-    with replaced_attribute(OptimizerVariable, _READ, read):
+        return read
+
+    with replaced_reads(OptimizerVariable, reading):
         yield

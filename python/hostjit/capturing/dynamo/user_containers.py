@@ -20,6 +20,7 @@ from torch._dynamo.exc import unimplemented
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.variables import ListVariable, SetVariable
 
+from hostjit.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_user_containers"]
@@ -67,8 +68,8 @@ def stopping_at_user_containers() -> Iterator[None]:
                 _stopping_at_methods(owner, kind, {**_OF_CHANGES, **_operators_of(kind)})
             )
         for kind in (user_defined.UserDefinedDictVariable, *_kinds_of_dicts(user_defined)):
-            own = {name: names for name, names in _OF_DICTS.items() if name in vars(kind)}
-            stack.enter_context(_stopping_at_methods(owner, kind, own))
+            known = {name: names for name, names in _OF_DICTS.items() if hasattr(kind, name)}
+            stack.enter_context(_stopping_at_methods(owner, kind, known))
         stack.enter_context(_stopping_at_copies(owner, user_defined.UserDefinedObjectVariable))
         stack.enter_context(_stopping_at_fromkeys(owner, user_defined.UserDefinedClassVariable))
         yield
@@ -118,15 +119,16 @@ def _stopping_at_methods(owner: int, kind: Any, methods: _Methods) -> Iterator[N
 
 @contextlib.contextmanager
 def _stopping_at_copies(owner: int, objects: Any) -> Iterator[None]:
-    original = objects.var_getattr
+    def stopping(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            is_copied = name in _REDUCE and issubclass(self.python_type(), _CONTAINERS)
+            if threading.get_ident() == owner and is_copied:
+                _stop("a copy")
+            return original(self, tx, name)
 
-    def read(self: Any, tx: Any, name: str) -> Any:
-        is_copied = name in _REDUCE and issubclass(self.python_type(), _CONTAINERS)
-        if threading.get_ident() == owner and is_copied:
-            _stop("a copy")
-        return original(self, tx, name)
+        return read
 
-    with replaced_attribute(objects, "var_getattr", read):
+    with replaced_reads(objects, stopping):
         yield
 
 

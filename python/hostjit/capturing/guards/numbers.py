@@ -12,6 +12,7 @@ from hostjit.capturing.arguments import same_keys
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.sources import SourceWalker
 from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.instances import elements_of
 from hostjit.capturing.numbers.open_numbers import NumberPlace, named_numbers
 
 __all__ = ["Elements", "GuardedNumbers"]
@@ -21,7 +22,7 @@ class Elements:
     """The elements of a set, as code meets them; those that are equal may be others."""
 
     def __init__(self, found: Set[Any]) -> None:
-        self._found = tuple(found)
+        self._found = elements_of(found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Elements) and same_keys(self._found, other._found)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from hostjit.capturing.instances import elements_of
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 from hostjit.capturing.tensors import TensorFacts
 
@@ -264,9 +265,7 @@ class WatchList:
 
     def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
         """Watch the contents of a set."""
-        # Not as its class says, if that is one of the user's.
-        own: Any = frozenset if isinstance(items, frozenset) else set
-        self._others["set", id(items)] = SetItems(items, tuple(own.__iter__(items)), path)
+        self._others["set", id(items)] = SetItems(items, elements_of(items), path)
 
     def type_version(self, kind: type, path: str) -> None:
         """Watch a class that Python code can change; immutable builtin classes need no watch."""

@@ -14,7 +14,7 @@ from typing import Any
 from torch._dynamo.variables import ConstantVariable
 from torch._dynamo.variables.tensor import SymNodeVariable
 
-from hostjit.replacements import replaced_attribute
+from hostjit.attribute_reads import Read, replaced_reads
 
 __all__ = ["knows_attributes"]
 
@@ -29,16 +29,18 @@ _CONSTANTS: dict[type, dict[str, int | float]] = {
 def knows_attributes() -> Iterator[None]:
     """Have Dynamo know them, also of open sizes, in this thread."""
     owner = threading.get_ident()
-    original = SymNodeVariable.var_getattr
 
-    def var_getattr(self: Any, tx: Any, name: str) -> Any:
-        kind = self.python_type()
-        if threading.get_ident() == owner and kind in _ITSELF:
-            if name in _ITSELF[kind]:
-                return self
-            if name in _CONSTANTS[kind]:
-                return ConstantVariable.create(_CONSTANTS[kind][name])
-        return original(self, tx, name)
+    def knowing(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            kind = self.python_type()
+            if threading.get_ident() == owner and kind in _ITSELF:
+                if name in _ITSELF[kind]:
+                    return self
+                if name in _CONSTANTS[kind]:
+                    return ConstantVariable.create(_CONSTANTS[kind][name])
+            return original(self, tx, name)
 
-    with replaced_attribute(SymNodeVariable, "var_getattr", var_getattr):
+        return read
+
+    with replaced_reads(SymNodeVariable, knowing):
         yield
