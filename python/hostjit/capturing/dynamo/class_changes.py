@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch._dynamo.exc import unimplemented
-from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import UserDefinedClassVariable, UserDefinedObjectVariable
 
 from hostjit.attribute_reads import Read, replaced_reads
@@ -29,7 +28,7 @@ def stopping_at_class_changes() -> Iterator[None]:
     owner = threading.get_ident()
     of_class: Any = UserDefinedClassVariable
     of_object: Any = UserDefinedObjectVariable
-    call, find = of_class.call_function, of_object.lookup_class_mro_attr
+    call = of_class.call_function
 
     def reading(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
@@ -38,12 +37,14 @@ def stopping_at_class_changes() -> Iterator[None]:
 
         return read
 
-    def lookup_class_mro_attr(self: Any, name: str) -> Any:
-        if threading.get_ident() == owner:
+    def reading_objects(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
             kind = type(self.value)
-            if _holder(InstructionTranslator.current_tx(), kind, name) is not None:
+            if threading.get_ident() == owner and _holder(tx, kind, name) is not None:
                 _stop(f"{kind.__qualname__}.{name}", "The code has set it in a class.")
-        return find(self, name)
+            return original(self, tx, name)
+
+        return read
 
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         kind = type(self.value)
@@ -54,7 +55,7 @@ def stopping_at_class_changes() -> Iterator[None]:
     with (
         replaced_reads(of_class, reading),
         replaced_attribute(of_class, "call_function", call_function),
-        replaced_attribute(of_object, "lookup_class_mro_attr", lookup_class_mro_attr),
+        replaced_reads(of_object, reading_objects),
     ):
         yield
 
