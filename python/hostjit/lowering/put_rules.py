@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes to places that tensors without dims tell: `x[i] = y` of a functional graph.
+"""Writes to places that tensors tell: `x[i] = y` and `x.index_copy_(0, i, y)` of functional graphs.
 
-`index_put` becomes two operators of lowering: one that checks a place, and one that writes there,
-which cannot fail.
+They become two operators of lowering: one that checks the places, and one that writes there, which
+cannot fail.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Node
 
 from hostjit.capturing.open_sizes import all_equal
 from hostjit.kernels import DType, KernelBuilder
@@ -22,89 +24,139 @@ from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import shape_of, size_of, strides_of
 from hostjit.lowering.types import is_plain
 
-__all__ = ["PUT", "checked_place", "puts_at_places"]
+__all__ = ["PUT", "Put"]
 
 aten = torch.ops.aten
 
+_INTS = (torch.int64, torch.int32)
+
 _library = torch.library.Library("hostjit", "FRAGMENT")
-_library.define("place(Tensor index, SymInt size, int dim) -> Tensor")
+_library.define("places(Tensor index, SymInt size, str error, bool wraps) -> Tensor")
 _library.define("put_(Tensor(a!) self, Tensor source, Tensor[] places, int[] dims) -> Tensor(a!)")
-_PLACE = torch.ops.hostjit.place.default
+_PLACES = torch.ops.hostjit.places.default
 PUT = torch.ops.hostjit.put_.default
 
 
-def puts_at_places(node: Node) -> bool:
-    """Whether a node is an `index_put` that the operators here can do."""
-    if node.target is not aten.index_put.default or (len(node.args) > 3 and node.args[3]):
-        return False
-    arguments: Any = node.args
-    base, indices, source = arguments[:3]
-    if not all(map(is_plain, (base, source, node))):
-        return False
-    target, given = base.meta["val"], source.meta["val"]
-    if target.device.type != "cpu" or target.dtype.itemsize not in OF_SIZE:
-        return False
-    picked = [None if index is None else index.meta["val"] for index in indices]
-    picked += [None] * (target.dim() - len(picked))
-    kept = [size for size, index in zip(target.shape, picked, strict=True) if index is None]
-    return (
-        all(index is None or _is_place(index) for index in picked)
-        and all_equal(given.shape, kept)
-        and given.dtype is target.dtype
-        and given.device.type == "cpu"
+@dataclasses.dataclass(frozen=True)
+class Put:
+    """A write to places: tensors without dims for some dims of `base`, or one of a dim for one."""
+
+    base: Node
+    source: Node
+    indices: dict[int, Node]
+    wraps: bool
+
+    @classmethod
+    def of(cls, node: Node) -> Put | None:
+        """Return what a node writes; None if the operators here cannot do it."""
+        arguments: Any = node.args
+        if node.target is aten.index_copy.default:
+            base, dim, index, source = arguments
+            dim = dim % max(base.meta["val"].dim(), 1)
+            found = cls(base, source, {dim: index}, wraps=False)
+        elif node.target is aten.index_put.default and not (len(arguments) > 3 and arguments[3]):
+            base, given, source = arguments[:3]
+            indices = {dim: index for dim, index in enumerate(given) if index is not None}
+            found = cls(base, source, indices, wraps=True)
+        else:
+            return None
+        return found if is_plain(node) and found._can_be_done() else None
+
+    def _can_be_done(self) -> bool:
+        if not all(map(is_plain, (self.base, self.source, *self.indices.values()))):
+            return False
+        target, given = self.base.meta["val"], self.source.meta["val"]
+        if target.dtype.itemsize not in OF_SIZE or given.dtype is not target.dtype:
+            return False
+        indices = {dim: index.meta["val"] for dim, index in self.indices.items()}
+        if any(tensor.device.type != "cpu" for tensor in (target, given, *indices.values())):
+            return False
+        ranks = [index.dim() for index in indices.values()]
+        if any(index.dtype not in _INTS for index in indices.values()) or (
+            any(ranks) and ranks != [1]
+        ):
+            return False
         # An error names the size.
-        and all(type(n) is int for n, i in zip(target.shape, picked, strict=True) if i is not None)
-    )
+        named = all(type(target.shape[dim]) is int for dim in indices)
+        return named and _expands(given.shape, _written_sizes(target.shape, indices))
+
+    def checked_places(self) -> list[Node]:
+        """Return, for each index, what gives it as places, and fails where it is none.
+
+        They stand as early as they can: behind what fails nothing may have been written.
+        """
+        return [self._checked(index, dim) for dim, index in self.indices.items()]
+
+    def _checked(self, index: Node, dim: int) -> Node:
+        behind = index
+        while behind.next.op == "placeholder":
+            behind = behind.next
+        value = index.meta["val"]
+        size = self.base.meta["val"].shape[dim]
+        named = dim if value.dim() == 0 or not self.wraps else 0
+        error = f"index {{}} is out of bounds for dimension {named} with size {size}"
+        if not self.wraps:
+            error = f"index_copy_(): {error}"
+        graph = index.graph
+        with graph.inserting_after(behind):
+            places = graph.call_function(_PLACES, (index, size, f"IndexError: {error}", self.wraps))
+        places.meta.update(index.meta)
+        places.meta["val"] = value.new_empty(value.shape, dtype=torch.int64)
+        return places
 
 
-def _is_place(index: torch.Tensor) -> bool:
-    is_int = index.dtype in (torch.int64, torch.int32)
-    return index.dim() == 0 and is_int and index.device.type == "cpu"
-
-
-def checked_place(graph: Graph, index: Node, size: int, dim: int) -> Node:
-    """Return what gives an index as a place among `size`, and fails if it is none.
-
-    It stands as early as it can: behind what fails nothing may have been written.
-    """
-    behind = index
-    while behind.next.op == "placeholder":
-        behind = behind.next
-    with graph.inserting_after(behind):
-        place = graph.call_function(_PLACE, (index, size, dim))
-    place.meta.update(index.meta)
-    place.meta["val"] = index.meta["val"].new_empty((), dtype=torch.int64)
-    return place
-
-
-@pointwise("hostjit.place.default")
-def place(context: PointwiseContext) -> int:
-    """An index as a place, counted from the front."""
-    size, dim = size_of(context.argument("size")), context.argument("dim")
-    error = f"IndexError: index {{}} is out of bounds for dimension {dim} with size {size}"
+@pointwise("hostjit.places.default")
+def places(context: PointwiseContext) -> int:
+    """Indices as places, counted from the front."""
     index = context.value(context.operand("index"), DType.I64)
-    return context.builder.bounded(index, size, error, wraps=True)
+    size, error = size_of(context.argument("size")), context.argument("error")
+    return context.builder.bounded(index, size, error, wraps=context.argument("wraps"))
 
 
 @lowers("hostjit.put_.default")
 def lower_put(context: LoweringContext, node: Node) -> bool:
-    """put_(self, source, places, dims): a kernel that writes the elements at the places."""
+    """put_(self, source, places, dims): a kernel that writes the elements at the places.
+
+    Where two places are the same the later one is written last, as eager does in one thread.
+    """
     arguments: Any = node.args
     base, source, places, dims = arguments
     target, given = base.meta["val"], source.meta["val"]
-    kernel = KernelBuilder("", shape_of(given))
+    picked = {dim: place.meta["val"] for dim, place in zip(dims, places, strict=True)}
+    shape = tuple(map(size_of, _written_sizes(target.shape, picked)))
+    kernel = KernelBuilder("", shape)
     steps = strides_of(target)
     dtype = OF_SIZE[target.dtype.itemsize]
-    still = (0,) * given.dim()
+    expanded = (0,) * (len(shape) - given.dim())
+    pairs = zip(shape_of(given), strides_of(given), strict=True)
     value = kernel.load(
-        kernel.input(dtype),
-        tuple(0 if n == 1 else s for n, s in zip(shape_of(given), strides_of(given), strict=True)),
+        kernel.input(dtype), (*expanded, *(0 if n == 1 else step for n, step in pairs))
     )
-    found = [kernel.load(kernel.input(DType.I64), still) for _ in places]
-    terms = tuple((place, steps[dim]) for place, dim in zip(found, dims, strict=True))
-    kept = tuple(step for dim, step in enumerate(steps) if dim not in dims)
-    kernel.store(kernel.output(dtype), value, kept, terms=terms)
+    walked = [dim for dim in range(target.dim()) if dim not in picked or picked[dim].dim()]
+    kept = tuple(0 if dim in picked else steps[dim] for dim in walked)
+    terms = []
+    for dim, place in picked.items():
+        along = tuple(strides_of(place)[0] if other == dim else 0 for other in walked)
+        terms.append((kernel.load(kernel.input(DType.I64), along), steps[dim]))
+    kernel.store(kernel.output(dtype), value, kept, terms=tuple(terms))
+    launched = named("put", kernel.build())
     inputs = [context.value(source), *map(context.value, places)]
-    launch(context, named("put", kernel.build()), inputs, [context.value(base)], writes_parts=True)
+    launch(context, launched, inputs, [context.value(base)], writes_parts=True)
     context.bind(node, context.value(base))
     return True
+
+
+def _written_sizes(sizes: Sequence[Any], indices: Mapping[int, torch.Tensor]) -> list[Any]:
+    """The sizes of what is written: an index without dims takes its dim away."""
+    found: list[Any] = []
+    for dim, size in enumerate(sizes):
+        found += [size] if dim not in indices else indices[dim].shape
+    return found
+
+
+def _expands(given: Sequence[Any], sizes: Sequence[Any]) -> bool:
+    """Whether a tensor of the given sizes is known to expand to others."""
+    pairs = zip(reversed(given), reversed(sizes), strict=False)
+    return len(given) <= len(sizes) and all(
+        (type(a) is int and a == 1) or all_equal([a], [b]) for a, b in pairs
+    )

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 from hostjit.capturing.functional.hidden_writes import HIDDEN
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.members import is_fusable
-from hostjit.lowering.put_rules import PUT, checked_place, puts_at_places
+from hostjit.lowering.put_rules import PUT, Put
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.selection import selection_of
 from hostjit.lowering.sizes import symbolic_views
@@ -42,6 +42,16 @@ _VIEWS: dict[Any, torch._ops.OpOverload] = {
     aten.slice_scatter.default: aten.slice.Tensor,
 }
 
+# Operators without a lowering rule that compute with whatever is in their tensors.
+_NEVER_FAIL = frozenset(
+    {
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        aten.convolution.default,
+        aten.dot.default,
+        aten.mv.default,
+    }
+)
+
 
 def written_parts(graph: Graph) -> set[Node]:
     """Return the scatters that inputs are written by, behind which nothing may fail.
@@ -60,8 +70,9 @@ def written_parts(graph: Graph) -> set[Node]:
 
 def puts(graph: Graph) -> list[Node]:
     """Return the scatters at places that tensors tell."""
-    nodes = graph.find_nodes(op="call_function", target=aten.index_put.default)
-    return [*filter(puts_at_places, nodes)]
+    targets = (aten.index_put.default, aten.index_copy.default)
+    found = [node for t in targets for node in graph.find_nodes(op="call_function", target=t)]
+    return [node for node in sorted(found) if Put.of(node) is not None]
 
 
 def expand_scatters(graph: Graph) -> None:
@@ -101,13 +112,11 @@ def _write_part(scatter: Node, clone: Node, views: Any) -> None:
 
 
 def _put(scatter: Node, clone: Node) -> None:
-    base, indices, source = scatter.args[:3]
-    assert isinstance(base, Node) and isinstance(indices, (list, tuple))
-    sizes = base.meta["val"].shape
-    picked = [(dim, index) for dim, index in enumerate(indices) if isinstance(index, Node)]
-    places = [checked_place(scatter.graph, index, sizes[dim], dim) for dim, index in picked]
+    put = Put.of(scatter)
+    assert put is not None
+    arguments = (clone, put.source, put.checked_places(), list(put.indices))
     with scatter.graph.inserting_before(scatter):
-        write = scatter.graph.call_function(PUT, (clone, source, places, [d for d, _ in picked]))
+        write = scatter.graph.call_function(PUT, arguments)
     write.meta.update(scatter.meta)
 
 
@@ -138,7 +147,7 @@ def _chain(back: Node) -> list[Node]:
     """The scatters between an input and what is copied back to it, from the last on."""
     target, node = back.args[:2]
     chain: list[Node] = []
-    while isinstance(node, Node) and (node.target in _VIEWS or puts_at_places(node)):
+    while isinstance(node, Node) and (node.target in _VIEWS or Put.of(node) is not None):
         chain.append(node)
         node = node.args[0]
     is_input = isinstance(target, Node) and target.op == "placeholder"
@@ -152,19 +161,14 @@ def _after(node: Node) -> Iterator[Node]:
 
 def _may_fail(node: Node, later: Collection[Node]) -> bool:
     """Whether a node among the later ones may fail for what is in tensors; errs to yes."""
-    if node.target is operator.getitem:
+    if node.target is operator.getitem or node.target in _NEVER_FAIL:
         return False
     if lowers.find(node.target) is not None:
         return node.target is LAUNCH
-    if puts_at_places(node):  # an index is checked where it is made
-        return any(index in later for index in node.all_input_nodes if _is_index(node, index))
+    put = Put.of(node)
+    if put is not None:  # an index is checked where it is made
+        return any(index in later for index in put.indices.values())
     if not is_fusable(node):
         return True
     selection = selection_of(node)
     return selection is not None and bool(selection.picks)
-
-
-def _is_index(scatter: Node, operand: Node) -> bool:
-    indices = scatter.args[1]
-    assert isinstance(indices, (list, tuple))
-    return operand in indices
