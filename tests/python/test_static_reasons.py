@@ -110,8 +110,9 @@ def test_the_warning_of_the_limit_blames_what_differs(advice: str) -> None:
 def test_a_position_in_a_tensor_is_named_with_its_line() -> None:
     cache = torch.zeros(2, 8)
 
-    def write(x: torch.Tensor, position: torch.Tensor) -> None:
+    def write(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         cache[:, position] = x
+        return cache[:, position]  # a view
 
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

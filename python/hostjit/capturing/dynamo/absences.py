@@ -16,8 +16,9 @@ from typing import Any
 
 from torch._dynamo.exc import ObservedAttributeError
 from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import AttrSource
+from torch._dynamo.source import AttrSource, TorchFunctionModeStackSource
 from torch._dynamo.variables import ConstDictVariable, builtin
+from torch._guards import ChainedSource
 
 from hostjit.replacements import replaced_attribute
 
@@ -89,7 +90,7 @@ def _nothing() -> None:
 def _guard(tx: Any, holder: Any, name: Any, reads: bool) -> None:
     holder = holder.realize() if hasattr(holder, "realize") else holder
     source = holder.source
-    if source is None or not name.is_python_constant():
+    if source is None or _is_of_a_mode(source) or not name.is_python_constant():
         return
     attribute = name.as_python_constant()
     if tx.output.side_effects.has_pending_mutation_of_attr(holder, attribute):
@@ -102,6 +103,13 @@ def _guard(tx: Any, holder: Any, name: Any, reads: bool) -> None:
         install_guard(source.make_guard(create))
     else:
         install_guard(AttrSource(source, attribute).make_guard(GuardBuilder.HASATTR))
+
+
+def _is_of_a_mode(source: Any) -> bool:
+    """Tell whether a source leads to a mode in place, which Dynamo compares by its identity."""
+    while isinstance(source, ChainedSource):
+        source = source.base
+    return isinstance(source, TorchFunctionModeStackSource)
 
 
 def _is_there(value: Any, name: str) -> bool:
