@@ -52,8 +52,10 @@ class Put:
         arguments: Any = node.args
         if node.target is aten.index_copy.default:
             base, dim, index, source = arguments
-            dim = dim % max(base.meta["val"].dim(), 1)
-            found = cls(base, source, {dim: index}, wraps=False)
+            rank = base.meta["val"].dim()
+            if rank == 0:
+                return None
+            found = cls(base, source, {dim % rank: index}, wraps=False)
         elif node.target is aten.index_put.default and not (len(arguments) > 3 and arguments[3]):
             base, given, source = arguments[:3]
             indices = {dim: index for dim, index in enumerate(given) if index is not None}

@@ -128,6 +128,17 @@ def test_any_number_of_places(function: Function) -> None:
     assert not WHOLE.search(main_of(fast))
 
 
+def test_tensors_without_dims() -> None:
+    def function(x: Tensor, i: Tensor, y: Tensor) -> Tensor:
+        x.index_copy_(0, i, y)
+        return x + 1
+
+    for index in (torch.tensor([0]), torch.tensor(0)):
+        fast = hostjit.compile(function, fallback=False)
+        for shape in ((), (1,), (3,)):
+            check(fast, function, (torch.zeros(shape), index, torch.ones(shape[:1] and (1,))))
+
+
 def test_the_last_of_equal_places_counts() -> None:
     check(
         hostjit.compile(rows, fallback=False),
