@@ -169,8 +169,6 @@ def changes_a_copy(x: Tensor, i: Tensor, y: Tensor) -> Tensor:
 
 
 def test_gradients_through_writes(way: Function) -> None:
-    if way is _torch_compile:
-        pytest.skip("AOTAutograd's graphs fail with a text of their own")
     check(
         changes_a_copy,
         way,
