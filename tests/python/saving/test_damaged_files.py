@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import re
 from collections.abc import Callable
@@ -156,6 +157,27 @@ def test_2000_damages_are_noticed(name: str, contents: dict[str, bytes], path: P
             hostjit.load(path)
         assert str(path) in str(caught.value)
         assert clear.search(str(caught.value)), str(caught.value)
+
+
+@pytest.mark.parametrize("cpus", [{0}, {0, 1, 2}], ids=["one_thread", "threads"])
+def test_every_piece_of_a_large_member_is_checked(
+    cpus: set[int], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: cpus)
+    written = random.Random(0).randbytes(3 * container._PIECE_BYTES + 7)
+    container.write(path, {}, {"large": written, "small": b"some"})
+    with container.opened(path) as file:
+        assert file.read("large") == written
+        assert file.read("small") == b"some"
+    content = path.read_bytes()
+    begin = content.index(written)
+    for piece in range(4):
+        place = begin + piece * container._PIECE_BYTES + 3
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with container.opened(path) as file:
+            with pytest.raises(hostjit.Error, match="'large' is not what was written"):
+                file.read("large")
+            assert file.read("small") == b"some"
 
 
 @pytest.mark.parametrize(
