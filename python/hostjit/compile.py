@@ -11,10 +11,10 @@ from typing import Any, overload
 import torch
 
 from hostjit import _C
-from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation
-from hostjit.dynamic_shapes import DynamicShapes
-from hostjit.program_compilation import ProgramCompilation
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.dynamic_shapes import DynamicShapes
+from hostjit.compiling.program_compilation import ProgramCompilation
 
 __all__ = ["compile"]
 

@@ -26,7 +26,7 @@ from torch._dynamo.variables.misc import SuperVariable
 from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.capturing.instances import instance_dict
 from hostjit.dims import BoundDim
 

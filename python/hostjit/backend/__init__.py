@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch._dynamo.backends import registry
 
-from hostjit.dynamo_stops import stop_from_now_on
-from hostjit.tensor_places import follow_places
-from hostjit.whole_operators import keep_operators_whole
+from hostjit.capturing.dynamo.stops import stop_from_now_on
+from hostjit.capturing.dynamo.tensor_places import follow_places
+from hostjit.capturing.dynamo.whole_operators import keep_operators_whole
 
 __all__ = ["NAME", "compile_graph", "register"]
 

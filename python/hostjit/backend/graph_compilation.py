@@ -28,9 +28,9 @@ from hostjit.capturing.results.outputs import ConstantOutput, GraphOutput, Outpu
 from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
-from hostjit.number_values import NumberValues
-from hostjit.specialize import describe_inputs, describe_output, row_guard
-from hostjit.specializer import Specializer
+from hostjit.compiling.number_values import NumberValues
+from hostjit.compiling.specialize import describe_inputs, describe_output, row_guard
+from hostjit.compiling.specializer import Specializer
 
 __all__ = ["GraphCompilation", "MadeOfOutputs", "compile_graph", "flat_output"]
 

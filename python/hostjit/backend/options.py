@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit import _C
-from hostjit.code_choices import CodeChoices
+from hostjit.compiling.code_choices import CodeChoices
 
 __all__ = ["Options", "read_options"]
 

@@ -15,12 +15,12 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation
-from hostjit.dynamic_shapes import DynamicShapes
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.dynamic_shapes import DynamicShapes
+from hostjit.compiling.leaf_histories import Leaves
 from hostjit.fusion.definition import FusionDefinition
 from hostjit.fusion.inputs import TensorInput
-from hostjit.leaf_histories import Leaves
 
 __all__ = ["compile_fusion"]
 

@@ -10,10 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.functional.trace import trace_functional
-from hostjit.code_choices import CodeChoices
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.specializer import Specializer
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step, is_factor
-from hostjit.specializer import Specializer
 
 __all__ = ["OptimizerCompilation", "is_step"]
 

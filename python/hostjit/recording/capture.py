@@ -11,7 +11,7 @@ from typing import Any, overload
 import torch
 
 from hostjit import _C
-from hostjit.code_choices import CodeChoices
+from hostjit.compiling.code_choices import CodeChoices
 from hostjit.recording.options import RecordingOptions
 
 __all__ = ["capture"]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
-from hostjit.numbers_outside import NumbersOutside
+from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.specializer import route_any_call
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
-from hostjit.specializer import route_any_call
 
 if TYPE_CHECKING:
-    from hostjit.compilation import Compilation
+    from hostjit.compiling.compilation import Compilation
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 

@@ -13,22 +13,23 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.calls import (
-    arguments_fit,
-    in_foreign_transform,
-    makes_generators,
-    memory_is_shared,
-    memory_pattern,
-)
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
 )
 from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.code_choices import CodeChoices
+from hostjit.compiling.calls import (
+    arguments_fit,
+    in_foreign_transform,
+    makes_generators,
+    memory_is_shared,
+    memory_pattern,
+)
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.specializer import Specializer, route_any_call
 from hostjit.dims import with_names, without_dims
-from hostjit.numbers_outside import NumbersOutside
 from hostjit.recording.calls.by_object import CallsByObject, CallsOfObjects
 from hostjit.recording.calls.captured_method import CapturedMethod, answers
 from hostjit.recording.calls.compilation_for_dims import CompilationForDims
@@ -42,7 +43,6 @@ from hostjit.recording.replays.replay import Recording, Replay
 from hostjit.recording.running.gradient_hooks import backward_is_plain
 from hostjit.recording.running.profilers import active_profiler, is_resumable
 from hostjit.recording.running.run import Codes, RecordedRun
-from hostjit.specializer import Specializer, route_any_call
 
 __all__ = ["Recordings"]
 

@@ -10,9 +10,9 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.instances import slot_names
+from hostjit.compiling.inspection import Inspection
+from hostjit.compiling.program_compilation import ProgramCompilation
 from hostjit.dims import without_dims
-from hostjit.inspection import Inspection
-from hostjit.program_compilation import ProgramCompilation
 
 if TYPE_CHECKING:
     from hostjit.saving.numbers import NumberReader

@@ -61,7 +61,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
 def _maker_to_json(maker: Any, values: Values) -> list[Any]:
     from hostjit.capturing.results.outputs import new_object
-    from hostjit.specialize import new_namedtuple
+    from hostjit.compiling.specialize import new_namedtuple
 
     if isinstance(maker, functools.partial):
         kind = maker.args[0]
@@ -114,7 +114,7 @@ def result_from_json(
 
 def _maker_from_json(how: str, kind: type, names: list[str]) -> Any:
     from hostjit.capturing.results.outputs import new_object
-    from hostjit.specialize import new_namedtuple
+    from hostjit.compiling.specialize import new_namedtuple
 
     if how == "namedtuple" and issubclass(kind, tuple):
         return functools.partial(new_namedtuple, kind)

@@ -11,7 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.instances import name_of
-from hostjit.program_compilation import ProgramCompilation
+from hostjit.compiling.program_compilation import ProgramCompilation
 from hostjit.recording.calls.captured_method import CapturedMethod
 from hostjit.saving.arguments import ExampleCall, arguments_to_json, classes_in
 from hostjit.saving.bindings import Writers

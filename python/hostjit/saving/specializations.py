@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
+from hostjit.compiling.size_condition import SizeCondition
 from hostjit.saving.arguments import (
     ExampleCall,
     arguments_to_json,
@@ -27,7 +28,6 @@ from hostjit.saving.modes import in_modes, modes_to_json, process_modes
 from hostjit.saving.results import result_from_json, result_to_json
 from hostjit.saving.signatures import signature
 from hostjit.saving.values import Classes, Values, float_from_bits, float_to_bits
-from hostjit.size_condition import SizeCondition
 
 if TYPE_CHECKING:
     from hostjit.saving.replays import LoadedReplay

@@ -18,7 +18,7 @@ import hostjit
 
 # What a file may have is read by these.
 _LIGHT = (
-    *("hostjit.saving", "hostjit.size_condition", "hostjit.recording.replays.checks"),
+    *("hostjit.saving", "hostjit.compiling.size_condition", "hostjit.recording.replays.checks"),
     *("hostjit.recording.replays.pruned", "hostjit.recording.replays.read_guard"),
 )
 

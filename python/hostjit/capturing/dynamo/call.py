@@ -49,20 +49,20 @@ from hostjit.capturing.dynamo.places import with_places_as_data
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
+from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.stores import Changes, recording_changes
 from hostjit.capturing.dynamo.tensor_methods import checked_tensor_methods
+from hostjit.capturing.dynamo.tensor_places import following_places
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unknown_items import items_unknown
+from hostjit.capturing.dynamo.whole_operators import whole_operators
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
 from hostjit.capturing.numbers.open_numbers import left_open
 from hostjit.capturing.numbers.python_functions import MadeOf, without_guards_on
 from hostjit.capturing.numbers.results import NumberResults
-from hostjit.dynamo_stops import stopping
 from hostjit.replacements import replaced_attribute
-from hostjit.tensor_places import following_places
-from hostjit.whole_operators import whole_operators
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
 

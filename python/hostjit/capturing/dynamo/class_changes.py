@@ -16,7 +16,7 @@ from typing import Any
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import UserDefinedClassVariable, UserDefinedObjectVariable
 
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_class_changes"]

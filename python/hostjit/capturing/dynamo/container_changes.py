@@ -19,7 +19,7 @@ from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
 from hostjit.replacements import replaced_attribute
 

@@ -18,7 +18,7 @@ from torch._dynamo.source import AttrSource, GlobalSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.optimizer import OptimizerVariable
 
-from hostjit.attribute_reads import READ, Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import READ, Read, replaced_reads
 
 __all__ = ["FindStep", "stopping_at_steps"]
 

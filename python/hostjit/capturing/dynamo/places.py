@@ -16,11 +16,11 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
+from hostjit.capturing.dynamo.tensor_places import is_indexed_by_place
 from hostjit.capturing.functional.graph_writes import written_nodes
 from hostjit.capturing.open_sizes import is_dense, known
 from hostjit.capturing.overlap import may_write
 from hostjit.capturing.traced_graph import storage_of
-from hostjit.tensor_places import is_indexed_by_place
 
 __all__ = ["getitem_at", "setitem_at_", "with_places_as_data"]
 

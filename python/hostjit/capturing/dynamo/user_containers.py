@@ -20,7 +20,7 @@ from torch._dynamo.exc import unimplemented
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.variables import ListVariable, SetVariable
 
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_user_containers"]

@@ -14,7 +14,7 @@ from typing import Any
 from torch._dynamo.variables import ConstantVariable
 from torch._dynamo.variables.tensor import SymNodeVariable
 
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 
 __all__ = ["knows_attributes"]
 

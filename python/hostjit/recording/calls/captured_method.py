@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
-from hostjit.inspection import Inspection
+from hostjit.compiling.inspection import Inspection
 
 if TYPE_CHECKING:
     from hostjit.profiling import Profile

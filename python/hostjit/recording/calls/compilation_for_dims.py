@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostjit import _C
-from hostjit.compilation import Compilation
+from hostjit.compiling.compilation import Compilation
 
 if TYPE_CHECKING:
     from hostjit.recording.recordings import Recordings

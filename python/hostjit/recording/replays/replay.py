@@ -15,6 +15,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
+from hostjit.compiling.specialize import describe_backward, describe_output
 from hostjit.recording.calls.mismatch import Signature, difference_of_modes, named_arguments
 from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.graph.inputs import describe
@@ -34,7 +35,6 @@ from hostjit.recording.replays.outside import TensorsOutside, touched_gradients
 from hostjit.recording.replays.places import Places, StaticInputs, moved_off
 from hostjit.recording.replays.pruned import Pruned
 from hostjit.recording.replays.read_guard import ReadGuard
-from hostjit.specialize import describe_backward, describe_output
 
 if TYPE_CHECKING:
     from hostjit.recording.recordings import Recordings

@@ -22,7 +22,6 @@ from torch.autograd import forward_ad
 from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
-from hostjit.bytecode_call import CheckedCall
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.call import guard_settings
@@ -35,9 +34,10 @@ from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead, tracing_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
-from hostjit.dynamo_stops import stopping
+from hostjit.compiling.bytecode_call import CheckedCall
 
 __all__ = ["FrameHook"]
 

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hostjit.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["stop_from_now_on", "stopping"]

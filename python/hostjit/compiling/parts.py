@@ -13,12 +13,12 @@ from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation, share_memory
-from hostjit.frames import FrameHook
-from hostjit.numbers_outside import NumbersOutside
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.compilation import Compilation, share_memory
+from hostjit.compiling.frames import FrameHook
+from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.specializer import route_any_call
 from hostjit.optimizers import RULES, OptimizerCompilation
-from hostjit.specializer import route_any_call
 
 __all__ = ["PartCompilation", "Parts"]
 
@@ -141,7 +141,7 @@ class PartCompilation(Compilation):
         """Leave NumPy's values to Python."""
         if not holds_array(args, kwargs):
             return super()._answer(args, kwargs)
-        from hostjit.arrays import as_python
+        from hostjit.compiling.arrays import as_python
 
         return route_any_call(as_python(self))
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.code_choices import CodeChoices
-from hostjit.inspection import Inspection
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.inspection import Inspection
 
 __all__ = ["ProgramCompilation"]
 

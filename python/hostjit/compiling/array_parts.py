@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.array_arguments import MadeArrays, Place
-from hostjit.arrays import ArrayCompilation, check_arrays, makes_arrays
 from hostjit.backend.options import Options
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.compilation import Compilation
-from hostjit.parts import PartCompilation, Parts
-from hostjit.specializer import route_any_call
+from hostjit.compiling.array_arguments import MadeArrays, Place
+from hostjit.compiling.arrays import ArrayCompilation, check_arrays, makes_arrays
+from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.parts import PartCompilation, Parts
+from hostjit.compiling.specializer import route_any_call
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture

@@ -13,7 +13,6 @@ from torch.fx import Graph
 from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
-from hostjit.bytecode_call import CheckedCall, compiled_graph
 from hostjit.capturing.gradients.backward import (
     Backward,
     InputKept,
@@ -30,8 +29,9 @@ from hostjit.capturing.instances import slot_names
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.results import outputs as capture_outputs
+from hostjit.compiling.bytecode_call import CheckedCall, compiled_graph
+from hostjit.compiling.number_values import FlatNumbers, NumberValues
 from hostjit.lowering.index_values import dependent_sizes
-from hostjit.number_values import FlatNumbers, NumberValues
 
 __all__ = [
     "describe_backward",

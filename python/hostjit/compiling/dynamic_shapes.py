@@ -21,10 +21,10 @@ from hostjit.capturing.numbers.open_numbers import (
     number_leaves,
 )
 from hostjit.capturing.opened import Opened
+from hostjit.compiling.leaf_histories import LeafHistories, Leaves, leaves_by_name
+from hostjit.compiling.named_dims import named_dims
+from hostjit.compiling.varying_objects import VaryingObjects
 from hostjit.dims import Dim
-from hostjit.leaf_histories import LeafHistories, Leaves, leaves_by_name
-from hostjit.named_dims import named_dims
-from hostjit.varying_objects import VaryingObjects
 
 __all__ = ["DynamicShapes", "Refusal"]
 

@@ -22,18 +22,18 @@ from hostjit.capturing.errors import (
 )
 from hostjit.capturing.failures import stops_at_gradients
 from hostjit.capturing.gradients.backward import SavedTensor, Tangent
-from hostjit.code_choices import CodeChoices
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
+from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.specializer import Specializer, route_any_call
 from hostjit.dims import without_dims
-from hostjit.dynamic_shapes import DynamicShapes, Refusal
-from hostjit.numbers_outside import NumbersOutside
-from hostjit.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
-    from hostjit.arrays import ArrayCalls
     from hostjit.capturing.dynamo.call import DynamoCapture
     from hostjit.capturing.opened import Opened
     from hostjit.capturing.program import CapturedProgram
-    from hostjit.parts import Parts
+    from hostjit.compiling.arrays import ArrayCalls
+    from hostjit.compiling.parts import Parts
 
 __all__ = ["Compilation"]
 
@@ -138,7 +138,7 @@ class Compilation(Specializer):
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Leave calls with arrays to what compiles them over tensors, NumPy's numbers to eager."""
-        from hostjit.arrays import ArrayCalls, holds_numbers_alone
+        from hostjit.compiling.arrays import ArrayCalls, holds_numbers_alone
 
         if not holds_numbers_alone(args, kwargs):
             self._arrays = ArrayCalls(self)
@@ -219,7 +219,7 @@ class Compilation(Specializer):
         self, opened: Opened, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         from hostjit.capturing import capture
-        from hostjit.specialize import make_specialization
+        from hostjit.compiling.specialize import make_specialization
 
         parts = self._make_parts()
         try:
@@ -271,7 +271,7 @@ class Compilation(Specializer):
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Remember that calls like this one run as Python, but for the modules that they call."""
-        from hostjit.arrays import as_python
+        from hostjit.compiling.arrays import as_python
 
         if self._as_python is None:
             self._as_python = as_python(self)
@@ -293,7 +293,7 @@ class Compilation(Specializer):
     def _compile_captured(
         self, captured: CapturedProgram
     ) -> tuple[_C.CompiledProgram, _C.BackwardPlan | None]:
-        from hostjit.specialize import describe_backward
+        from hostjit.compiling.specialize import describe_backward
 
         try:
             with captured.no_more_guards():
@@ -341,7 +341,7 @@ class Compilation(Specializer):
         if not self._may_fall_back():
             return None
         if self._parts is None and self._has_parts:
-            from hostjit.parts import Parts
+            from hostjit.compiling.parts import Parts
 
             self._parts = Parts(
                 self.target,

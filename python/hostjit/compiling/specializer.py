@@ -13,20 +13,20 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.calls import (
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
+from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
+from hostjit.capturing.instances import name_of
+from hostjit.compiling.calls import (
     arguments_fit,
     has_nested_tensor,
     in_foreign_transform,
     makes_generators,
     memory_pattern,
 )
-from hostjit.capturing.compile_lock import compile_lock, is_left_locked
-from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
-from hostjit.capturing.instances import name_of
-from hostjit.code_choices import CodeChoices
-from hostjit.differences import Differences
-from hostjit.eager_attempt import EagerAttempt
-from hostjit.inspection import Inspection
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.differences import Differences
+from hostjit.compiling.eager_attempt import EagerAttempt
+from hostjit.compiling.inspection import Inspection
 
 __all__ = ["Specializer", "route_any_call"]
 

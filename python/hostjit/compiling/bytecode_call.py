@@ -11,7 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.program import CapturedProgram
-from hostjit.number_values import FlatNumbers
+from hostjit.compiling.number_values import FlatNumbers
 
 __all__ = ["CheckedCall", "compiled_graph"]
 

@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.instances import is_a, is_one_of, shown
-from hostjit.named_dims import parameters_of
+from hostjit.compiling.named_dims import parameters_of
 
 __all__ = ["LeafHistories", "Leaves", "leaves_by_name"]
 

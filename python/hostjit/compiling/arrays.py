@@ -15,12 +15,12 @@ import numpy
 import torch
 
 from hostjit import _C
-from hostjit.array_arguments import GivenArrays, MadeArrays, Place
-from hostjit.called_modules import WithCompiledModules
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.compilation import BREAKS, Compilation
-from hostjit.dynamic_shapes import DynamicShapes
+from hostjit.compiling.array_arguments import GivenArrays, MadeArrays, Place
+from hostjit.compiling.called_modules import WithCompiledModules
+from hostjit.compiling.compilation import BREAKS, Compilation
+from hostjit.compiling.dynamic_shapes import DynamicShapes
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture
@@ -135,7 +135,7 @@ class ArrayCalls:
     def _go_on(self, error: CaptureError, *, in_containers: bool) -> None:
         """Run calls in parts from now on, if that can be."""
         if self._owner.fallback and error.failure in BREAKS and not in_containers:
-            from hostjit.array_parts import ArrayPartsCompilation
+            from hostjit.compiling.array_parts import ArrayPartsCompilation
 
             self._parts = _compiled(ArrayPartsCompilation(self._owner))
         else:
