@@ -3,7 +3,7 @@
 
 A process imports torch and hostjit, which is told apart, and makes the input. Then the clock
 starts: hostjit.load and the first call; or hostjit.compile and the first call, with a warm object
-cache, of a model that has been made. Python finds its compiled modules, as it does of an installed
+cache, of a model that has been made. There, what hostjit.compile imports counts as imports too. Python finds its compiled modules, as it does of an installed
 package.
 
     python bench/python/saved.py
@@ -37,8 +37,11 @@ begin = time.perf_counter()
 import torch
 middle = time.perf_counter()
 import hostjit
-end = time.perf_counter()
 import sys
+if sys.argv[3] != "load":
+    from hostjit.dynamo_import import import_compiler
+    import_compiler()
+end = time.perf_counter()
 sys.path.insert(0, sys.argv[1])
 import saved
 saved.child(*sys.argv[2:], imports=(middle - begin, end - middle))

@@ -8,37 +8,44 @@ with torch.no_grad():
     y = fast(x)
 """
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 import torch as _torch  # noqa: F401  # loads the libraries that the core links against
 
-from hostjit.collection_pause import collection_paused as _collection_paused
-
-with _collection_paused(lasting=True):
-    from hostjit import backend as _backend
-    from hostjit import cache, ir
-    from hostjit import compiled_objects as _compiled_objects
-    from hostjit.compile import compile
-    from hostjit.dims import Dim
-    from hostjit.dims import register as _register_dims
-    from hostjit.errors import CaptureError, Error, InternalError
-    from hostjit.knobs import knobs, runtime
-    from hostjit.launching import Kernel, kernel, launch
-    from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
-    from hostjit.recording import MismatchError, capture
+from hostjit import cache, ir
+from hostjit.compile import compile
+from hostjit.dims import Dim
+from hostjit.dims import register as _register_dims
+from hostjit.dynamo_import import when_dynamo_is_imported as _when_dynamo_is_imported
+from hostjit.errors import CaptureError, Error, InternalError
+from hostjit.knobs import knobs, runtime
+from hostjit.memory import cached_bytes, empty_cache, set_cache_limit
+from hostjit.pickling import register as _register_pickling
+from hostjit.recording import MismatchError, capture
 
 if _TYPE_CHECKING:
     from hostjit.fusion import DataType, FusionDefinition
+    from hostjit.launching import Kernel, kernel, launch
     from hostjit.saving.load import load
     from hostjit.saving.save import save
 
 __version__ = _version("hostjit")
 
-_backend.register()
-_compiled_objects.register()
+
+def _tell_dynamo() -> None:
+    from hostjit import backend
+    from hostjit.capturing.dynamo import compiled_objects
+
+    backend.register()
+    compiled_objects.register()
+
+
 _register_dims()
+_register_pickling()
+_when_dynamo_is_imported(_tell_dynamo)
 
 __all__ = [
     "CaptureError",
@@ -66,18 +73,21 @@ __all__ = [
 ]
 
 
+# What few programs need, or what takes long to import, by the module that has it.
+_LATER = {
+    "DataType": "hostjit.fusion",
+    "FusionDefinition": "hostjit.fusion",
+    "Kernel": "hostjit.launching",
+    "kernel": "hostjit.launching",
+    "launch": "hostjit.launching",
+    "load": "hostjit.saving.load",
+    "save": "hostjit.saving.save",
+}
+
+
 def __getattr__(name: str) -> _Any:
-    """Import what few programs need when it is asked for."""
-    if name in ("DataType", "FusionDefinition"):
-        from hostjit import fusion
-
-        return getattr(fusion, name)
-    if name == "load":
-        from hostjit.saving.load import load
-
-        return load
-    if name == "save":
-        from hostjit.saving.save import save
-
-        return save
-    raise AttributeError(f"module 'hostjit' has no attribute {name!r}")
+    """Import what is in no module yet when it is asked for."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'hostjit' has no attribute {name!r}")
+    value = globals()[name] = getattr(_import_module(_LATER[name]), name)
+    return value

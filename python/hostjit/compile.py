@@ -12,9 +12,7 @@ import torch
 
 from hostjit import _C
 from hostjit.compiling.code_choices import CodeChoices
-from hostjit.compiling.compilation import Compilation
-from hostjit.compiling.dynamic_shapes import DynamicShapes
-from hostjit.compiling.program_compilation import ProgramCompilation
+from hostjit.dynamo_import import import_compiler
 
 __all__ = ["compile"]
 
@@ -147,6 +145,8 @@ def compile(
     if isinstance(target, torch.fx.Graph):
         target = torch.fx.GraphModule({}, target)
     if isinstance(target, _C.Program):
+        from hostjit.compiling.program_compilation import ProgramCompilation
+
         program = ProgramCompilation(target, runtime, reuse_outputs, choices)
         return _C.CompiledFunction(program.run, program)
     if _is_fusion(target):
@@ -160,6 +160,10 @@ def compile(
             f"hostjit.compile takes a callable, a torch.fx.Graph, a FusionDefinition, a Program or "
             f"Host IR text, got {type(target).__qualname__}"
         )
+    import_compiler()
+    from hostjit.compiling.compilation import Compilation
+    from hostjit.compiling.dynamic_shapes import DynamicShapes
+
     optimizer = getattr(target, "__self__", None)
     if isinstance(optimizer, torch.optim.Optimizer):
         from hostjit.optimizers import OptimizerCompilation, is_step

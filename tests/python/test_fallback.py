@@ -19,7 +19,8 @@ from torch.testing import assert_close
 
 import hostjit
 from hostjit import _C
-from hostjit.capturing import CaptureFailure, capture
+from hostjit.capturing.capture import capture
+from hostjit.capturing.errors import CaptureFailure
 from hostjit.compiling.bytecode_call import compiled_graph
 from hostjit.lowering.lower import lower
 

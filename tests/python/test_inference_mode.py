@@ -19,7 +19,7 @@ from state_of_threads import (
 from torch import nn
 
 import hostjit
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 
 __all__ = ["same_state_afterwards"]
 

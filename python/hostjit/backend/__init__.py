@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """hostjit as a backend of `torch.compile`.
 
-Light to import: it is, by `import hostjit` and by Dynamo, which finds it as an entry point of the
-group `torch_dynamo_backends`. What compiles is imported with the first graph.
+Light to import: it is with Dynamo, which also finds it as an entry point of the group
+`torch_dynamo_backends`. What compiles is imported with the first graph.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import inspect
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ __all__ = [
     "is_one_of",
     "is_value",
     "name_of",
+    "new_namedtuple",
+    "new_object",
     "shown",
     "slot_names",
     "slots_of",
@@ -203,3 +205,19 @@ def fields_of(value: Any) -> dict[str, Any] | None:
         except AttributeError:
             return None
     return found
+
+
+def new_object(kind: type, names: Sequence[str], *values: Any) -> Any:
+    """Make an object with these fields, slots or attributes: no constructor runs."""
+    instance: Any = object.__new__(kind)
+    fields = dict(zip(names, values, strict=True))
+    for member in slots_of(kind):
+        member.__set__(instance, fields.pop(member.__name__))
+    if fields:
+        instance.__dict__.update(fields)
+    return instance
+
+
+def new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
+    """Make a namedtuple without its constructor, which its class may have replaced."""
+    return tuple.__new__(kind, items)

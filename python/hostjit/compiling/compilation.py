@@ -218,7 +218,7 @@ class Compilation(Specializer):
     def _compile_once(
         self, opened: Opened, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        from hostjit.capturing import capture
+        from hostjit.capturing.capture import capture
         from hostjit.compiling.specialize import make_specialization
 
         parts = self._make_parts()

@@ -25,7 +25,7 @@ from hostjit.capturing.gradients.backward import (
 from hostjit.capturing.guards import watches
 from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.guards.structures import classes_in
-from hostjit.capturing.instances import slot_names
+from hostjit.capturing.instances import new_namedtuple, new_object, slot_names
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.results import outputs as capture_outputs
@@ -38,7 +38,6 @@ __all__ = [
     "describe_inputs",
     "describe_output",
     "make_specialization",
-    "new_namedtuple",
     "row_guard",
 ]
 
@@ -346,11 +345,6 @@ def _flat_training(
     return _C.CompiledFunction(never, Flat())
 
 
-def new_namedtuple(kind: type, items: tuple[Any, ...]) -> Any:
-    """Make a namedtuple without its constructor, which its class may have replaced."""
-    return tuple.__new__(kind, items)
-
-
 def describe_output(
     output: capture_outputs.Output, made: NumberValues | None = None
 ) -> tuple[Any, ...]:
@@ -397,7 +391,7 @@ def describe_output(
                 return ("call", kind, children)
             return ("call", functools.partial(new_namedtuple, kind), children)
         case capture_outputs.ObjectOutput(kind, names, items):
-            make = functools.partial(capture_outputs.new_object, kind, tuple(names))
+            make = functools.partial(new_object, kind, tuple(names))
             return ("call", make, describe(items))
         case capture_outputs.ViewOutput(items):
             geometry = (output.sizes, output.strides, output.offset, output.of_several)

@@ -19,7 +19,7 @@ from torch.fx import Graph, Node
 from torch.utils._pytree import tree_map
 
 from hostjit import _C
-from hostjit.capturing import source_location
+from hostjit.capturing.traced_graph import source_location
 from hostjit.inductor.buffers import Buffers
 from hostjit.inductor.schedule import Schedule, UnsupportedLineError
 from hostjit.lowering.context import LoweringContext

@@ -7,7 +7,7 @@ import dataclasses
 import math
 
 from hostjit import _C
-from hostjit.capturing import source_location
+from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels import PointwiseKernel, SplitRow, num_items, split_row
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.devices import on_cuda

@@ -10,9 +10,9 @@ import torch
 from torch.fx import Graph, Node
 
 from hostjit import _C
-from hostjit.capturing import source_location
 from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.numbers.graph_sizes import with_sizes_in_place
+from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels.sizes import Size
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules

@@ -12,6 +12,7 @@ import torch
 
 from hostjit import _C
 from hostjit.compiling.code_choices import CodeChoices
+from hostjit.dynamo_import import import_compiler
 from hostjit.recording.options import RecordingOptions
 
 __all__ = ["capture"]
@@ -135,6 +136,7 @@ def capture(
             wanted = wanted.owner.arguments()[0]
         if not callable(wanted):
             raise TypeError(f"hostjit.capture takes a callable, got {type(wanted).__qualname__}")
+        import_compiler()
         from hostjit.recording.recordings import Recordings
 
         _check_names(wanted, options.static_inputs)

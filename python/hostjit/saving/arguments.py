@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.instances import slot_names
-from hostjit.capturing.results.outputs import new_object
+from hostjit.capturing.instances import new_object, slot_names
 from hostjit.saving.values import Values, float_from_bits
 
 __all__ = [

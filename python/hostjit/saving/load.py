@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.dynamo_import import without_dynamo
 from hostjit.saving.arguments import classes_in
 from hostjit.saving.bindings import Parts
 from hostjit.saving.container import SavedFile, opened
@@ -143,9 +144,7 @@ def _load(
         foreign,
         target,
     )
-    # Dynamo stops in front of it: there is no code to follow.
-    run = torch._dynamo.disable(owner.run, reason="it was loaded from a file")
-    function = _C.CompiledFunction(run, owner)
+    function = _C.CompiledFunction(without_dynamo(owner.run, "it was loaded from a file"), owner)
     specializations = manifest["specializations"]
     made = [specialization_from_json(described, parts) for described in specializations]
     for (specialization, replay), described in zip(made, specializations, strict=True):

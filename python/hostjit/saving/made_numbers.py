@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hostjit import _C
+from hostjit.capturing.numbers.functions import FUNCTIONS
 from hostjit.saving.values import Values
 
 __all__ = ["made_from_json", "made_to_json"]
@@ -15,7 +16,7 @@ __all__ = ["made_from_json", "made_to_json"]
 def made_to_json(described: tuple[Any, ...], values: Values) -> list[Any]:
     """Write the tuple that `_C.Specialization` takes as `results`."""
     sources, steps = described
-    names = {id(function): function.__name__ for function in _functions()} if steps else {}
+    names = {id(function): function.__name__ for function in FUNCTIONS} if steps else {}
     return [
         [[kind, values.to_json(value) if kind == "object" else value] for kind, value in sources],
         [[_name_of(function, names), list(operands)] for function, operands in steps],
@@ -30,7 +31,7 @@ def made_from_json(described: list[Any], values: Values) -> tuple[Any, ...]:
     ]
     if not read:
         return ()
-    functions = {function.__name__: function for function in _functions()} if steps else {}
+    functions = {function.__name__: function for function in FUNCTIONS} if steps else {}
     return read, [(functions[name], operands) for name, operands in steps]
 
 
@@ -38,9 +39,3 @@ def _name_of(function: Callable[..., Any], names: dict[int, str]) -> str:
     if id(function) not in names:
         raise _C.Error(f"a number that it returns is made by {function!r}")
     return names[id(function)]
-
-
-def _functions() -> tuple[Callable[..., Any], ...]:
-    from hostjit.capturing.numbers.steps import FUNCTIONS
-
-    return FUNCTIONS

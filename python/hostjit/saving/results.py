@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.instances import new_namedtuple, new_object
 from hostjit.saving.tensors import TensorWriter
 from hostjit.saving.values import Values
 
@@ -60,9 +61,6 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
 
 def _maker_to_json(maker: Any, values: Values) -> list[Any]:
-    from hostjit.capturing.results.outputs import new_object
-    from hostjit.compiling.specialize import new_namedtuple
-
     if isinstance(maker, functools.partial):
         kind = maker.args[0]
         if maker.func is new_namedtuple:
@@ -113,9 +111,6 @@ def result_from_json(
 
 
 def _maker_from_json(how: str, kind: type, names: list[str]) -> Any:
-    from hostjit.capturing.results.outputs import new_object
-    from hostjit.compiling.specialize import new_namedtuple
-
     if how == "namedtuple" and issubclass(kind, tuple):
         return functools.partial(new_namedtuple, kind)
     if how == "object":

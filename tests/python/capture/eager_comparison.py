@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing import CapturedProgram, capture
+from hostjit.capturing.capture import capture
+from hostjit.capturing.program import CapturedProgram
 
 __all__ = ["assert_same", "check", "clone_tree", "operators"]
 

@@ -11,7 +11,7 @@ import torch
 from eager_comparison import check
 from torch import nn
 
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 
 PADDING = torch.tensor([[False, False, False, True, True], [True] * 5])
 LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)

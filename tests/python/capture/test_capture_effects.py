@@ -15,7 +15,8 @@ from torch import nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.capturing import BoundTensor, capture
+from hostjit.capturing.capture import capture
+from hostjit.capturing.program import BoundTensor
 
 
 def test_input_mutation() -> None:

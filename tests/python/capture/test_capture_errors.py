@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import hostjit
-from hostjit.capturing import CaptureError, CaptureFailure, capture
+from hostjit.capturing.capture import capture
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 
 
 def refused(target: Any, *args: Any, **kwargs: Any) -> CaptureError:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from watch_checker import WatchChecker, Watched
 
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 
 SCALE = 2.0
 TABLE = torch.ones(3)

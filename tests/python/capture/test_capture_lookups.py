@@ -12,7 +12,7 @@ import torch
 from watch_checker import Watched
 
 import hostjit
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 
 
 def make_configuration() -> Any:

@@ -19,7 +19,9 @@ import torch.utils.checkpoint
 from eager_comparison import assert_same, check, operators
 from torch import nn
 
-from hostjit.capturing import ArgumentLeaf, BoundTensor, capture, source_location
+from hostjit.capturing.capture import capture
+from hostjit.capturing.program import ArgumentLeaf, BoundTensor
+from hostjit.capturing.traced_graph import source_location
 
 
 def mlp() -> nn.Module:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from hostjit.capturing import CaptureError, capture
+from hostjit.capturing.capture import capture
+from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.program import CapturedProgram

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing import CapturedProgram, capture
+from hostjit.capturing.capture import capture
 from hostjit.capturing.guards import watches as w
+from hostjit.capturing.program import CapturedProgram
 
 
 def _contents(mapping: dict[Any, Any]) -> list[tuple[Any, int]]:

@@ -257,7 +257,7 @@ def _launch_global(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_code_of_launches_is_not_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hostjit.capturing import capture
+    from hostjit.capturing.capture import capture
 
     watches = capture(_launch_global, (randn(8),), {}).guards.watches
     paths = " ".join(str(watch.path) for watch in watches)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 from hostjit.capturing.opened import Opened
 from hostjit.kernels.sizes import Symbol, as_size
 from hostjit.lowering.iteration_space import IterationSpace, Radix

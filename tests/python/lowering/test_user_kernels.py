@@ -15,8 +15,9 @@ from cuda_programs import cuda_graph, cuda_program
 
 import hostjit
 from hostjit import _C
-from hostjit.capturing import CapturedProgram, capture
+from hostjit.capturing.capture import capture
 from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.program import CapturedProgram
 from hostjit.kernels.cuda.nvrtc import compile_function
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.launching.user_kernel import kernel_of

@@ -16,16 +16,16 @@ import torch
 
 import hostjit
 
-# What a file may have is read by these.
-_LIGHT = (
-    *("hostjit.saving", "hostjit.compiling.size_condition", "hostjit.recording.replays.checks"),
-    *("hostjit.recording.replays.pruned", "hostjit.recording.replays.read_guard"),
-)
+# What compiles, and takes as long to import as torch does.
+_SLOW = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "sympy", "llvmlite")
+
+
+def _place(path: Path) -> tuple[bool, str]:
+    return path.stem in saved_cases.IMPORTING, path.stem
 
 
 def report(name: str, folder: Path, runtime: str) -> dict[str, Any]:
     case = saved_cases.make(name)
-    before = set(sys.modules)
     loaded = hostjit.load(folder / f"{name}.hostjit", classes=saved_cases.CLASSES)
     expected = torch.load(folder / f"{name}.pt", weights_only=False)
     with hostjit.runtime(runtime):
@@ -37,16 +37,14 @@ def report(name: str, folder: Path, runtime: str) -> dict[str, Any]:
         "same": saved_cases.same(found, expected, exactly=exactly),
         "recompiled": loaded.recompiled,
         "llvm": sum(loaded.timings()[stage] for stage in ("emit", "optimize", "generate")),
-        "imported": sorted(
-            module for module in set(sys.modules) - before if not module.startswith(_LIGHT)
-        ),
+        "imported": [module for module in _SLOW if module in sys.modules],
     }
 
 
 def main() -> None:
     folder, runtime = Path(sys.argv[1]), sys.argv[2]
     reports = {}
-    for path in sorted(folder.glob("*.hostjit")):
+    for path in sorted(folder.glob("*.hostjit"), key=_place):
         try:
             reports[path.stem] = report(path.stem, folder, runtime)
         except Exception as error:

@@ -409,6 +409,10 @@ CASES: dict[str, Callable[[], Case]] = {
         *(recorded_static, recorded_scaler, recorded_checkpoint_and_hooks, compiled_step),
     )
 }
+# Of these PyTorch's code imports Dynamo: that of optimizers, and of a mode.
+IMPORTING = frozenset(
+    {"compiled_step", "process_modes", "recorded_adamw", "recorded_scaler", "recorded_sgd"}
+)
 
 
 def make(name: str) -> Case:

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves
 
 import hostjit
-from hostjit.capturing import capture
+from hostjit.capturing.capture import capture
 
 LAYER = torch.nn.Linear(6, 6)
 

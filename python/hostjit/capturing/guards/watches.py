@@ -12,13 +12,15 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hostjit.capturing.instances import elements_of
-from hostjit.capturing.numbers.open_numbers import NumberPlace
 from hostjit.capturing.tensors import TensorFacts
+
+if TYPE_CHECKING:
+    from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = [
     "MISSING",

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo import utils
 
 __all__ = ["NUMPY_FUNCTIONS", "function_of_numpy"]
 
@@ -65,6 +64,8 @@ NUMPY_FUNCTIONS: dict[str, Callable[..., Any]] = {name: _function(name) for name
 
 def function_of_numpy(node: torch.fx.Node) -> tuple[str, Callable[..., Any]] | None:
     """Return the name in NumPy of what a node of Dynamo's graph computes, and the function."""
+    from torch._dynamo import utils
+
     target: Any = node.target
     if node.kwargs:
         return None

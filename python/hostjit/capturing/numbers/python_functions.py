@@ -23,36 +23,17 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from hostjit.capturing.dynamic_dims import refusal
+from hostjit.capturing.numbers.functions import PYTHON_FUNCTIONS, bit_length
 from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
-    "PYTHON_FUNCTIONS",
     "MadeOf",
     "new_number",
     "number_functions_of_python",
     "without_guards_on",
 ]
 
-
-def bit_length(number: int) -> int:
-    """Return how many bits an int has."""
-    return number.bit_length()
-
-
-PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    bit_length,
-    *(
-        getattr(math, name)
-        for name in (
-            *("exp", "exp2", "expm1", "log", "log10", "log1p", "pow", "atan2", "hypot", "copysign"),
-            *("fabs", "fmod", "degrees", "radians", "asinh", "acosh", "atanh", "erf", "erfc"),
-            *("gamma", "lgamma", "cbrt", "gcd", "lcm", "isqrt", "comb", "perm", "factorial"),
-        )
-        if hasattr(math, name)
-    ),
-)
-"""Those that symbols do not have. Python computes their results, which the program is given."""
 
 # The same for what symbols have, but kernels or sizes do not: by what stands for it in graphs.
 _OF_FLOATS: dict[Any, Callable[..., Any]] = {

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,11 +14,11 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.numbers.functions import FUNCTION_OF
 from hostjit.capturing.numbers.graph_sizes import is_open_number
-from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS
-from hostjit.capturing.numbers.python_functions import PYTHON_FUNCTIONS, MadeOf
+from hostjit.capturing.numbers.python_functions import MadeOf
 
-__all__ = ["FUNCTIONS", "Computed", "Given", "Known", "Operand", "SizeOf", "Steps", "sizes_of"]
+__all__ = ["Computed", "Given", "Known", "Operand", "SizeOf", "Steps", "sizes_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +129,7 @@ class Steps:
         return self.operand(result.node)
 
     def _make_again(self, made_of: MadeOf) -> Operand:
-        function = _FUNCTIONS.get(made_of.function)
+        function = FUNCTION_OF.get(made_of.function)
         if function is None:
             raise _refusal()
         return self._call(function, tuple(self.operand(value) for value in made_of.operands))
@@ -140,7 +138,7 @@ class Steps:
         number = _value(node)
         if node.op == "placeholder" and is_number(number):
             return self._given(number)
-        function = _FUNCTIONS.get(node.target)
+        function = FUNCTION_OF.get(node.target)
         is_call = node.op in ("call_function", "call_method")
         if not is_call or function is None or node.kwargs:
             if not is_number(number):
@@ -161,42 +159,3 @@ def _refusal() -> CaptureError:
 
 def _value(node: Node) -> Any:
     return node.meta.get("example_value")
-
-
-# What Python calls, by what stands for it in graphs.
-_FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    **{
-        function: function
-        for function in (
-            *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
-            *(operator.mod, operator.pow, operator.neg, operator.pos, operator.abs),
-            *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
-            *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift),
-            *(operator.not_, operator.invert),
-            *(math.floor, math.ceil, math.trunc, round, abs, pow),
-        )
-    },
-    operator.iadd: operator.add,
-    operator.isub: operator.sub,
-    operator.imul: operator.mul,
-    operator.itruediv: operator.truediv,
-    operator.ifloordiv: operator.floordiv,
-    operator.imod: operator.mod,
-    operator.ipow: operator.pow,
-    torch.sym_max: max,
-    torch.sym_min: min,
-    torch.sym_float: float,
-    torch.sym_int: int,
-    "__round__": round,
-    torch.sym_not: operator.not_,
-    **{
-        getattr(torch, f"_sym_{name}"): getattr(math, name)
-        for name in (
-            *("sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
-            "log2",
-        )
-    },
-    **{function: function for function in (*PYTHON_FUNCTIONS, *NUMPY_FUNCTIONS.values())},
-}
-FUNCTIONS = tuple(dict.fromkeys(_FUNCTIONS.values()))
-"""What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""

@@ -11,12 +11,14 @@ import enum
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.capturing.instances import slots_of
-from hostjit.capturing.numbers.steps import Operand
+from hostjit.capturing.instances import new_object
+
+if TYPE_CHECKING:
+    from hostjit.capturing.numbers.steps import Operand
 
 __all__ = [
     "ArgumentOutput",
@@ -34,7 +36,6 @@ __all__ = [
     "ViewOutput",
     "bound_outputs",
     "map_outputs",
-    "new_object",
     "rebuild_output",
     "same_constant",
     "same_output_spec",
@@ -233,17 +234,6 @@ def rebuild_output(
         sizes, strides = ([*map(known, numbers)] for numbers in (spec.sizes, spec.strides))
         return base.as_strided(sizes, strides, base.storage_offset() + known(spec.offset))
     return new_object(spec.type, spec.names, *rebuild(spec.items))
-
-
-def new_object(kind: type, names: Sequence[str], *values: Any) -> Any:
-    """Make an object with these fields, slots or attributes: no constructor runs."""
-    instance: Any = object.__new__(kind)
-    fields = dict(zip(names, values, strict=True))
-    for member in slots_of(kind):
-        member.__set__(instance, fields.pop(member.__name__))
-    if fields:
-        instance.__dict__.update(fields)
-    return instance
 
 
 def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled functions and bound Dims as Python objects: copied, pickled, met by Dynamo.
-
-Compiled code does not travel: a copy compiles anew, at its first call.
-"""
+"""Compiled functions and bound Dims that Dynamo meets."""
 
 from __future__ import annotations
 
-import copyreg
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -34,8 +29,7 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Tell pickle, copy and Dynamo what a compiled function is."""
-    copyreg.pickle(_C.CompiledFunction, _reduce)
+    """Tell Dynamo what a compiled function and a bound Dim are."""
     dispatch = getattr(VariableBuilder, "_type_dispatch_impl", None)
     tables = [dispatch(flag) for flag in (True, False)] if dispatch else []
     for table in tables or [VariableBuilder._type_dispatch()]:
@@ -45,34 +39,6 @@ def register() -> None:
     replaced_reads(UserDefinedObjectVariable, _binding).__enter__()
     of_base: Any = SuperVariable
     of_base._resolved_getattr_and_source = _unwrapping(of_base._resolved_getattr_and_source)
-
-
-def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:
-    """A global of this name is pickled by name, as functions are; any other by what it compiles."""
-    name = getattr(compiled, "__qualname__", None)
-    if isinstance(name, str) and _global(compiled.__module__, name) is compiled:
-        return name
-    target, keywords = compiled.owner.arguments()
-    return (_capture if compiled.owner.records else _compile), (target, keywords)
-
-
-def _global(module: str, path: str) -> Any:
-    found: Any = sys.modules.get(module)
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    return found
-
-
-def _compile(target: Any, keywords: dict[str, Any]) -> Any:
-    from hostjit.compile import compile
-
-    return compile(target, **keywords)
-
-
-def _capture(target: Any, keywords: dict[str, Any]) -> Any:
-    from hostjit.recording import capture
-
-    return capture(target, **keywords)
 
 
 def _follow(builder: Any, compiled: _C.CompiledFunction) -> Any:
