@@ -120,7 +120,8 @@ class _Lowering(GraphLowering):
         for operation in self.operations[known:]:
             if isinstance(operation, ir.FallbackKernel):
                 if self._last_random is not None:
-                    self.additional_star_deps[operation.get_name()].add(self._last_random)
+                    dependencies = self.additional_buffer_deps[operation.get_operation_name()]
+                    dependencies.add(self._last_random)
                 self._last_random = operation.get_name()
         return result
 

@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import (
     get_proxy_mode,
     track_tensor_tree,
 )
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.control_flow.batched_cond import batched_cond, is_batched
@@ -106,6 +107,8 @@ def trace_higher_order(
         )
     call = _Call(target, args, fake_mode)
     regions = call.regions(trace_region)
+    if target is _operators.scan and _is_empty(args[2][0]):
+        return [*args[1], *(_no_rows(like) for like in _results(regions[0])[len(args[1]) :])]
     written = sorted({position for region in regions for position in region.mutated})
     if not written:
         return call.record(regions)
@@ -159,7 +162,7 @@ class _Call:
         walked = {_operators.map_impl: 0, _operators.scan: 1}.get(self.target)
         if walked is not None:
             with _without_modes(self.fake_mode):
-                lists[walked] = [tensor[0] for tensor in lists[walked]]
+                lists[walked] = [_row(tensor) for tensor in lists[walked]]
         operands = [operand for items in lists for operand in items]
         return [operands] * len(self.modules)
 
@@ -244,6 +247,20 @@ def _add_placeholders(
             others = [node for node in graph.nodes if node.op != "placeholder"]
             with graph.inserting_before(before or others[0]):
                 graph.placeholder("unused").meta.update(original.meta)
+
+
+def _row(tensor: torch.Tensor) -> torch.Tensor:
+    """The first row of a fake tensor; what one would be, if it has none."""
+    return tensor.new_empty(tensor.shape[1:]) if _is_empty(tensor) else tensor[0]
+
+
+def _is_empty(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no rows: scan takes none from torch 2.15 on."""
+    return statically_known_true(tensor.shape[0] == 0)
+
+
+def _no_rows(like: torch.Tensor) -> torch.Tensor:
+    return torch.empty((0, *like.shape), dtype=like.dtype, device=like.device)
 
 
 def _results(region: Region) -> list[torch.Tensor]:

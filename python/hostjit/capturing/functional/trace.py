@@ -35,6 +35,7 @@ from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
 from hostjit.capturing.functional.eager_derivatives import eager_derivatives
+from hostjit.capturing.functional.empty_tensors import decide_emptiness
 from hostjit.capturing.functional.fake_inputs import fake_inputs
 from hostjit.capturing.functional.graph_writes import refuse_writes_through_unfold
 from hostjit.capturing.functional.hidden_writes import (
@@ -144,6 +145,7 @@ def _finish(traced: torch.fx.GraphModule, recipe: _Recipe) -> list[torch.Tensor]
     check_targets(traced)
     check_aliasing(traced, recipe.output_storages)
     remove_dead_nodes(traced.graph)
+    decide_emptiness(traced.graph)
     open_dropout.to_pytorch(traced.graph)
     open_draws.to_pytorch(traced.graph)
     return constants

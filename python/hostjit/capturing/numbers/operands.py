@@ -220,13 +220,14 @@ def quantile(
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
     last = rows.shape[-1] - 1
     in_order = rows.sort(-1).values
-    # In the precision in which eager does, which is that of the tensor.
-    rank = torch.full((), q, dtype=input.dtype, device=input.device) * last
+    rank = torch.full((), q, dtype=input.dtype, device=input.device)
+    # In the precision in which eager does, which is that of the tensor before torch 2.14.
+    rank = (rank.double() if torch.__version__ >= "2.14" else rank) * last
     rank = torch.where(rows.isnan().any(-1, keepdim=True), last, rank)
     below = rank.floor()
     low = in_order.gather(-1, below.long())
     high = in_order.gather(-1, rank.ceil().long())
-    found = low.lerp(high, rank - below).squeeze(-1)
+    found = low.lerp(high, (rank - below).to(input.dtype)).squeeze(-1)
     if not keepdim:
         return found
     return found.reshape([1] * dims) if dim is None else found.unsqueeze(dim)
