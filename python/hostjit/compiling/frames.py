@@ -23,19 +23,11 @@ from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.compile_lock import compile_lock
-from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.call import guard_settings
-from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
-from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
-from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
-from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
-from hostjit.capturing.dynamo.memberships import memberships_of_tensors
+from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
-from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
-from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
-from hostjit.capturing.dynamo.stops import stopping
-from hostjit.capturing.dynamo.traced_instead import is_traced_instead, tracing_instead
+from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.compiling.bytecode_call import CheckedCall
 
@@ -96,17 +88,8 @@ class _Callback:
             compile_lock,
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
-            stopping_at_random_numbers(),
             stopping_at_numpy(),
-            stopping_at_operator_errors(),
-            stopping_at_container_changes(),
-            guarding_absences(),
-            stopping_at_kept_results(),
-            stopping_at_class_changes(),
-            memberships_of_tensors(),
-            refusing_lazy_modules(),
-            stopping(),
-            tracing_instead(),
+            corrected(),
             without_log_of_failures(),
             without_warnings_of_dynamo(),
         ):

@@ -297,6 +297,10 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
             return ("object_type", entry.object, entry.type)
         case watches.FunctionState():
             return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
+        case watches.FunctionFields():
+            return ("fields", entry.function, entry.names)
+        case watches.Slots():
+            return ("slots", entry.object, entry.members)
         case watches.TensorState():
             return ("tensor", entry.tensor)
         case watches.GradientState():

@@ -69,6 +69,18 @@ class WatchChecker:
                 and watch.function.__defaults__ is watch.defaults
                 and watch.function.__kwdefaults__ is watch.kwdefaults
             )
+        if isinstance(watch, w.FunctionFields):
+            fields = [getattr(watch.function, name) for name in watch.names]
+            return lambda: all(
+                getattr(watch.function, name) is was
+                for name, was in zip(watch.names, fields, strict=True)
+            )
+        if isinstance(watch, w.Slots):
+            held = [member.__get__(watch.object) for member in watch.members]
+            return lambda: all(
+                member.__get__(watch.object) is was
+                for member, was in zip(watch.members, held, strict=True)
+            )
         if isinstance(watch, w.GradientState):
             owner, facts = watch.owner, watch.facts
             return lambda: owner.grad is None if facts is None else facts.matches(owner.grad)

@@ -24,7 +24,6 @@ from torch._dynamo.variables.torch_function import torch_function_mode_stack_sta
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
 from hostjit.capturing.decompositions.attention import eager_attention_path
 from hostjit.capturing.dynamic_dims import is_number
-from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.breaks import (
     Breaks,
     Continuation,
@@ -32,28 +31,20 @@ from hostjit.capturing.dynamo.breaks import (
     stopping_at_breaks,
     with_resumed,
 )
-from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
-from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.guarded_results import guarding_results
-from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
-from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
-from hostjit.capturing.dynamo.memberships import memberships_of_tensors
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_strides import strides_known
-from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.places import with_places_as_data
-from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
-from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.stores import Changes, recording_changes
 from hostjit.capturing.dynamo.tensor_methods import checked_tensor_methods
 from hostjit.capturing.dynamo.tensor_places import following_places
-from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unknown_items import items_unknown
 from hostjit.capturing.dynamo.whole_operators import whole_operators
 from hostjit.capturing.errors import CaptureError
@@ -275,7 +266,6 @@ def _run_dynamo(
         stack.enter_context(lean_dynamo())
         stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
-        stack.enter_context(tracing_instead())
         stack.enter_context(composites_of_open_sizes())
         stack.enter_context(regions_take_floats())
         made = stack.enter_context(left_open(numbers))
@@ -284,20 +274,12 @@ def _run_dynamo(
         stack.enter_context(as_later_dynamo())
         stack.enter_context(_guarded_duplicates())
         stack.enter_context(guarding_results())
-        stack.enter_context(stopping_at_random_numbers())
         stack.enter_context(stopping_at_numpy(of_numpy))
         stack.enter_context(items_unknown())
         if follows_places:
             stack.enter_context(following_places())
-        stack.enter_context(stopping_at_operator_errors())
-        stack.enter_context(stopping_at_container_changes())
+        stack.enter_context(corrected())
         stack.enter_context(stopping_at_backward_hooks())
-        stack.enter_context(guarding_absences())
-        stack.enter_context(stopping_at_kept_results())
-        stack.enter_context(stopping_at_class_changes())
-        stack.enter_context(memberships_of_tensors())
-        stack.enter_context(stopping())
-        stack.enter_context(refusing_lazy_modules())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
         if not _tracing_sets_modes_aside():

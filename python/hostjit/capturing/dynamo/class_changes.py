@@ -19,7 +19,7 @@ from torch._dynamo.variables import UserDefinedClassVariable, UserDefinedObjectV
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["stopping_at_class_changes"]
+__all__ = ["has_own", "stopping_at_class_changes"]
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def stopping_at_class_changes() -> Iterator[None]:
 
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         kind = type(self.value)
-        if threading.get_ident() == owner and _has_own_call(kind):
+        if threading.get_ident() == owner and has_own(kind, "__call__"):
             _stop(kind.__qualname__, "A metaclass says what a call of its classes does.")
         return call(self, tx, args, kwargs)
 
@@ -79,10 +79,10 @@ def _inherited(tx: Any, kind: type, name: str) -> Any:
     return None if holder is None or holder.value is kind else holder
 
 
-def _has_own_call(metaclass: type) -> bool:
-    """Tell whether users wrote a metaclass with a `__call__`; Dynamo knows those of libraries."""
+def has_own(metaclass: type, method: str) -> bool:
+    """Tell whether users wrote a metaclass with a method; Dynamo knows those of libraries."""
     for base in metaclass.__mro__:
-        if "__call__" in vars(base):
+        if method in vars(base):
             return base is not type and base.__module__.partition(".")[0] not in _KNOWN
     return False
 

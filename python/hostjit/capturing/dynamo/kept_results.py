@@ -24,7 +24,7 @@ from torch._dynamo.variables import functions
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["stopping_at_kept_results"]
+__all__ = ["is_installed_file", "stopping_at_kept_results"]
 
 _KEEPING = type(functools.lru_cache(lambda: None))
 _INSTALLED = (
@@ -59,9 +59,14 @@ def stopping_at_kept_results() -> Iterator[None]:
         yield
 
 
+def is_installed_file(filename: str) -> bool:
+    """Tell whether code is of Python's library or of an installed package."""
+    return filename.startswith(_INSTALLED)
+
+
 def _is_installed(wrapper: Any) -> bool:
     code = getattr(wrapper.__wrapped__, "__code__", None)
-    return code is None or code.co_filename.startswith(_INSTALLED)
+    return code is None or is_installed_file(code.co_filename)
 
 
 def _gives(function: Any, args: Any, kwargs: Any, result: Any) -> bool:

@@ -52,9 +52,9 @@ class ReadWatcher:
         self.classes: dict[int, type] = {}
         self.gradients: dict[int, tuple[torch.Tensor | None, torch.Tensor, str]] = {}
 
-    def note_dict_class(self, value: dict[Any, Any], path: str) -> None:
-        """Watch the class of a dict that is no plain one."""
-        if type(value) not in (dict, collections.OrderedDict):
+    def note_container(self, value: dict[Any, Any] | tuple[Any, ...], path: str) -> None:
+        """Watch the class of a dict or tuple that is no plain one."""
+        if type(value) not in (dict, collections.OrderedDict, tuple):
             self.note_type(value, path, covered=False)
 
     def note_list(self, value: list[Any], path: str) -> None:
@@ -108,6 +108,10 @@ class ReadWatcher:
             self.classes[id(base)] = base
         elif isinstance(base, types.FunctionType):
             self._function_attribute(base, member, path)
+        elif isinstance(base, types.MethodType) and member not in _OF_METHODS:
+            return self.attribute(base.__func__, member, f"{path}.__func__")
+        elif isinstance(base, functools.partial):
+            self._partial_attribute(base, member, path)
         elif isinstance(base, types.CellType):
             self.watches.cell(base, path)
         elif not isinstance(base, _FIXED_TYPES):
@@ -146,8 +150,20 @@ class ReadWatcher:
 
     def _function_attribute(self, base: types.FunctionType, member: str, path: str) -> None:
         self.watches.function(base, path)
-        if not member.startswith("__"):
+        if member in _FIELDS_OF_FUNCTIONS:
+            self.watches.function_field(base, member, path)
+        elif member not in vars(types.FunctionType) or member == "__dict__":
             self.watches.dict_item(base.__dict__, member, path, owner=base)
+
+    def _partial_attribute(self, base: Any, member: str, path: str) -> None:
+        self.note_type(base, path, covered=False)
+        found = _class_attribute(type(base), member)
+        if isinstance(found, types.MemberDescriptorType):
+            self.watches.slot(base, found, path)
+        elif found is MISSING or member == "__dict__":
+            self.watches.dict_item(vars(base), member, path, owner=base)
+        elif type(base) is not functools.partial:
+            self._object_attribute(base, member, path)
 
     def _object_attribute(self, base: Any, member: str, path: str) -> None:
         kind = type(base)
@@ -225,13 +241,18 @@ _USUAL_LOOKUPS = frozenset(
     )
 )
 
+# Of functions: in no dict, and not compared with their code.
+_FIELDS_OF_FUNCTIONS = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+# Of methods: all other attributes are those of their functions.
+_OF_METHODS = ("__self__", "__func__", "__class__")
+
 # Their `__dict__` is not where a class looks for what its instances hide.
 _OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
 
 # Their attributes cannot change.
 _FIXED_TYPES: tuple[Any, ...] = (
     *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
-    *(*METHODS, types.CodeType, types.BuiltinFunctionType, functools.partial),
+    *(*METHODS, types.CodeType, types.BuiltinFunctionType),
     *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, _C.CompiledFunction),

@@ -264,7 +264,7 @@ class SourceWalker(ReadWatcher):
             if isinstance(base, dict):
                 if not covered:
                     self._note_state_dict(source.base, index)
-                    self.note_dict_class(base, source.base.name)
+                    self.note_container(base, source.base.name)
                     self.watches.dict_item(base, index, source.base.name)
                 return dict.__getitem__(base, index)
             return base[index]

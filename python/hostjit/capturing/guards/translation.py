@@ -41,6 +41,9 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
     *(types.FunctionType, types.BuiltinFunctionType, *METHODS, torch.Tensor),
 )
 
+# Packages whose metaclasses nobody changes.
+_OF_METACLASSES = frozenset({"builtins", "abc", "enum", "typing", "torch"})
+
 
 @dataclasses.dataclass(frozen=True)
 class LeftOpen:
@@ -304,6 +307,8 @@ class Guards:
         self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
         if isinstance(value, torch.Tensor):
             self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
+        if covered and type(value) in self._classes:
+            walker.note_type(value, source.name, covered=True)
         if not covered or id(value) in walker.argument_objects:
             if type(value) in self._classes:
                 raise refusal(f"{source.name} may be one of the objects that a call brings")
@@ -331,9 +336,13 @@ class Guards:
             self.exact[path] = Elements(value)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
+            if type(value).__module__.partition(".")[0] not in _OF_METACLASSES:
+                walker.note_type(value, path, covered=False)
         elif isinstance(value, collections.deque):
             self._watches.cannot_watch(f"{path} (a deque)")
-        elif not isinstance(value, (tuple, dict, types.ModuleType)):
+        elif isinstance(value, (tuple, dict)):
+            walker.note_container(value, path)
+        elif not isinstance(value, types.ModuleType):
             if type(value).__module__ == "numpy":
                 self.arrays[path] = id(value)
             walker.note_type(value, path, covered=False)

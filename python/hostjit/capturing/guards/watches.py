@@ -28,11 +28,13 @@ __all__ = [
     "DictItems",
     "DictKeys",
     "DictVersion",
+    "FunctionFields",
     "FunctionState",
     "GradientState",
     "ListItems",
     "ObjectType",
     "SetItems",
+    "Slots",
     "TensorState",
     "TypeVersion",
     "Watch",
@@ -150,6 +152,24 @@ class FunctionState:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class FunctionFields:
+    """Attributes of a function that no dict has, such as `__name__`, are what they are now."""
+
+    function: types.FunctionType
+    names: tuple[str, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Slots:
+    """Slots of an object, given by their descriptors, hold what they hold now."""
+
+    object: object
+    members: tuple[types.MemberDescriptorType, ...]
+    path: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class TensorState:
     """A tensor that is no input of the graph, but whose facts the program assumed."""
 
@@ -182,6 +202,8 @@ Watch = (
     | TypeVersion
     | ObjectType
     | FunctionState
+    | FunctionFields
+    | Slots
     | TensorState
     | GradientState
 )
@@ -287,6 +309,20 @@ class WatchList:
             function, function.__code__, function.__defaults__, function.__kwdefaults__, path
         )
 
+    def function_field(self, function: types.FunctionType, name: str, path: str) -> None:
+        """Watch an attribute of a function that is in no dict."""
+        known = self._others.get(("fields", id(function)))
+        names = {*known.names, name} if isinstance(known, FunctionFields) else {name}
+        found = FunctionFields(function, tuple(sorted(names)), path)
+        self._others["fields", id(function)] = found
+
+    def slot(self, value: object, member: types.MemberDescriptorType, path: str) -> None:
+        """Watch what a slot of an object holds."""
+        known = self._others.get(("slots", id(value)))
+        members = known.members if isinstance(known, Slots) else ()
+        if member not in members:
+            self._others["slots", id(value)] = Slots(value, (*members, member), path)
+
     def tensor(self, tensor: torch.Tensor, path: str) -> None:
         """Watch the metadata of a tensor."""
         self._others["tensor", id(tensor)] = TensorState(tensor, TensorFacts.of(tensor), path)
@@ -308,7 +344,10 @@ class WatchList:
         """Return the entries: whole dicts, then items of other dicts, then the rest."""
         items = []
         for number, (entry, found) in self._items.items():
-            if number not in self._versions:
+            whole = self._versions.get(number)
+            if whole is not None and whole.owner is None:
+                self._versions[number] = dataclasses.replace(whole, owner=entry.owner)
+            elif whole is None:
                 keys = [key for key in found if (number, key) not in self._open_items]
                 expected = tuple(found[key] for key in keys)
                 items.append(dataclasses.replace(entry, keys=tuple(keys), expected=expected))

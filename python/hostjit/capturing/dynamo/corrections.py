@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Dynamo knows wrongly: guards that it leaves out, and where it does otherwise than Python."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from hostjit.capturing.dynamo.absences import guarding_absences
+from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
+from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
+from hostjit.capturing.dynamo.guarded_classes import guarding_classes
+from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
+from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
+from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
+from hostjit.capturing.dynamo.memberships import memberships_of_tensors
+from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
+from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.dynamo.remembered import forget_classes_and_functions
+from hostjit.capturing.dynamo.stops import stopping
+from hostjit.capturing.dynamo.traced_instead import tracing_instead
+
+__all__ = ["corrected"]
+
+_CORRECTIONS = (
+    tracing_instead,
+    stopping_at_random_numbers,
+    stopping_at_operator_errors,
+    stopping_at_container_changes,
+    guarding_absences,
+    guarding_dicts_of_objects,
+    guarding_builtins,
+    guarding_classes,
+    guarding_looked_up_keys,
+    stopping_at_kept_results,
+    stopping_at_class_changes,
+    memberships_of_tensors,
+    refusing_lazy_modules,
+    stopping,
+)
+
+
+@contextlib.contextmanager
+def corrected() -> Iterator[None]:
+    """Have Dynamo leave guards where it would not, and stop where it would go wrong.
+
+    It holds for a call traced whole or in parts, and for frames below a call alike.
+    """
+    forget_classes_and_functions()
+    with contextlib.ExitStack() as stack:
+        for correction in _CORRECTIONS:
+            stack.enter_context(correction())
+        yield

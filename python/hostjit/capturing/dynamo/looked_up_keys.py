@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards on functions and classes that code looks for in a dict or a set, as in a registry.
+
+Dynamo leaves none: it compares the object from outside with the keys before it wraps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch._dynamo.variables import ConstDictVariable, LazyVariableTracker
+
+from hostjit.replacements import replaced_attribute
+
+__all__ = ["guarding_looked_up_keys"]
+
+# Of the keys of a dict or the elements of a set that come with it, which have guards of their own.
+_OF_CONTAINERS = frozenset({"ConstDictKeySource", "NonSerializableSetGetItemSource"})
+
+
+@contextlib.contextmanager
+def guarding_looked_up_keys() -> Iterator[None]:
+    """Have Dynamo guard them, in this thread."""
+    owner = threading.get_ident()
+    kind = _hashed()
+    original = kind.__init__
+
+    def init(self: Any, key: Any) -> None:
+        if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
+            source = None if key.is_realized() else key._cache.source
+            if source is not None and type(source).__name__ not in _OF_CONTAINERS:
+                key = key.realize()
+        original(self, key)
+
+    with replaced_attribute(kind, "__init__", init):
+        yield
+
+
+def _hashed() -> Any:
+    """Return the class of keys in Dynamo's dicts."""
+    try:
+        from torch._dynamo.variables.hashable import HashableTracker
+    except ImportError:  # older versions of torch
+        kind: Any = ConstDictVariable
+        return kind._HashableTracker
+    return HashableTracker
