@@ -351,6 +351,7 @@ class Compilation(Specializer):
                 self.choices,
                 self.numbers_outside,
             )
+            self._parts.record_loops_alone = not self._may_record
         return self._parts
 
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
@@ -362,7 +363,7 @@ class Compilation(Specializer):
         function = self._function() if self._function is not None else None
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
-        if not in_loop and not stops_at_gradients(error):
+        if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
             return None
         if self._recorded is None:
             from hostjit.recording.instead_of_parts import recorded_instead_of_parts
@@ -370,10 +371,15 @@ class Compilation(Specializer):
             self._recorded = recorded_instead_of_parts(self, function)
         return route_any_call(self._recorded)
 
+    def _records_loops_alone(self) -> bool:
+        return self._parts is not None and self._parts.record_loops_alone
+
     def record_no_more(self) -> None:
-        """Run calls that cannot be captured whole in parts."""
+        """Run calls that cannot be captured whole in parts; of these, record loops alone."""
         self._may_record = False
         self._recorded = None
+        if self._parts is not None:
+            self._parts.record_loops_alone = True
 
     def note_program(self, program: _C.CompiledProgram) -> None:
         """Remember what questions about the program are about."""

@@ -32,6 +32,8 @@ class Parts:
 
     Attributes:
         in_use: there was a call that Dynamo could not follow whole.
+        record_loops_alone: parts behind which Dynamo goes on are not recorded, for the whole was,
+            in vain: each part would find that out anew, after several calls.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Parts:
         numbers_outside: NumbersOutside | None = None,
     ):
         self.in_use = False
+        self.record_loops_alone = False
         self._numbers_outside = numbers_outside or NumbersOutside()
         self._target = target
         self._options = Options(runtime=runtime, **(choices or CodeChoices()).keywords())
@@ -63,8 +66,10 @@ class Parts:
         return self._functions[key]
 
     def _rest(self, function: types.FunctionType) -> PartCompilation:
-        outside = self._numbers_outside
-        return PartCompilation(function, self._options, self._said, self._name, outside)
+        outside, loops_alone = self._numbers_outside, self.record_loops_alone
+        return PartCompilation(
+            function, self._options, self._said, self._name, outside, loops_alone
+        )
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""
@@ -128,6 +133,7 @@ class PartCompilation(Compilation):
         said: set[str],
         name: str,
         numbers_outside: NumbersOutside | None = None,
+        records_loops_alone: bool = False,
     ):
         choices = options.choices()
         super().__init__(function, options.runtime, fallback=True, choices=choices)
@@ -136,6 +142,7 @@ class PartCompilation(Compilation):
         self.numbers_outside = numbers_outside or NumbersOutside()
         self._parts = Parts(function, options.runtime, said, name, choices, self.numbers_outside)
         self._parts.in_use = True
+        self._parts.record_loops_alone = records_loops_alone
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Leave NumPy's values to Python."""

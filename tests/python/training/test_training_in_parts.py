@@ -239,3 +239,44 @@ def test_the_optimizer_as_an_argument() -> None:
             found = fast(models[0], optimizers[0], x)
             torch.testing.assert_close(found, step(models[1], optimizers[1], x))
         torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())
+
+
+@pytest.mark.skipif(
+    not resumable(), reason="what stands behind a break is not known before it is reached"
+)
+def test_what_recordings_of_the_whole_were_given_up_for_is_not_tried_in_each_part() -> None:
+    def two_optimizers(model: nn.Module, optimizer: Optimizer) -> Step:
+        first, other = optimizer, AdamW([model[0].weight])
+
+        def step(x: Tensor, y: Tensor) -> Any:
+            first.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            first.step()
+            loss = model(x).square().mean()
+            other.zero_grad()
+            loss.backward()
+            other.step()
+            return loss.detach()
+
+        return step
+
+    trainer = Trainer(two_optimizers, SGD, lr=0.1)
+    programs = []
+    for number in range(9):
+        x, y = torch.randn(3 + number % 3, 4), torch.randn(3 + number % 3, 2)
+        results = []
+        for step in (trainer.compiled, trainer.eager):
+            torch.manual_seed(number)
+            results.append(step(x, y))
+        torch.testing.assert_close(*results)
+        functions = list(parts_of(trainer.compiled))
+        programs.append(sum(len(function.specializations) for function in functions))
+    trainer.check()
+    assert programs[4:] == programs[4:5] * 5
+    assert all(function.owner._recorded is None for function in functions)
+
+
+def parts_of(function: Any) -> Iterator[Any]:
+    yield function
+    for part in function.owner._parts._functions.values():
+        yield from parts_of(part)
