@@ -11,10 +11,11 @@ import torch
 
 from hostjit import _C
 from hostjit.backend.options import Options
+from hostjit.calls import tensors_share_memory
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.code_choices import CodeChoices
-from hostjit.compilation import Compilation, share_memory
+from hostjit.compilation import Compilation
 from hostjit.frames import FrameHook
 from hostjit.numbers_outside import NumbersOutside
 from hostjit.optimizers import RULES, OptimizerCompilation
@@ -150,7 +151,7 @@ class PartCompilation(Compilation):
     ) -> _C.Specialization | None:
         """Keep Dynamo away from memory that two inputs share, as it looks at what runs eagerly."""
         another = (CaptureFailure.USER_EXCEPTION, CaptureFailure.LAZY_MODULE)
-        if error.failure in another or not share_memory(args, kwargs):
+        if error.failure in another or not tensors_share_memory(args, kwargs):
             return super()._fall_back(error, args, kwargs)
         assert self._parts is not None
         return self._leave_to_dynamo(self._parts, error, args, kwargs)

@@ -29,8 +29,11 @@ from hostjit.replacements import replaced_attribute
 __all__ = [
     "PYTHON_FUNCTIONS",
     "MadeOf",
+    "made_in",
     "new_number",
     "number_functions_of_python",
+    "slice_length",
+    "slice_start",
     "without_guards_on",
 ]
 
@@ -40,8 +43,20 @@ def bit_length(number: int) -> int:
     return number.bit_length()
 
 
+def slice_start(start: int, stop: int, size: int) -> int:
+    """Return where a slice of a dim begins."""
+    return slice(start, stop).indices(size)[0]
+
+
+def slice_length(start: int, stop: int, size: int) -> int:
+    """Return how many elements a slice of a dim has."""
+    return len(range(*slice(start, stop).indices(size)))
+
+
 PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     bit_length,
+    slice_start,
+    slice_length,
     *(
         getattr(math, name)
         for name in (
@@ -166,6 +181,11 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         yield made
 
 
+def made_in(environment: Any, made: Mapping[Any, MadeOf]) -> dict[Any, MadeOf]:
+    """Return those of numbers that belong to a trace: Dynamo may have begun anew before."""
+    return {s: found for s, found in made.items() if found.value.node.shape_env is environment}
+
+
 @contextlib.contextmanager
 def without_guards_on(symbols: Set[Any], environment: Any) -> Iterator[None]:
     """Have Dynamo's own guards leave out what was assumed of numbers that Python makes.
@@ -267,9 +287,12 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 def _made_of(node: Any, value: Any, made: Mapping[Any, MadeOf]) -> MadeOf:
     def operand(argument: Any) -> Any:
         number = _value(argument)
-        if not isinstance(argument, torch.fx.Node) or not _is_made_of_numbers(argument):
+        if not isinstance(argument, torch.fx.Node):
             return number
-        return made.get(number.node.expr) or _made_of(argument, number, made)
+        known = made.get(number.node.expr) if hasattr(number, "node") else None
+        if known is not None or not _is_made_of_numbers(argument):
+            return known or number
+        return _made_of(argument, number, made)
 
     return MadeOf(node.target, tuple(map(operand, node.args)), value)
 

@@ -17,10 +17,21 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.numbers.graph_sizes import is_open_number
+from hostjit.capturing.numbers.item_reads import ItemRead
 from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS
 from hostjit.capturing.numbers.python_functions import PYTHON_FUNCTIONS, MadeOf
 
-__all__ = ["FUNCTIONS", "Computed", "Given", "Known", "Operand", "SizeOf", "Steps", "sizes_of"]
+__all__ = [
+    "FUNCTIONS",
+    "Computed",
+    "Given",
+    "Known",
+    "Operand",
+    "SizeOf",
+    "Steps",
+    "TensorLeaf",
+    "sizes_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +50,13 @@ class SizeOf:
 
 
 @dataclasses.dataclass(frozen=True)
+class TensorLeaf:
+    """A tensor leaf of the arguments itself."""
+
+    leaf: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Computed:
     """What step `step` computed."""
 
@@ -52,7 +70,7 @@ class Known:
     value: Any
 
 
-Operand = Given | SizeOf | Computed | Known
+Operand = Given | SizeOf | TensorLeaf | Computed | Known
 
 
 def sizes_of(leaves: Iterable[tuple[int, torch.Tensor]]) -> dict[Any, SizeOf]:
@@ -131,12 +149,24 @@ class Steps:
         return self.operand(result.node)
 
     def _make_again(self, made_of: MadeOf) -> Operand:
+        if isinstance(made_of.function, ItemRead):
+            return self._read(made_of.function)
         function = _FUNCTIONS.get(made_of.function)
         if function is None:
             raise _refusal()
         return self._call(function, tuple(self.operand(value) for value in made_of.operands))
 
+    def _read(self, read: ItemRead) -> Operand:
+        if read not in self.made:
+            operands: tuple[Operand, ...] = tuple(map(TensorLeaf, read.leaves))
+            if read.compute is not None:
+                operands = (self._call(read.compute, operands),)
+            self.made[read] = self._call(torch.Tensor.item, operands)
+        return self.made[read]
+
     def _make(self, node: Node) -> Operand:
+        if isinstance(node.target, ItemRead):
+            return self._read(node.target)
         number = _value(node)
         if node.op == "placeholder" and is_number(number):
             return self._given(number)
@@ -198,5 +228,5 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     },
     **{function: function for function in (*PYTHON_FUNCTIONS, *NUMPY_FUNCTIONS.values())},
 }
-FUNCTIONS = tuple(dict.fromkeys(_FUNCTIONS.values()))
+FUNCTIONS = (*dict.fromkeys(_FUNCTIONS.values()), torch.Tensor.item)
 """What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""
