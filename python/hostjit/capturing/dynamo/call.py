@@ -33,6 +33,7 @@ from hostjit.capturing.dynamo.breaks import (
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
+from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
@@ -295,6 +296,7 @@ def _run_dynamo(
             stack.enter_context(following_places())
         stack.enter_context(stopping_at_operator_errors())
         stack.enter_context(stopping_at_container_changes())
+        stack.enter_context(following_growth())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(guarding_absences())
         stack.enter_context(stopping_at_kept_results())
