@@ -190,6 +190,7 @@ py::tuple NumberResults::describe() const {
       case Kind::kSize:
         sources.append(py::make_tuple("size", py::make_tuple(source.index, source.dim)));
         break;
+      case Kind::kLeaf: sources.append(py::make_tuple("leaf", source.index)); break;
     }
   }
   for (const Step& step : steps_) {

@@ -29,9 +29,14 @@ NumberResults::NumberResults(PyObject* description, size_t num_leaves) {
       HOSTJIT_CHECK(leaf < num_leaves, "number results: a size of tensor leaf ", leaf,
                     ", expected less than ", num_leaves);
       sources_.push_back({.kind = Kind::kSize, .object = PyRef(), .index = leaf, .dim = dim});
+    } else if (kind == "leaf") {
+      const auto leaf = pair[1].cast<size_t>();
+      HOSTJIT_CHECK(leaf < num_leaves, "number results: tensor leaf ", leaf,
+                    ", expected less than ", num_leaves);
+      sources_.push_back({.kind = Kind::kLeaf, .object = PyRef(), .index = leaf});
     } else {
       HOSTJIT_CHECK(kind == "object", "number results: unknown source '", kind,
-                    "', expected open, size or object");
+                    "', expected open, size, leaf or object");
       sources_.push_back(
           {.kind = Kind::kObject, .object = PyRef::share(py::object(pair[1]).ptr()), .index = 0});
     }
@@ -52,6 +57,7 @@ PyObject* NumberResults::value_of(const Source& source, const OpenNumbers& numbe
   switch (source.kind) {
     case Kind::kObject: return Py_NewRef(source.object.get());
     case Kind::kOpen: return numbers.to_python(source.index, leaves);
+    case Kind::kLeaf: return Py_NewRef(leaves[source.index]);
     case Kind::kSize: break;
   }
   const at::IntArrayRef sizes = THPVariable_Unpack(leaves[source.index]).sizes();

@@ -12,12 +12,12 @@
 namespace hostjit {
 
 // Numbers that a call returns or stores, or that its views have. Functions of Python compute them
-// from the open numbers and from sizes of the arguments, so that they are of the type and the value
-// that the user's code gives them. Made from a tuple
+// from the open numbers, from sizes of the arguments and from what these tensors hold, so that they
+// are of the type and the value that the user's code gives them. Made from a tuple
 //   (sources, steps)
-// where a source is ("open", slot), ("size", (leaf, dim)) of a tensor leaf of the arguments or
-// ("object", value), a step is (callable, operands), and an operand is a position among the sources
-// and then the steps before it.
+// where a source is ("open", slot), ("size", (leaf, dim)) of a tensor leaf of the arguments,
+// ("leaf", leaf), which is that tensor, or ("object", value), a step is (callable, operands), and an
+// operand is a position among the sources and then the steps before it.
 class NumberResults {
  public:
   // Throws Error for what is no such description, of `num_leaves` tensor leaves.
@@ -36,7 +36,7 @@ class NumberResults {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kObject, kOpen, kSize };
+  enum class Kind { kObject, kOpen, kSize, kLeaf };
   struct Source {
     Kind kind;
     PyRef object;

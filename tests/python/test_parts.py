@@ -304,7 +304,7 @@ def test_one_warning_names_the_line() -> None:
     assert "'twice' runs in parts" in str(said[0].message)
 
 
-@pytest.mark.parametrize("function", [printing, branching, with_a_number, in_a_loop])
+@pytest.mark.parametrize("function", [printing, branching, with_a_list, in_a_loop])
 def test_refused_where_that_was_asked_for(function: Callable[..., Any]) -> None:
     x = torch.randn(3, 3)
     before = x.clone()

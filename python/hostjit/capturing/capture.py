@@ -36,6 +36,7 @@ from hostjit.capturing.inference_mode import (
     settle_modes,
 )
 from hostjit.capturing.instances import name_of
+from hostjit.capturing.numbers.item_reads import check_kept_open
 from hostjit.capturing.numbers.lent_sizes import lent_arguments, open_sizes
 from hostjit.capturing.numbers.open_numbers import (
     MOST_NUMBERS,
@@ -144,7 +145,7 @@ def _capture(
     spec, leaves = describe_arguments(args, kwargs, classes)
     sources = sources_of(args, kwargs, opened.numbers, outside, classes)
     with marked(leaves, opened.dims):
-        traced = run_dynamo(target, args, kwargs, then, sources)
+        traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads)
     if check is not None:
         check(traced)
     broke = traced.broke
@@ -172,7 +173,7 @@ def _capture(
         {number.symbol: slot for slot, number in enumerate(found) if number.symbol},
         open_sizes(traced, lent, leaves),
     )
-    numbers = _take_numbers(traced, found, steps, opened.makes_floats)
+    numbers = _take_numbers(traced, found, steps, opened)
     structures = {place.structure: place for place in outside.values() if place.structure}
     route = BytecodeRoute(traced, classes, structures.values())
     output_spec, reason = None, "; ".join(traced.changes.described)
@@ -269,7 +270,7 @@ def _capture(
 
 
 def _take_numbers(
-    traced: DynamoCapture, numbers: list[OpenNumber], steps: Steps, makes_floats: bool
+    traced: DynamoCapture, numbers: list[OpenNumber], steps: Steps, opened: Opened
 ) -> list[OpenNumber]:
     """Take what Python computes out of Dynamo's graph; returns the numbers that it then takes."""
     module = traced.graph_module
@@ -284,10 +285,12 @@ def _take_numbers(
         for number in numbers
         if number.value is not None
     ]
-    guards = traced.fake_mode.shape_env.guards
+    environment = traced.fake_mode.shape_env
+    check_kept_open(environment, traced.made_symbols, opened.reads)
+    guards = environment.guards
     assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
     traced.numbers, made = take_numbers(
-        module, steps, traced.made_symbols, assumed, makes_floats=makes_floats
+        module, steps, traced.made_symbols, assumed, makes_floats=opened.makes_floats
     )
     if len(numbers) + len(made) > MOST_NUMBERS:
         raise refusal("there are too many open numbers")

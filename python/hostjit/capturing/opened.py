@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Set
 
 from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Opened"]
@@ -25,6 +26,7 @@ class Opened:
             open, too: another call may find others of the same classes.
         classes: those of which each call may bring other objects, with the same fields.
         makes_floats: Python computes all floats that operators take.
+        reads: of the callable; leaves numbers open that it reads from tensors. None for closed.
     """
 
     dims: DynamicDims = dataclasses.field(default_factory=dict)
@@ -32,6 +34,7 @@ class Opened:
     outside: Mapping[str, NumberPlace] = dataclasses.field(default_factory=dict)
     classes: frozenset[type] = frozenset()
     makes_floats: bool = False
+    reads: ItemReads | None = None
 
     @property
     def varies(self) -> bool:

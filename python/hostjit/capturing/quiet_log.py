@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._dynamo import utils
@@ -20,8 +20,10 @@ __all__ = [
     "without_warnings_of_gradients",
 ]
 
-_LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
-_MESSAGE = "failed while attempting to run meta"
+_LOGS = (
+    ("torch._subclasses.fake_tensor", "failed while attempting to run meta"),
+    ("torch.fx.experimental.symbolic_shapes", "failed during evaluate_expr"),
+)
 
 
 @contextlib.contextmanager
@@ -32,14 +34,20 @@ def without_log_of_failures() -> Iterator[None]:
     """
     owner = threading.get_ident()
 
-    def is_for_others(record: logging.LogRecord) -> bool:
-        return threading.get_ident() != owner or not str(record.msg).startswith(_MESSAGE)
+    def quiet(message: str) -> Callable[[logging.LogRecord], bool]:
+        def is_for_others(record: logging.LogRecord) -> bool:
+            return threading.get_ident() != owner or not str(record.msg).startswith(message)
 
-    _LOGGER.addFilter(is_for_others)
+        return is_for_others
+
+    filters = [(logging.getLogger(name), quiet(message)) for name, message in _LOGS]
+    for logger, is_for_others in filters:
+        logger.addFilter(is_for_others)
     try:
         yield
     finally:
-        _LOGGER.removeFilter(is_for_others)
+        for logger, is_for_others in filters:
+            logger.removeFilter(is_for_others)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from hostjit.capturing.arguments import tensor_leaves
+
 __all__ = [
     "arguments_fit",
     "has_nested_tensor",
@@ -19,6 +21,7 @@ __all__ = [
     "makes_generators",
     "memory_is_shared",
     "memory_pattern",
+    "tensors_share_memory",
 ]
 
 
@@ -93,3 +96,11 @@ def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
     pairs = itertools.combinations(tensor_leaves(args, kwargs), 2)
     return any(may_overlap(first, second) for first, second in pairs)
+
+
+def tensors_share_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether two different tensors among arguments have one storage."""
+    leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}
+    strided = (tensor for tensor in leaves.values() if tensor.layout is torch.strided)
+    memory = [tensor.untyped_storage()._cdata for tensor in strided]
+    return len(memory) > len(set(memory))

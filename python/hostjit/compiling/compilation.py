@@ -12,7 +12,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.capturing.arguments import describe_arguments, holds_array, tensor_leaves
+from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -22,6 +22,7 @@ from hostjit.capturing.errors import (
 )
 from hostjit.capturing.failures import stops_at_gradients
 from hostjit.capturing.gradients.backward import SavedTensor, Tangent
+from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.compiling.numbers_outside import NumbersOutside
@@ -72,6 +73,7 @@ class Compilation(Specializer):
     ) -> None:
         super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.shapes = shapes or DynamicShapes(None, None)
+        self.shapes.reads.runtime = runtime
         self._parts: Parts | None = None
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: _C.CompiledFunction | None = None
@@ -132,6 +134,11 @@ class Compilation(Specializer):
 
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_full = super()._is_full(args, kwargs)
+        if is_full and self.shapes.reads.are_open and self._make_parts():
+            # What is read decides too much. Parts are compiled for any value of it.
+            self.shapes.reads.refused = True
+            self._count = 0
+            return False
         return is_full and not self.shapes.may_replace_program(self.target, args, kwargs)
 
     def _answer_arrays(
@@ -173,7 +180,7 @@ class Compilation(Specializer):
         Dynamo takes the views of later calls to lie in their base where those of the first one did.
         That matters where one is written.
         """
-        if not share_memory(args, kwargs):
+        if not tensors_share_memory(args, kwargs):
             return parts.by_frames()
         self._say(str(error.failure), f"runs eagerly: {error}")
         return route_any_call(torch._dynamo.disable(self.target))
@@ -187,7 +194,7 @@ class Compilation(Specializer):
                 made = self._compile_open(opened, args, kwargs)
             except Exception as error:
                 # Whatever went wrong: a program for less may do, or raise what the user should see.
-                refusal = self.shapes.refuse(opened, self.target, args, kwargs)
+                refusal = self.shapes.refuse(opened, self.target, args, kwargs, error)
                 if refusal is None:
                     for earlier, _ in reversed(tried):
                         earlier.undo()
@@ -402,11 +409,3 @@ class Compilation(Specializer):
         """Say of bound Dims among these numbers that there is a program for each value."""
         for name in self.shapes.dims_known(positions, args, kwargs):
             self._say(f"Dim {name}", f"is compiled for each value of Dim '{name}': {reason}")
-
-
-def share_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether two different tensors among arguments have one storage."""
-    leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}
-    strided = (tensor for tensor in leaves.values() if tensor.layout is torch.strided)
-    memory = [tensor.untyped_storage()._cdata for tensor in strided]
-    return len(memory) > len(set(memory))

@@ -12,8 +12,10 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards.structures import differ_in_numbers_alone
 from hostjit.capturing.instances import is_a
+from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import (
     NumberPlace,
     may_be_open,
@@ -62,6 +64,9 @@ class DynamicShapes:
     vary: the second size of a dim makes it one for any size, the second value of a number
     makes it one for any value. `dynamic_shapes` names dims as torch.export does; its ranges and
     names are not enforced.
+
+    Attributes:
+        reads: what the callable reads from tensors.
     """
 
     def __init__(self, dynamic: bool | None, dynamic_shapes: Any) -> None:
@@ -84,6 +89,7 @@ class DynamicShapes:
         self._refused_structures: set[str] = set()
         self._objects = VaryingObjects()
         self._bound: dict[_Key, dict[int, Dim]] = {}
+        self.reads = ItemReads()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
@@ -96,16 +102,27 @@ class DynamicShapes:
         self._leaves.note(leaves)
         dims = self._dims(target, args, kwargs, leaves)
         numbers = self._numbers(args, kwargs, leaves)
-        return Opened(dims, numbers, self._outside_numbers(), classes)
+        is_closed = self._dynamic is False or self.reads.refused
+        reads = None if is_closed else self.reads
+        return Opened(dims, numbers, self._outside_numbers(), classes, reads=reads)
 
     def refuse(
-        self, opened: Opened, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        opened: Opened,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        error: Exception,
     ) -> Refusal | None:
         """Leave less open from now on than was tried for this call; None where nothing was.
 
-        First what is open of objects, then of numbers outside of the arguments, then guesses, then
-        the numbers and last the dims of calls like this one.
+        First what is read from tensors, unless the call raises; then what is open of objects, then
+        of numbers outside of the arguments, then guesses, then the numbers and last the dims of
+        calls like this one.
         """
+        raises = isinstance(error, CaptureError) and error.failure is CaptureFailure.USER_EXCEPTION
+        if opened.reads is not None and opened.reads.found and not raises:
+            return Refusal(Opened(reads=opened.reads), opened.reads.refuse())
         if opened.classes:
             return Refusal(Opened(classes=opened.classes), self._objects.refuse())
         if opened.outside:

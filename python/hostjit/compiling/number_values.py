@@ -9,7 +9,7 @@ from typing import Any
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.numbers.open_numbers import Made, NumberPlace
 from hostjit.capturing.numbers.results import NumberResults
-from hostjit.capturing.numbers.steps import Computed, Given, Operand, SizeOf
+from hostjit.capturing.numbers.steps import Computed, Given, Operand, SizeOf, TensorLeaf
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, NumberInput
 
 __all__ = ["FlatNumbers", "NumberValues"]
@@ -88,6 +88,10 @@ class NumberValues:
             leaf = operand.leaf if self._leaves is None else self._leaves[operand.leaf]
             self._sources[operand] = len(self._described)
             self._described.append(("size", (leaf, operand.dim)))
+        elif isinstance(operand, TensorLeaf):
+            leaf = operand.leaf if self._leaves is None else self._leaves[operand.leaf]
+            self._sources[operand] = len(self._described)
+            self._described.append(("leaf", leaf))
         else:
             self._sources[operand] = self._add_object(operand.value)
 

@@ -13,8 +13,9 @@ from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
-from hostjit.compiling.compilation import Compilation, share_memory
+from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
@@ -157,7 +158,7 @@ class PartCompilation(Compilation):
     ) -> _C.Specialization | None:
         """Keep Dynamo away from memory that two inputs share, as it looks at what runs eagerly."""
         another = (CaptureFailure.USER_EXCEPTION, CaptureFailure.LAZY_MODULE)
-        if error.failure in another or not share_memory(args, kwargs):
+        if error.failure in another or not tensors_share_memory(args, kwargs):
             return super()._fall_back(error, args, kwargs)
         assert self._parts is not None
         return self._leave_to_dynamo(self._parts, error, args, kwargs)

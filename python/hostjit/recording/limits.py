@@ -22,14 +22,14 @@ class Limits:
         floats: recordings that read a float of a tensor: it is seldom the same again.
         draws: recordings that read what the call draws, which each of them draws again to compare.
         in_vain: recordings one after the other whose values, those that the code reads, no later
-            call had; None for any number.
+            call had.
     """
 
     floats_only: bool = True
     values: int = 2
     floats: int = 3
     draws: int = 3
-    in_vain: int | None = None
+    in_vain: int = 4
 
     def reason(
         self,
@@ -61,7 +61,7 @@ class Limits:
         self, known: Sequence[Replay], met_again: Callable[[], set[Replay | None]]
     ) -> bool:
         """Whether the code reads values that differ from call to call, such as sizes it finds."""
-        if self.in_vain is None or len(known) < self.in_vain:
+        if len(known) < self.in_vain:
             return False
         last = known[-self.in_vain :]
         if any(replay.checks.reads is None or replay.checks.met_again for replay in last):

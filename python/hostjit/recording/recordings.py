@@ -306,7 +306,7 @@ class Recordings(Specializer):
             calls.changes += 1
             if calls.changes < _MOST_CHANGES:
                 return None, result  # it may have set something up
-            return self._refuse_changes(changed, run.changes_numbers_alone()), result
+            return self._refuse_changes(changed, run.changes_are_followed()), result
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
@@ -361,12 +361,12 @@ class Recordings(Specializer):
         what = error.what if error.where is None else f"{error.what} ({error.where})"
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
-    def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
+    def _refuse_changes(self, changed: str, are_followed: bool) -> _C.Specialization | None:
         """Record no calls from now on, which change Python state each time."""
         what = f"it changes {changed}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
-        if numbers_alone:
+        if are_followed:
             return self._compile_from_now_on(what.removeprefix("it "))
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")

@@ -9,16 +9,14 @@ import functools
 import operator
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
 from torch._dynamo.eval_frame import skip_code
-from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
-from torch._dynamo.variables import builder
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
@@ -33,7 +31,8 @@ from hostjit.capturing.dynamo.breaks import (
 )
 from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
-from hostjit.capturing.dynamo.guarded_results import guarding_results
+from hostjit.capturing.dynamo.growing_lists import following_growth
+from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
@@ -50,10 +49,10 @@ from hostjit.capturing.dynamo.whole_operators import whole_operators
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
+from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import left_open
-from hostjit.capturing.numbers.python_functions import MadeOf, without_guards_on
+from hostjit.capturing.numbers.python_functions import MadeOf, made_in, without_guards_on
 from hostjit.capturing.numbers.results import NumberResults
-from hostjit.replacements import replaced_attribute
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
 
@@ -217,6 +216,8 @@ def run_dynamo(
     kwargs: Mapping[str, Any],
     then: Continuation | None = None,
     numbers: Collection[str] = (),
+    leaves: Sequence[torch.Tensor] = (),
+    reads: ItemReads | None = None,
 ) -> DynamoCapture:
     """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
@@ -229,6 +230,8 @@ def run_dynamo(
         then: trace as far as Dynamo can follow, and have the bytecode go on with what this
             provides. Without it the call is traced whole.
         numbers: sources of numbers to trace as symbols where that can be.
+        leaves: the tensor leaves of the arguments.
+        reads: has numbers that code reads from tensors traced as symbols, too.
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
@@ -236,7 +239,8 @@ def run_dynamo(
     of_numpy = NumbersOfNumpy(kept_out=False)
     follows_places = True
     while True:
-        traced = _run_dynamo(target, args, kwargs, then, numbers, of_numpy, follows_places)
+        opened = functools.partial(left_open, numbers, leaves, reads)
+        traced = _run_dynamo(target, args, kwargs, then, numbers, opened, of_numpy, follows_places)
         module = traced.graph_module
         if module is None:
             return traced
@@ -254,6 +258,7 @@ def _run_dynamo(
     kwargs: Mapping[str, Any],
     then: Continuation | None,
     numbers: Collection[str],
+    opened: Callable[[], contextlib.AbstractContextManager[dict[Any, MadeOf]]],
     of_numpy: NumbersOfNumpy,
     follows_places: bool,
 ) -> DynamoCapture:
@@ -268,17 +273,18 @@ def _run_dynamo(
         stack.enter_context(eager_attention_path())
         stack.enter_context(composites_of_open_sizes())
         stack.enter_context(regions_take_floats())
-        made = stack.enter_context(left_open(numbers))
+        made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())
         stack.enter_context(as_later_dynamo())
-        stack.enter_context(_guarded_duplicates())
+        stack.enter_context(guarding_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_numpy(of_numpy))
         stack.enter_context(items_unknown())
         if follows_places:
             stack.enter_context(following_places())
         stack.enter_context(corrected())
+        stack.enter_context(following_growth())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))
@@ -320,7 +326,7 @@ def _run_dynamo(
         bytecode=output.bytecode,
         backend_name=None if backend is None else backend.backend_id,
         changes=changes,
-        made_symbols=made,
+        made_symbols=made_in(output.output_graph.shape_env, made),
         output=output.output_graph,
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),
@@ -353,24 +359,6 @@ def _tracing_sets_modes_aside() -> bool:
 
     with torch.overrides.BaseTorchFunctionMode():
         return stack_is_empty()
-
-
-@contextlib.contextmanager
-def _guarded_duplicates() -> Iterator[None]:
-    """Have a guard on each tensor that is met twice, be one local and the other global too.
-
-    Dynamo leaves the guard out then ("we miss a guard here" in make_dupe_guard).
-    """
-    original = builder.make_dupe_guard
-
-    def make(source: Any, earlier: Any) -> Any:
-        made = original(source, earlier)
-        if made is None and earlier and earlier != source:
-            made = functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=earlier)
-        return made
-
-    with replaced_attribute(builder, "make_dupe_guard", make):
-        yield
 
 
 def _of_some(

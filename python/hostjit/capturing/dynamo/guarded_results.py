@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards on what a call returns without having looked at it."""
+"""Guards that Dynamo leaves out: on what a call returns unseen, and on what it meets twice."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.output_graph import OutputGraph
+from torch._dynamo.variables import builder
 from torch._dynamo.variables.lazy import LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["guarding_results"]
+__all__ = ["guarding_duplicates", "guarding_results"]
 
 
 @contextlib.contextmanager
@@ -32,4 +35,22 @@ def guarding_results() -> Iterator[None]:
         return original(self, tx, *args, **kwargs)
 
     with replaced_attribute(OutputGraph, "compile_subgraph", compile_subgraph):
+        yield
+
+
+@contextlib.contextmanager
+def guarding_duplicates() -> Iterator[None]:
+    """Have a guard on each tensor that is met twice, be one local and the other global too.
+
+    Dynamo leaves the guard out then ("we miss a guard here" in make_dupe_guard).
+    """
+    original = builder.make_dupe_guard
+
+    def make(source: Any, earlier: Any) -> Any:
+        made = original(source, earlier)
+        if made is None and earlier and earlier != source:
+            made = functools.partial(GuardBuilder.DUPLICATE_INPUT, source_b=earlier)
+        return made
+
+    with replaced_attribute(builder, "make_dupe_guard", make):
         yield

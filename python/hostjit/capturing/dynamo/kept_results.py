@@ -22,6 +22,7 @@ import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import functions
 
+from hostjit.capturing.dynamo.growing_lists import growth_forgotten
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["is_installed_file", "stopping_at_kept_results"]
@@ -45,7 +46,8 @@ def stopping_at_kept_results() -> Iterator[None]:
         wrapper = self.wrapper_obj
         if threading.get_ident() != owner or not isinstance(wrapper, _KEEPING):
             return call(self, tx, args, kwargs)
-        result = call(self, tx, args, kwargs)
+        with growth_forgotten(tx.output.side_effects):
+            result = call(self, tx, args, kwargs)
         if not _is_installed(wrapper) and not _gives(self, args, kwargs, result):
             unimplemented(
                 gb_type="kept result",

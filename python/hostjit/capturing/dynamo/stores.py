@@ -22,6 +22,7 @@ from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, GlobalSource
 
 from hostjit.capturing.dynamo.entry import TARGET_NAME
+from hostjit.capturing.dynamo.growing_lists import adding_to_lists, growing_names
 from hostjit.capturing.instances import instance_dict
 from hostjit.replacements import replaced_attribute
 
@@ -57,11 +58,13 @@ class Changes:
         described: those that Dynamo's code makes, in words.
         classes: of the objects that are changed.
         stores: those that the caller is to make once a call has its result, in this order.
+        grown: Dynamo's names of lists and deques that the call only adds to.
     """
 
     described: list[str] = dataclasses.field(default_factory=list)
     classes: set[type] = dataclasses.field(default_factory=set)
     stores: list[Store] = dataclasses.field(default_factory=list)
+    grown: set[str] = dataclasses.field(default_factory=set)
 
 
 @contextlib.contextmanager
@@ -86,7 +89,11 @@ def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) ->
         found.stores = [] if has_more() else _plain_stores(self, codegen)
         found.described = [] if found.stores else _describe(self)
         found.classes = set(_changed_classes(self))
-        return None if found.stores else update(self, codegen, *args, **kwargs)
+        found.grown = growing_names(self)
+        if found.stores:
+            return None
+        with adding_to_lists(self, codegen):
+            return update(self, codegen, *args, **kwargs)
 
     def hand_over(self: Any, value: Any, allow_cache: bool = True) -> None:
         is_number = isinstance(value, variables.SymNodeVariable) and (

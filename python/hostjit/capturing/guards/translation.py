@@ -314,7 +314,8 @@ class Guards:
                 raise refusal(f"{source.name} may be one of the objects that a call brings")
             if not isinstance(value, _ALWAYS_THEMSELVES):
                 self._met[source.name] = value
-            self._watch_value(value, source.name, walker)
+            if source.name not in self._traced.changes.grown:
+                self._watch_value(value, source.name, walker)
             return value, False
         return value, covered
 

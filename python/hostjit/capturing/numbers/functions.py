@@ -12,7 +12,14 @@ import torch
 
 from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS
 
-__all__ = ["FUNCTIONS", "FUNCTION_OF", "PYTHON_FUNCTIONS", "bit_length"]
+__all__ = [
+    "FUNCTIONS",
+    "FUNCTION_OF",
+    "PYTHON_FUNCTIONS",
+    "bit_length",
+    "slice_length",
+    "slice_start",
+]
 
 
 def bit_length(number: int) -> int:
@@ -20,8 +27,20 @@ def bit_length(number: int) -> int:
     return number.bit_length()
 
 
+def slice_start(start: int, stop: int, size: int) -> int:
+    """Return where a slice of a dim begins."""
+    return slice(start, stop).indices(size)[0]
+
+
+def slice_length(start: int, stop: int, size: int) -> int:
+    """Return how many elements a slice of a dim has."""
+    return len(range(*slice(start, stop).indices(size)))
+
+
 PYTHON_FUNCTIONS: tuple[Callable[..., Any], ...] = (
     bit_length,
+    slice_start,
+    slice_length,
     *(
         getattr(math, name)
         for name in (
@@ -70,5 +89,5 @@ FUNCTION_OF: dict[Any, Callable[..., Any]] = {
 }
 """What Python calls, by what stands for it in graphs."""
 
-FUNCTIONS = tuple(dict.fromkeys(FUNCTION_OF.values()))
+FUNCTIONS = (*dict.fromkeys(FUNCTION_OF.values()), torch.Tensor.item)
 """What steps may call. Their names differ, but for `operator.pow` and `pow`, which are the same."""

@@ -27,12 +27,14 @@ from hostjit.capturing.guards.kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
 from hostjit.capturing.numbers.attributes import knows_attributes
 from hostjit.capturing.numbers.float_bounds import float_bounds
+from hostjit.capturing.numbers.item_reads import ItemReads, reading_items
 from hostjit.capturing.numbers.lazy_numbers import keeps_lazy_numbers_open
 from hostjit.capturing.numbers.open_floats import keeps_floats_open
 from hostjit.capturing.numbers.open_indices import keeps_indices_open
 from hostjit.capturing.numbers.open_tuples import keeps_tuples_open
 from hostjit.capturing.numbers.parameters import parameters_stay_open
 from hostjit.capturing.numbers.python_functions import MadeOf, number_functions_of_python
+from hostjit.capturing.numbers.read_bounds import clamping_read_bounds
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture
@@ -125,17 +127,19 @@ class OpenNumber:
         symbol: by which the capture knows it; None when the program does not depend on it.
         value: the same for PyTorch.
         type: int or float.
+        known: the one value that the program is for, of an int without a symbol; None for any.
     """
 
     position: int | str | Made
     type: type[int | float]
     symbol: Any = None
     value: OpenValue | None = None
+    known: int | None = None
 
     def bounds(self, environment: Any, graph: Graph) -> tuple[float | None, float | None]:
         """The least and the greatest value that the program, lowered from `graph`, is valid for."""
         if self.symbol is None or self.value is None:
-            return None, None
+            return self.known, self.known
         if self.type is float:
             found = float_bounds(environment, self.symbol, self.value.node.hint, graph)
         else:
@@ -181,10 +185,17 @@ def sources_of(
 
 
 @contextlib.contextmanager
-def left_open(sources: Collection[str]) -> Iterator[dict[Any, MadeOf]]:
-    """Let Dynamo trace these numbers as symbols, and no others.
+def left_open(
+    sources: Collection[str], leaves: Sequence[torch.Tensor] = (), reads: ItemReads | None = None
+) -> Iterator[dict[Any, MadeOf]]:
+    """Let Dynamo trace these numbers as symbols, and what is read from tensors; no others.
 
     Yields by symbols numbers that Python makes of them; see `number_functions_of_python`.
+
+    Args:
+        sources: Dynamo's names of the numbers.
+        leaves: the tensor leaves of the arguments.
+        reads: see `reading_items`.
     """
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
@@ -197,6 +208,8 @@ def left_open(sources: Collection[str]) -> Iterator[dict[Any, MadeOf]]:
         keeps_tuples_open(sources),
         knows_attributes(),
         number_functions_of_python() as made,
+        reading_items(leaves, made, reads),
+        clamping_read_bounds(made) if reads is not None else contextlib.nullcontext(),
         parameters_stay_open(),
     ):
         yield made

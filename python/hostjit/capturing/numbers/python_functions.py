@@ -29,6 +29,7 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "MadeOf",
+    "made_in",
     "new_number",
     "number_functions_of_python",
     "without_guards_on",
@@ -147,6 +148,11 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         yield made
 
 
+def made_in(environment: Any, made: Mapping[Any, MadeOf]) -> dict[Any, MadeOf]:
+    """Return those of numbers that belong to a trace: Dynamo may have begun anew before."""
+    return {s: found for s, found in made.items() if found.value.node.shape_env is environment}
+
+
 @contextlib.contextmanager
 def without_guards_on(symbols: Set[Any], environment: Any) -> Iterator[None]:
     """Have Dynamo's own guards leave out what was assumed of numbers that Python makes.
@@ -248,9 +254,12 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 def _made_of(node: Any, value: Any, made: Mapping[Any, MadeOf]) -> MadeOf:
     def operand(argument: Any) -> Any:
         number = _value(argument)
-        if not isinstance(argument, torch.fx.Node) or not _is_made_of_numbers(argument):
+        if not isinstance(argument, torch.fx.Node):
             return number
-        return made.get(number.node.expr) or _made_of(argument, number, made)
+        known = made.get(number.node.expr) if hasattr(number, "node") else None
+        if known is not None or not _is_made_of_numbers(argument):
+            return known or number
+        return _made_of(argument, number, made)
 
     return MadeOf(node.target, tuple(map(operand, node.args)), value)
 

@@ -19,7 +19,7 @@ from hostjit.capturing.dynamic_dims import is_number
 from hostjit.capturing.numbers.graph_sizes import is_open_number
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, bound_int
 from hostjit.capturing.numbers.python_functions import MadeOf, new_number
-from hostjit.capturing.numbers.steps import Computed, Given, Operand, SizeOf, Steps
+from hostjit.capturing.numbers.steps import Computed, Given, Operand, SizeOf, Steps, TensorLeaf
 
 __all__ = ["NumberResults", "take_numbers"]
 
@@ -54,7 +54,7 @@ class NumberResults:
 
         Args:
             numbers: the open numbers of the call.
-            leaves: tensors of its arguments, those at least whose sizes are wanted.
+            leaves: tensors of its arguments, those at least that are wanted, or sizes of them.
         """
         computed: list[Any] = []
 
@@ -64,6 +64,8 @@ class NumberResults:
                     return numbers[slot]
                 case SizeOf(leaf, dim):
                     return leaves[leaf].shape[dim]
+                case TensorLeaf(leaf):
+                    return leaves[leaf]
                 case Computed(step):
                     return computed[step]
             return operand.value
@@ -117,9 +119,11 @@ def take_numbers(
     for a number that Python does not compute.
     """
     output = module.graph.output_node()
-    made = _take_made(module, steps, made_symbols, makes_floats)
-    known = {number.symbol for number in made}
-    made += [_make(made_symbols[s], steps) for s in assumed if s in made_symbols and s not in known]
+    taken = _take_made(module, steps, made_symbols, makes_floats)
+    for symbol in assumed:
+        if symbol in made_symbols and symbol not in taken:
+            taken[symbol] = _make(made_symbols[symbol], steps)
+    made = [*taken.values()]
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     numbers = [node for node in results if isinstance(node, Node) and is_number(_value(node))]
     if not numbers and not made:
@@ -135,29 +139,52 @@ def take_numbers(
 
 def _take_made(
     module: GraphModule, steps: Steps, symbols: Collection[Any], makes_floats: bool
-) -> list[OpenNumber]:
+) -> dict[Any, OpenNumber]:
+    """Return by symbols what the graph takes."""
     graph = module.graph
-    made: list[OpenNumber] = []
+    made: dict[Any, OpenNumber] = {}
+    placeholders: dict[Any, Node] = {}
     last = next(iter(graph.nodes))
     for node in list(graph.nodes):
         number = _value(node)
         if node.op == "placeholder":
             last = node
-        elif is_number(number) and any(user.op != "output" for user in node.users):
+        elif is_number(number) and not all(_takes_no_number(u, symbols) for u in node.users):
             if number.node._expr not in symbols:
                 if not makes_floats or not _is_taken_by_an_operator(node):
                     continue
                 number = new_number(number.node.shape_env, number.node.hint, f"made_{len(made)}")
             operand = steps.operand(node)
             assert isinstance(operand, Computed)
+            symbol = number.node._expr
+            if symbol in placeholders:
+                node.replace_all_uses_with(placeholders[symbol])
+                continue
+            known = made.setdefault(symbol, _open_number(operand, number)).known
+            if known is not None:
+                _put_in(known, node)
+                continue
             is_first = last.op != "placeholder"
             with graph.inserting_before(last) if is_first else graph.inserting_after(last):
                 last = graph.placeholder(f"made_{len(made)}")
             last.meta["example_value"] = number
             node.replace_all_uses_with(last)
             steps.made[last] = operand
-            made.append(_open_number(operand, number))
+            placeholders[symbol] = last
     return made
+
+
+def _takes_no_number(user: Node, symbols: Collection[Any]) -> bool:
+    """Whether a user of a number is not to be given it: Python makes another number of it."""
+    made = _value(user)
+    return user.op == "output" or (is_number(made) and made.node._expr in symbols)
+
+
+def _put_in(known: int, node: Node) -> None:
+    """Give operators a number that turned out to be known."""
+    for user in [user for user in node.users if user.op != "output"]:
+        given = user.args, user.kwargs
+        user.args, user.kwargs = torch.fx.map_arg(given, lambda n: known if n is node else n)
 
 
 def _is_taken_by_an_operator(node: Node) -> bool:
@@ -176,6 +203,9 @@ def _make(made_of: MadeOf, steps: Steps) -> OpenNumber:
 
 def _open_number(operand: Computed, number: Any) -> OpenNumber:
     symbol, kind = number.node._expr, number.node.pytype
+    known = number.node.shape_env.replace(symbol)
+    if kind is int and known.is_number:
+        return OpenNumber(Made(operand.step), kind, known=int(known))
     if kind is int:
         bound_int(number.node.shape_env, symbol, number.node.hint)
     return OpenNumber(Made(operand.step), kind, symbol, number)

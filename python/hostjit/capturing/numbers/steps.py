@@ -16,9 +16,19 @@ from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.numbers.functions import FUNCTION_OF
 from hostjit.capturing.numbers.graph_sizes import is_open_number
+from hostjit.capturing.numbers.item_reads import ItemRead
 from hostjit.capturing.numbers.python_functions import MadeOf
 
-__all__ = ["Computed", "Given", "Known", "Operand", "SizeOf", "Steps", "sizes_of"]
+__all__ = [
+    "Computed",
+    "Given",
+    "Known",
+    "Operand",
+    "SizeOf",
+    "Steps",
+    "TensorLeaf",
+    "sizes_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +47,13 @@ class SizeOf:
 
 
 @dataclasses.dataclass(frozen=True)
+class TensorLeaf:
+    """A tensor leaf of the arguments itself."""
+
+    leaf: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Computed:
     """What step `step` computed."""
 
@@ -50,7 +67,7 @@ class Known:
     value: Any
 
 
-Operand = Given | SizeOf | Computed | Known
+Operand = Given | SizeOf | TensorLeaf | Computed | Known
 
 
 def sizes_of(leaves: Iterable[tuple[int, torch.Tensor]]) -> dict[Any, SizeOf]:
@@ -129,12 +146,24 @@ class Steps:
         return self.operand(result.node)
 
     def _make_again(self, made_of: MadeOf) -> Operand:
+        if isinstance(made_of.function, ItemRead):
+            return self._read(made_of.function)
         function = FUNCTION_OF.get(made_of.function)
         if function is None:
             raise _refusal()
         return self._call(function, tuple(self.operand(value) for value in made_of.operands))
 
+    def _read(self, read: ItemRead) -> Operand:
+        if read not in self.made:
+            operands: tuple[Operand, ...] = tuple(map(TensorLeaf, read.leaves))
+            if read.compute is not None:
+                operands = (self._call(read.compute, operands),)
+            self.made[read] = self._call(torch.Tensor.item, operands)
+        return self.made[read]
+
     def _make(self, node: Node) -> Operand:
+        if isinstance(node.target, ItemRead):
+            return self._read(node.target)
         number = _value(node)
         if node.op == "placeholder" and is_number(number):
             return self._given(number)

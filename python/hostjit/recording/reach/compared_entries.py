@@ -48,6 +48,18 @@ class Contents(Entry):
             return not all_same(found, self._expected)
         return bool(found != self._expected)
 
+    def has_grown(self) -> bool:
+        if not is_a(self._value, collections.deque):
+            return False
+        found, before = self._find(), self._expected
+        return _continues(found, before) or _continues(found[::-1], before[::-1])
+
+
+def _continues(found: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Whether some elements begin with what is left of others, behind those that had to go."""
+    gone = (count for count in range(len(before)) if count == 0 or len(found) == len(before))
+    return any(all_same(found[: len(before) - count], before[count:]) for count in gone)
+
 
 class Variable(Entry):
     """A context variable, whose value differs from thread to thread."""

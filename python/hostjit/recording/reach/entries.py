@@ -117,6 +117,10 @@ class Entry:
             for _, _, was, now in self._values()
         )
 
+    def has_grown(self) -> bool:
+        """Tell whether all that differs is that something was added, as to a list."""
+        return False
+
     def _values(self) -> Iterable[tuple[Any, str, Any, Any]]:
         """What it held, one by one: which it is, a name for it, what it was and what it is now."""
         return ()
@@ -265,6 +269,10 @@ class ListEntry(Entry):
 
     def differs(self) -> bool:
         return not all_same(stored_in(self._list), self._expected)
+
+    def has_grown(self) -> bool:
+        found = stored_in(self._list)
+        return all_same(found[: len(self._expected)], self._expected)
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("list", self._list, stored_in(self._list))]

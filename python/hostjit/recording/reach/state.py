@@ -221,10 +221,16 @@ class State(Walk):
         """Tell whether all that is watched is as it was found."""
         return not any(entry.differs() for entry in self.entries())
 
-    def changes_numbers_alone(self) -> bool:
-        """Tell whether all that is not as it was found are numbers outside of the arguments."""
+    def changes_are_followed(self) -> bool:
+        """Tell whether all that is not as it was found is outside of the arguments and followed.
+
+        `hostjit.compile` follows numbers, and lists and deques that are added to.
+        """
         changed = [entry for entry in self._entries.values() if entry.differs()]
-        return all(entry.watched and entry.differs_in_numbers_alone() for entry in changed)
+        return all(
+            entry.watched and (entry.differs_in_numbers_alone() or entry.has_grown())
+            for entry in changed
+        )
 
     def numbers(self) -> dict[Any, tuple[str, int | float]]:
         """Return the names and values of numbers that are watched, by place."""

@@ -129,9 +129,9 @@ class RecordedRun:
         """Say which Python state the call has changed; "" for none."""
         return self._state.change()
 
-    def changes_numbers_alone(self) -> bool:
-        """Tell whether all that has changed are numbers outside of the arguments."""
-        return self._state.changes_numbers_alone()
+    def changes_are_followed(self) -> bool:
+        """Tell whether all that has changed is what `hostjit.compile` follows."""
+        return self._state.changes_are_followed()
 
     def numbers(self) -> dict[Any, tuple[str, int | float]]:
         """Return the names and values of the numbers outside that were read, by place."""

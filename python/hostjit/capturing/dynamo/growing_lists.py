@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists and deques from outside of a call that it only adds to: `self.losses.append(loss)`.
+
+Dynamo compares how long they are and what is in them, and writes all of it back. As long as the
+code does nothing else with one, a program is for any length: Python adds to it once the graph ran.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._dynamo.bytecode_transformation import create_call_method, create_instruction
+from torch._dynamo.exc import RestartAnalysis
+from torch._dynamo.guards import GuardBuilder
+from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builder import VariableBuilder
+from torch._dynamo.variables.builtin import BuiltinVariable
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.lists import BaseListVariable, ListVariable
+
+from hostjit.capturing.dynamo.entry import TARGET_NAME
+from hostjit.replacements import replaced_attribute
+
+__all__ = ["adding_to_lists", "following_growth", "growing_names", "growth_forgotten"]
+
+_ADDING: dict[type, frozenset[str]] = {
+    list: frozenset({"append", "extend"}),
+    collections.deque: frozenset({"append", "extend", "appendleft", "extendleft"}),
+}
+# Of CPython's binary operators, `+=`.
+_INPLACE_ADD = 13
+
+
+class GrowingVariable(VariableTracker):
+    """Stands for such a list or deque. What looks at it otherwise has the trace begin anew.
+
+    Attributes:
+        kind: its type.
+        added: the methods that were called, with what is added by each.
+    """
+
+    def __init__(self, kind: type, look: Callable[[str], Any], **options: Any) -> None:
+        super().__init__(**options)
+        self.kind = kind
+        self.added: list[tuple[str, VariableTracker]] = []
+        self._look = look
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def is_python_constant(self) -> bool:
+        return False
+
+    def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> VariableTracker:
+        adds = name in _ADDING[self.kind] and len(args) == 1 and not kwargs
+        if not adds or (name.startswith("extend") and not _is_known_sequence(args[0])):
+            self.look()
+        tx.output.side_effects.mutation(self)
+        self.added = [*self.added, (name, args[0])]
+        return ConstantVariable.create(None)
+
+    def var_getattr(self, tx: Any, name: str) -> VariableTracker:
+        if name not in _ADDING[self.kind]:
+            self.look()
+        return super().var_getattr(tx, name)
+
+    def look(self, *_: Any, **__: Any) -> Any:
+        """Have the trace begin anew, with a list as Dynamo knows it."""
+        assert self.source is not None
+        self._look(self.source.name)
+        raise RestartAnalysis(restart_reason="hostjit: code looks at a list that it adds to")
+
+    items = property(look)
+
+
+def _is_known_sequence(variable: Any) -> bool:
+    return isinstance(variable.realize(), BaseListVariable)
+
+
+def _looks(name: str) -> bool:
+    """Whether a method or property that lists have in Dynamo is about what is in them."""
+    if name in vars(GrowingVariable) or (name.startswith("__") and name.endswith("__")):
+        return False
+    if name.endswith("_impl") or not hasattr(VariableTracker, name):
+        return True
+    return "unpack" in name or name in (
+        *("as_proxy", "maybe_fx_node", "as_python_constant", "guard_as_python_constant"),
+        *("call_function", "next_variable", "call_obj_hasattr", "get_python_hash"),
+        *("is_python_equal", "get_real_python_backed_value"),
+    )
+
+
+for _name in dir(ListVariable):
+    if callable(getattr(ListVariable, _name)) and _looks(_name):
+        setattr(GrowingVariable, _name, GrowingVariable.look)
+
+
+@contextlib.contextmanager
+def following_growth() -> Iterator[None]:
+    """Have Dynamo take lists and deques for such ones, in this thread, where code adds to them."""
+    owner = threading.get_ident()
+    looked_at: set[str] = set()
+    wrap = VariableBuilder._wrap
+    call_builtin = BuiltinVariable.call_function
+
+    def wrap_list(self: Any, value: Any) -> Any:
+        kind = type(value)
+        is_asked = threading.get_ident() == owner and kind in _ADDING
+        if not is_asked or not _is_outside(self.source) or self.source.name in looked_at:
+            return wrap(self, value)
+        if not _adds_now(self.tx.output.current_tx, kind):
+            return wrap(self, value)
+        self.install_guards(GuardBuilder.TYPE_MATCH)
+        made = GrowingVariable(kind, looked_at.add, source=self.source)
+        return self.tx.output.side_effects.track_mutable(value, made)
+
+    def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() == owner and self.fn is operator.iadd and len(args) == 2:
+            grown = args[0].realize()
+            if isinstance(grown, GrowingVariable):
+                grown.call_method(tx, "extend", [args[1]], {})
+                return grown
+        return call_builtin(self, tx, args, kwargs)
+
+    with (
+        replaced_attribute(VariableBuilder, "_wrap", wrap_list),
+        replaced_attribute(BuiltinVariable, "call_function", builtin),
+    ):
+        yield
+
+
+def growing_names(effects: SideEffects) -> set[str]:
+    """Return Dynamo's names of them."""
+    return {variable.source.name for variable in _growing(effects) if variable.source}
+
+
+@contextlib.contextmanager
+def growth_forgotten(effects: SideEffects) -> Iterator[None]:
+    """Forget what is added to them meanwhile, by code that runs in the trace alone."""
+    before = {id(variable): variable.added for variable in _growing(effects)}
+    yield
+    for variable in _growing(effects):
+        variable.added = before.get(id(variable), [])
+
+
+def _growing(effects: SideEffects) -> list[GrowingVariable]:
+    variables = effects.id_to_variable.values()
+    return [variable for variable in variables if isinstance(variable, GrowingVariable)]
+
+
+def adding_to_lists(effects: SideEffects, codegen: Any) -> contextlib.AbstractContextManager[Any]:
+    """Write the code that adds to them; what writes other changes is told of these alone."""
+    modified = effects._get_modified_vars()
+    others = [variable for variable in modified if not isinstance(variable, GrowingVariable)]
+    for variable in modified:
+        if isinstance(variable, GrowingVariable):
+            for name, value in variable.added:
+                codegen(variable.source)
+                codegen.load_method(name)
+                codegen(value)
+                codegen.extend_output([*create_call_method(1), create_instruction("POP_TOP")])
+    if len(others) == len(modified):
+        return contextlib.nullcontext()
+    return replaced_attribute(effects, "_get_modified_vars", lambda: others)
+
+
+def _adds_now(tx: Any, kind: type) -> bool:
+    """Whether the statement that has a list wrapped takes a method that adds, or is `+=`."""
+    now = tx.current_instruction
+    after = tx.instructions[tx.instruction_pointer : tx.instruction_pointer + 1]
+    for instruction in (now, *after):
+        if instruction.opname in ("LOAD_METHOD", "LOAD_ATTR"):
+            if instruction.argval in _ADDING[kind]:
+                return True
+    return bool(now.opname == "BINARY_OP" and now.arg == _INPLACE_ADD)
+
+
+def _is_outside(source: Any) -> bool:
+    """Whether something is found elsewhere than in what a call brings, which is compared whole."""
+    while hasattr(source, "base"):
+        source = source.base
+    return source is not None and getattr(source, "local_name", TARGET_NAME) == TARGET_NAME

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists and deques outside of the arguments that calls add to: one program for any length."""
+
+from __future__ import annotations
+
+import collections
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+
+HISTORY: list[Tensor] = []
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+    HISTORY.clear()
+
+
+class Recorder(nn.Module):
+    """Has lists and deques that `forward` changes, by the function that it is given."""
+
+    def __init__(self, change: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.seen: list[Any] = []
+        self.last: collections.deque[Any] = collections.deque(maxlen=3)
+        self.all: collections.deque[Any] = collections.deque()
+        self.nested: dict[str, list[Any]] = {"a": []}
+        self.step = 0
+        self.change = change
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.linear(x).tanh()
+        found = self.change(self, y)
+        return y if found is None else found
+
+    def state(self) -> tuple[Any, ...]:
+        return self.seen, list(self.last), list(self.all), self.nested, self.step
+
+
+def append(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y.mean().detach())
+
+
+def append_several(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y[0])
+    for i in range(2):
+        m.seen.append((i, {"y": y * i}))
+    m.last.append(y)
+    m.seen.append(None)
+
+
+def extend(m: Recorder, y: Tensor) -> None:
+    m.seen.extend([y, y + 1])
+    m.seen.extend((1, 2.5))
+
+
+def add(m: Recorder, y: Tensor) -> None:
+    m.seen += [y, 1]
+
+
+def deques(m: Recorder, y: Tensor) -> None:
+    m.last.append(y)
+    m.last.appendleft(y.sum())
+    m.last.extend([1, 2])
+    m.all.extendleft([y, 3])
+
+
+def in_a_dict(m: Recorder, y: Tensor) -> None:
+    m.nested["a"].append(y * 2)
+
+
+def with_a_number(m: Recorder, y: Tensor) -> Tensor:
+    m.step += 1
+    m.seen.append(m.step)
+    return y * m.step
+
+
+def of_a_bound_method(m: Recorder, y: Tensor) -> None:
+    add = m.seen.append
+    add(y)
+    add(y + 1)
+
+
+def returned(m: Recorder, y: Tensor) -> Any:
+    m.seen.append(y)
+    return y + 1, m.seen
+
+
+def global_list(m: Recorder, y: Tensor) -> None:
+    HISTORY.append(y)
+
+
+ONE_PROGRAM = (
+    *(append, append_several, extend, add, deques, in_a_dict, with_a_number, of_a_bound_method),
+    *(returned, global_list),
+)
+
+
+def looked_at(m: Recorder, y: Tensor) -> Tensor:
+    m.seen.append(y)
+    return y * len(m.seen)
+
+
+def looked_at_first(m: Recorder, y: Tensor) -> Tensor | None:
+    if m.seen and len(m.seen) % 2:
+        m.seen.append(y * 2)
+        return m.seen[-1]
+    m.seen.append(y)
+    return None
+
+
+def iterated(m: Recorder, y: Tensor) -> Tensor:
+    m.last.append(y.detach())
+    return torch.stack(list(m.last)).mean(0)
+
+
+def popped(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y)
+    if len(m.seen) > 2:
+        m.seen.pop(0)
+
+
+def by_itself(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y)
+    m.seen.extend(m.seen[:1])
+
+
+def replaced(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y)
+    m.seen = [y + 1]
+
+
+def of_two_names(m: Recorder, y: Tensor) -> Tensor:
+    m.nested["b"] = m.seen
+    m.seen.append(y)
+    return y + len(m.nested["b"])
+
+
+def extended_by_a_generator(m: Recorder, y: Tensor) -> None:
+    m.seen.extend(y * i for i in range(2))
+
+
+def with_a_print(m: Recorder, y: Tensor) -> Tensor:
+    m.seen.append(y)
+    print(end="")
+    m.seen.append(y + 1)
+    return y * 2
+
+
+LOOKED_AT = (
+    *(looked_at, looked_at_first, iterated, popped, by_itself, replaced, of_two_names),
+    *(extended_by_a_generator, with_a_print),
+)
+
+
+def compare(
+    change: Callable[..., Any], wrap: Callable[..., Any], calls: int = 6
+) -> tuple[Any, Recorder]:
+    model = Recorder(change)
+    other = copy.deepcopy(model)
+    fast = wrap(model)
+    history: list[Tensor] = []
+    for _ in range(calls):
+        x = torch.randn(2, 3)
+        found = fast(x)
+        mine = [*HISTORY]
+        HISTORY[:] = history
+        expected = other(x)
+        history = [*HISTORY]
+        assert_close(mine, history)
+        HISTORY[:] = mine
+        assert_close(found, expected)
+        assert_close(model.state(), other.state())
+    if change is returned:
+        assert found[1] is model.seen
+    return fast, model
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("change", ONE_PROGRAM)
+def test_one_program(change: Callable[..., Any], runtime: str) -> None:
+    def wrap(model: Recorder) -> Any:
+        return hostjit.compile(model, runtime=runtime, fallback=False)
+
+    with torch.no_grad():
+        fast, _ = compare(change, wrap)
+    assert len(fast.specializations) == 1 + (change is with_a_number)
+
+
+@pytest.mark.parametrize("change", [append, deques, with_a_number])
+def test_gradients(change: Callable[..., Any]) -> None:
+    fast, model = compare(change, hostjit.compile)
+    fast(torch.randn(2, 3)).sum().backward()
+    assert model.linear.weight.grad is not None
+    assert len(fast.specializations) == 1 + (change is with_a_number)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("change", LOOKED_AT)
+def test_code_that_looks_at_the_list(change: Callable[..., Any]) -> None:
+    with torch.no_grad():
+        compare(change, hostjit.compile)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("change", [*ONE_PROGRAM, looked_at, popped, iterated])
+def test_recorded(change: Callable[..., Any]) -> None:
+    with torch.no_grad():
+        compare(change, hostjit.capture)
+
+
+def test_recordings_leave_them_to_compile() -> None:
+    with torch.no_grad(), pytest.warns(UserWarning, match="hostjit.compile answers all calls"):
+        compare(append, hostjit.capture)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_through_torch_compile() -> None:
+    for change in (append, add, in_a_dict):
+        torch._dynamo.reset()
+        with torch.no_grad():
+            compare(change, lambda model: torch.compile(model, backend="hostjit"))
+
+
+def test_a_list_in_the_place_of_another() -> None:
+    model = Recorder(append)
+    fast = hostjit.compile(model, fallback=False)
+    with torch.no_grad():
+        fast(torch.randn(2, 3))
+        first = model.seen
+        model.seen = []
+        fast(torch.randn(2, 3))
+        fast(torch.randn(2, 3))
+    assert len(first) == 1
+    assert len(model.seen) == 2
+    assert len(fast.specializations) == 1
+    model.seen = None  # type: ignore[assignment]
+    with pytest.raises(AttributeError):
+        fast(torch.randn(2, 3))
+
+
+def test_a_closure() -> None:
+    seen: list[Tensor] = []
+
+    def step(x: Tensor) -> Tensor:
+        seen.append(x.sum())
+        return x * 2
+
+    fast = hostjit.compile(step, fallback=False)
+    for count in range(5):
+        x = torch.randn(3)
+        assert_close(fast(x), x * 2)
+        assert len(seen) == count + 1
+        assert_close(seen[-1], x.sum())
+    assert len(fast.specializations) == 1
+
+
+def test_an_argument_that_is_a_list() -> None:
+    def step(seen: list[Tensor], x: Tensor) -> Tensor:
+        seen.append(x * 2)
+        return x + len(seen)
+
+    fast = hostjit.compile(step)
+    mine: list[Tensor] = []
+    other: list[Tensor] = []
+    for _ in range(4):
+        x = torch.randn(3)
+        assert_close(fast(mine, x), step(other, x))
+        assert_close(mine, other)
