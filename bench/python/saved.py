@@ -3,8 +3,8 @@
 
 A process imports torch and hostjit, which is told apart, and makes the input. Then the clock
 starts: hostjit.load and the first call; or hostjit.compile and the first call, with a warm object
-cache, of a model that has been made. There, what hostjit.compile imports counts as imports too. Python finds its compiled modules, as it does of an installed
-package.
+cache, of a model that has been made. There, what hostjit.compile imports counts as imports too.
+Python finds its compiled modules, as it does of an installed package.
 
     python bench/python/saved.py
     python bench/python/saved.py --models policy_b1 --processes 11 --json saved.json
