@@ -345,6 +345,7 @@ def test_either_side_of_a_float_in_a_branch(runtime: str) -> None:
     many_calls.check(function, both, programs=3, runtime=runtime)
 
 
+@pytest.mark.usefixtures("eager_of_each_value")
 def test_floats_where_gradients_flow_elsewhere() -> None:
     def function(x: Tensor, dt: float, w: Tensor) -> Tensor:
         return choose(x, lambda x: x * dt, lambda x: x - dt) * w
@@ -359,6 +360,7 @@ def test_floats_where_gradients_flow_elsewhere() -> None:
     assert len(compiled.specializations) == 2
 
 
+@pytest.mark.usefixtures("eager_of_each_value")
 def test_floats_where_gradients_flow_through_the_region() -> None:
     compiled = hostjit.compile(cond_reads_a_float, fallback=False)
     with torch.enable_grad():

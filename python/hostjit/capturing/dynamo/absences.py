@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torch._dynamo import symbolic_convert
 from torch._dynamo.exc import ObservedAttributeError
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource, TorchFunctionModeStackSource
@@ -37,7 +38,10 @@ def guarding_absences() -> Iterator[None]:
             operands = given[0] if takes_lists else given
             guard: Callable[[], None] = _nothing
             if threading.get_ident() == owner and len(operands) >= 2:
-                guard = functools.partial(_guard, tx, operands[0], operands[1], reads)
+                holder, name = operands[:2]
+                if name.is_python_constant():
+                    name = name.as_python_constant()
+                    guard = functools.partial(_guard, tx, holder, name, reads)
             try:
                 found = original(self, tx, *given, **kwargs)
             except ObservedAttributeError:
@@ -52,8 +56,26 @@ def guarding_absences() -> Iterator[None]:
         for kind, name, takes_lists, reads in _questions():
             asked = asking(getattr(kind, name), takes_lists, reads)
             stack.enter_context(replaced_attribute(kind, name, asked))
+        stack.enter_context(_guarding_reads(owner))
         stack.enter_context(_guarding_keys(owner))
         yield
+
+
+def _guarding_reads(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """For `holder.name`, which Dynamo of torch 2.14 and later reads without `getattr`."""
+    original: Any = getattr(symbolic_convert, "generic_getattr", None)
+    if original is None:
+        return contextlib.nullcontext()
+
+    def read(tx: Any, holder: Any, name: str, *default: Any) -> Any:
+        try:
+            return original(tx, holder, name, *default)
+        except ObservedAttributeError:
+            if threading.get_ident() == owner:
+                _guard(tx, holder, name, reads=True)
+            raise
+
+    return replaced_attribute(symbolic_convert, "generic_getattr", read)
 
 
 def _guarding_keys(owner: int) -> contextlib.AbstractContextManager[Any]:
@@ -87,12 +109,11 @@ def _nothing() -> None:
     """Stands for no guard."""
 
 
-def _guard(tx: Any, holder: Any, name: Any, reads: bool) -> None:
+def _guard(tx: Any, holder: Any, attribute: str, reads: bool) -> None:
     holder = holder.realize() if hasattr(holder, "realize") else holder
     source = holder.source
-    if source is None or _is_of_a_mode(source) or not name.is_python_constant():
+    if source is None or _is_of_a_mode(source):
         return
-    attribute = name.as_python_constant()
     if tx.output.side_effects.has_pending_mutation_of_attr(holder, attribute):
         return
     resolve = getattr(tx.output, "resolve_source_value", None)
