@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.guards import CheckFunctionManager
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import hostjit
@@ -181,3 +182,24 @@ def test_what_is_known_of_sizes_goes_away_too() -> None:
     for _ in range(5):
         compiled_for_any_size()
     assert environments() <= before + 1
+
+
+def whole(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def in_parts(x: Tensor) -> Tensor:
+    return whole(x) * float(x.sum()) + 1
+
+
+@pytest.mark.filterwarnings("ignore:hostjit.*runs in parts")
+@pytest.mark.parametrize("make", [lambda: whole, lambda: in_parts, lambda: nn.Linear(3, 3)])
+def test_guards_go_away_with_what_is_compiled(make: Callable[[], Any]) -> None:
+    def managers() -> int:
+        gc.collect()
+        return sum(type(found) is CheckFunctionManager for found in gc.get_objects())
+
+    before = managers()
+    for _ in range(3):
+        hostjit.compile(make())(torch.ones(2, 3))
+    assert managers() == before

@@ -61,6 +61,7 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         "Observed exception" in text
         or "TypeError when making fake tensor call" in text
         or "modified by an inplace operation" in text
+        or (isinstance(error, AssertionError) and text.startswith("Guard failed"))  # torch.export's
         or isinstance(error, (exc.TorchRuntimeError, IndexError))
     ):
         return CaptureFailure.USER_EXCEPTION, "the call raises; run it eagerly to see the error"

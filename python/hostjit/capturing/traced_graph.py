@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 _DTYPES = frozenset(_C.torch_dtypes().values())
+# Their operands are of one dtype, which PyTorch's fake tensors do not check for all of them.
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "mv", "addmv", "dot")
 
 
 def storage_of(value: Any) -> int | None:
@@ -97,6 +99,7 @@ def check_targets(traced: torch.fx.GraphModule) -> None:
             continue
         _refuse_found_sizes(node, "val")
         _refuse_dtype(node)
+        _refuse_mixed_dtypes(node)
         target = node.target
         if is_number(node.meta.get("val")):
             continue
@@ -140,6 +143,20 @@ def _refuse_dtype(node: torch.fx.Node) -> None:
                 where=source_location(node),
                 hint="run this function eagerly",
             )
+
+
+def _refuse_mixed_dtypes(node: torch.fx.Node) -> None:
+    if not any(node.target is getattr(torch.ops.aten, name).default for name in _PRODUCTS):
+        return
+    values = [argument.meta.get("val") for argument in node.all_input_nodes]
+    dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor)}
+    if len(dtypes) > 1:
+        raise CaptureError(
+            CaptureFailure.USER_EXCEPTION,
+            f"{node.target} gets tensors of {' and '.join(sorted(map(str, dtypes)))}",
+            where=source_location(node),
+            hint="the call raises; run it eagerly to see the error",
+        )
 
 
 def _depends_on_elements(value: Any) -> bool:

@@ -32,6 +32,7 @@ from hostjit.capturing.dynamo.breaks import (
 from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.growing_lists import following_growth
+from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
@@ -285,6 +286,7 @@ def _run_dynamo(
             stack.enter_context(following_places())
         stack.enter_context(corrected())
         stack.enter_context(following_growth())
+        stack.enter_context(guards_are_free())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(get_metrics_context())
         stack.enter_context(dynamo_timed("hostjit_capture"))

@@ -10,6 +10,7 @@ from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
+from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
@@ -34,6 +35,7 @@ _CORRECTIONS = (
     guarding_builtins,
     guarding_classes,
     guarding_looked_up_keys,
+    guards_outlive_classes,
     stopping_at_kept_results,
     stopping_at_class_changes,
     memberships_of_tensors,

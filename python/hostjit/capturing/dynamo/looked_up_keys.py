@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.variables import ConstDictVariable, LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
@@ -26,13 +27,17 @@ def guarding_looked_up_keys() -> Iterator[None]:
     """Have Dynamo guard them, in this thread."""
     owner = threading.get_ident()
     kind = _hashed()
+    if not hasattr(LazyVariableTracker, "is_hashable_lazy"):
+        yield  # older versions of torch wrap it first
+        return
     original = kind.__init__
 
     def init(self: Any, key: Any) -> None:
         if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
             source = None if key.is_realized() else key._cache.source
-            if source is not None and type(source).__name__ not in _OF_CONTAINERS:
-                key = key.realize()
+            is_compared = source is not None and key.is_hashable_lazy()
+            if is_compared and type(source).__name__ not in _OF_CONTAINERS:
+                install_guard(source.make_guard(GuardBuilder.ID_MATCH))
         original(self, key)
 
     with replaced_attribute(kind, "__init__", init):
