@@ -79,7 +79,8 @@ class Backward final : public torch::autograd::Node {
       : plan_(std::move(plan)),
         sizes_(std::move(sizes)),
         numbers_(std::move(numbers)),
-        state_(std::move(state)) {}
+        state_(std::move(state)),
+        passed_(plan_->num_parts > 1 ? plan_->num_parts : 0, false) {}
 
   std::string name() const override { return "HostjitBackward"; }
 
@@ -95,9 +96,11 @@ class Backward final : public torch::autograd::Node {
       }
     }
     for (const int64_t i : plan_->unread) unread_.push_back(inputs[i]->variable_data());
+    if (plan_->num_parts > 1) save_unchecked(inputs, outputs);
   }
 
   variable_list apply(variable_list&& tangents) override {
+    if (plan_->num_parts > 1) enter_parts(tangents);
     // Nothing that the caller wants depends on the results: what was kept may be gone already.
     if (std::ranges::none_of(tangents, &at::Tensor::defined)) return variable_list(num_outputs());
     const bool is_again =
@@ -117,9 +120,46 @@ class Backward final : public torch::autograd::Node {
   }
 
  private:
+  // Where gradients have passed before, and nothing was retained, eager has freed what it saved.
+  void enter_parts(const variable_list& tangents) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    entered_.assign(plan_->num_parts, false);
+    for (size_t i = 0; i < tangents.size(); ++i) {
+      if (!tangents[i].defined()) continue;
+      const int64_t part = plan_->part_of[i];
+      TORCH_CHECK(!passed_[part], torch::autograd::ERR_BACKWARD_TWICE);
+      entered_[part] = true;
+    }
+  }
+
+  // Whether something may still ask for what is saved.
+  bool leaves_parts() {
+    if (plan_->num_parts == 1) return false;
+    for (size_t i = 0; i < entered_.size(); ++i) passed_[i] = passed_[i] || entered_[i];
+    is_last_ = false;  // of the parts that were entered
+    return std::ranges::find(passed_, false) != passed_.end();
+  }
+
   void release() {
+    if (leaves_parts()) return;
+    for (at::Tensor& unchecked : unchecked_) unchecked.reset();
     for (SavedVariable& saved : saved_) saved.reset_data();
     for (at::Tensor& unread : unread_) unread.reset();
+  }
+
+  // What others may change: inputs, views of them, and results.
+  void save_unchecked(std::span<const at::Tensor* const> inputs,
+                      const std::vector<at::Tensor>& outputs) {
+    for (const BackwardPlan::Source& source : plan_->saved) {
+      const bool is_input = source.kind == Kind::kInput;
+      const at::Tensor& kept = is_input ? *inputs[source.index] : outputs[source.index];
+      const bool may_change =
+          is_input || is_result(kept, outputs) ||
+          std::ranges::any_of(inputs, [&](const at::Tensor* input) {
+            return input->defined() && input->has_storage() && kept.is_alias_of(*input);
+          });
+      unchecked_.push_back(may_change ? kept.variable_data() : at::Tensor());
+    }
   }
 
   // What is kept may be, or share its header with, a result: then this node is its grad_fn, and to
@@ -130,7 +170,20 @@ class Backward final : public torch::autograd::Node {
                        [&](const at::Tensor& result) { return result.is_same(output); });
   }
 
-  at::Tensor saved(int64_t position) { return saved_[position].unpack(getptr()); }
+  at::Tensor saved(int64_t position) {
+    // What no gradient that arrives is made of is taken as it is: the program multiplies it by the
+    // zeros that stand for the others, and its owner may have changed it since.
+    if (plan_->num_parts > 1 && !is_needed(position) && unchecked_[position].defined()) {
+      return unchecked_[position];
+    }
+    return saved_[position].unpack(getptr());
+  }
+
+  bool is_needed(size_t position) const {
+    if (position >= plan_->saved_for.size()) return true;
+    const std::vector<int64_t>& parts = plan_->saved_for[position];
+    return std::ranges::any_of(parts, [&](int64_t part) { return entered_[part]; });
+  }
 
   at::Tensor input(const BackwardPlan::Source& source, const ExpectedTensor& expected,
                    const variable_list& tangents) {
@@ -213,6 +266,11 @@ class Backward final : public torch::autograd::Node {
   std::vector<SavedVariable> saved_;
   std::vector<at::Tensor> unread_;  // see BackwardPlan::unread
   bool is_last_ = false;            // nobody may ask for what is saved after the call that comes
+  // Where the plan has several parts: those that gradients have passed for the last time, those
+  // that they pass now, and what others may change of what is saved once more, as it is.
+  std::vector<bool> passed_;
+  std::vector<bool> entered_;
+  std::vector<at::Tensor> unchecked_;
 };
 
 }  // namespace

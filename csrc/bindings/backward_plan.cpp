@@ -111,6 +111,31 @@ void check_updates(const std::vector<int64_t>& updated, const Program& forward,
   }
 }
 
+void set_parts(BackwardPlan& plan, const std::vector<std::vector<int64_t>>& parts) {
+  if (parts.size() < 2) {
+    plan.saved_for.clear();
+    return;
+  }
+  plan.num_parts = static_cast<int64_t>(parts.size());
+  const auto num_tangents = plan.tangent_of(plan.num_results);
+  plan.part_of.resize(num_tangents, -1);
+  for (int64_t part = 0; part < plan.num_parts; ++part) {
+    for (const int64_t result : parts[part]) {
+      check_position("part's result", result, plan.differentiable.size());
+      HOSTJIT_CHECK(plan.differentiable[result], "backward: result ", result,
+                    " is in a part, but has no gradient");
+      plan.part_of[plan.tangent_of(result)] = part;
+    }
+  }
+  HOSTJIT_CHECK(std::ranges::find(plan.part_of, -1) == plan.part_of.end(),
+                "backward: a result with a gradient is in no part");
+  HOSTJIT_CHECK(plan.saved_for.size() == plan.saved.size(), "backward: 'saved_for' has ",
+                plan.saved_for.size(), " entries for ", plan.saved.size(), " saved tensors");
+  for (const std::vector<int64_t>& needing : plan.saved_for) {
+    for (const int64_t part : needing) check_position("part", part, parts.size());
+  }
+}
+
 // The symbols of the forward program that the input symbols of the backward program are.
 std::vector<size_t> find_symbols(const CompiledProgram& forward, const ProgramRows& backward) {
   std::vector<size_t> found;
@@ -142,14 +167,16 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            const py::sequence& saved, const py::sequence& inputs,
                            const py::sequence& gradients,
                            const std::vector<std::vector<int64_t>>& reached,
-                           const py::object& again, std::vector<int64_t> unread, bool draws,
-                           RuntimeChoice runtime)
+                           const std::vector<std::vector<int64_t>>& parts,
+                           std::vector<std::vector<int64_t>> saved_for, const py::object& again,
+                           std::vector<int64_t> unread, bool draws, RuntimeChoice runtime)
     : name(forward->program().name()),
       program(std::move(backward)),
       runtime(runtime),
       num_results(num_results),
       differentiable(std::move(differentiable)),
       updated(std::move(updated)),
+      saved_for(std::move(saved_for)),
       again(share_across_threads(again)),
       unread(std::move(unread)),
       draws(draws && !again.is_none()) {
@@ -209,6 +236,7 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
       tangents.push_back(tangent_of(result));
     }
   }
+  set_parts(*this, parts);
   if (!this->again) return;
   for (int64_t i = 0; i < static_cast<int64_t>(first.inputs().size()); ++i) {
     if (!first.inputs()[i]->is_tensor()) {

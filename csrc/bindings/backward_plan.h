@@ -34,13 +34,17 @@ struct BackwardPlan {
   // ("tangent", result), ("number", i) for input i of the forward program, which is no tensor, a
   // constant tensor or None for a size. `updated`: see below. `gradients`, one per forward input:
   // an output of the backward program or None. `reached`, one per forward input or none at all: the
-  // results whose gradients its own is made of. `again`, `unread` and `draws`: see below.
+  // results whose gradients its own is made of. `parts`, per part the results of it, and
+  // `saved_for`, per saved tensor the parts that need it, or none at all: see below. `again`,
+  // `unread` and `draws` likewise.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                std::vector<bool> differentiable, std::vector<int64_t> updated,
                const pybind11::sequence& saved, const pybind11::sequence& inputs,
                const pybind11::sequence& gradients,
-               const std::vector<std::vector<int64_t>>& reached, const pybind11::object& again,
+               const std::vector<std::vector<int64_t>>& reached,
+               const std::vector<std::vector<int64_t>>& parts,
+               std::vector<std::vector<int64_t>> saved_for, const pybind11::object& again,
                std::vector<int64_t> unread, bool draws, RuntimeChoice runtime);
 
   // The arguments of its constructor in Python, but for the programs.
@@ -70,6 +74,11 @@ struct BackwardPlan {
   std::vector<int64_t> gradients;  // per edge: the output of the backward program
   // Per edge, tangents: without all of them there is no gradient. Empty: there always is.
   std::vector<std::vector<int64_t>> reached;
+  // Per tangent: its part. Results of one part have operators in common whose saved tensors eager
+  // frees when gradients have passed; those of another are not touched by that. Empty: one part.
+  std::vector<int64_t> part_of;
+  int64_t num_parts = 1;
+  std::vector<std::vector<int64_t>> saved_for;  // per saved tensor, where there are several parts
   // again(inputs, tangents, state) -> gradients, one per forward input: computes the same by
   // PyTorch's operators, in grad mode with a graph of its own. Null where the forward may not be
   // run twice, and None in the constructor: then second derivatives are an error. Inputs that are

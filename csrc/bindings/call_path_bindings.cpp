@@ -94,7 +94,9 @@ void bind_call_path(py::module_& module) {
       "constant, or None for a tensor without elements that tells a size. gradients, one per "
       "forward input: an output of the backward program or\n"
       "None. reached, one per forward input: the results without whose gradients it has none; no\n"
-      "entries: each gradient is computed. again(inputs, tangents, state): the gradients, in grad\n"
+      "entries: each gradient is computed. parts: results whose gradients have nothing that is\n"
+      "saved in common with others', and saved_for, per saved tensor, which of these need it; no\n"
+      "entries: all are one part. again(inputs, tangents, state): the gradients, in grad\n"
       "mode with a graph. unread: inputs whose values do not matter for that. draws: `state` is "
       "that\nof the default generator when the call began.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
@@ -102,17 +104,21 @@ void bind_call_path(py::module_& module) {
                        std::vector<bool> differentiable, std::vector<int64_t> updated,
                        const py::sequence& saved, const py::sequence& inputs,
                        const py::sequence& gradients,
-                       const std::vector<std::vector<int64_t>>& reached, const py::object& again,
+                       const std::vector<std::vector<int64_t>>& reached,
+                       const std::vector<std::vector<int64_t>>& parts,
+                       std::vector<std::vector<int64_t>> saved_for, const py::object& again,
                        std::vector<int64_t> unread, bool draws,
                        const std::optional<std::string>& runtime) {
              return std::make_shared<BackwardPlan>(
                  forward, std::move(backward), num_results, std::move(differentiable),
-                 std::move(updated), saved, inputs, gradients, reached, again, std::move(unread),
-                 draws, runtime_from_python(runtime));
+                 std::move(updated), saved, inputs, gradients, reached, parts, std::move(saved_for),
+                 again, std::move(unread), draws, runtime_from_python(runtime));
            }),
            py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
            py::arg("differentiable"), py::arg("updated"), py::arg("saved"), py::arg("inputs"),
            py::arg("gradients"), py::arg("reached") = std::vector<std::vector<int64_t>>{},
+           py::arg("parts") = std::vector<std::vector<int64_t>>{},
+           py::arg("saved_for") = std::vector<std::vector<int64_t>>{},
            py::arg("again") = py::none(), py::arg("unread") = std::vector<int64_t>{},
            py::arg("draws") = false, py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });

@@ -263,6 +263,10 @@ py::dict BackwardPlan::describe(size_t num_inputs) const {
   described["inputs"] = sources;
   described["gradients"] = gradient_of;
   described["reached"] = reached_by;
+  std::vector<std::vector<int64_t>> results_of(part_of.empty() ? 0 : num_parts);
+  for (size_t i = 0; i < part_of.size(); ++i) results_of[part_of[i]].push_back(results[i]);
+  described["parts"] = results_of;
+  described["saved_for"] = saved_for;
   described["runtime"] = name_of(runtime);
   return described;
 }

@@ -172,6 +172,8 @@ class BackwardPlan:
         inputs: Sequence[tuple[str, int] | torch.Tensor],
         gradients: Sequence[int | None],
         reached: Sequence[Sequence[int]] = (),
+        parts: Sequence[Sequence[int]] = (),
+        saved_for: Sequence[Sequence[int]] = (),
         again: Callable[..., Sequence[torch.Tensor | None]] | None = None,
         unread: Sequence[int] = (),
         draws: bool = False,

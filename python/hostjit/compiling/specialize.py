@@ -250,6 +250,8 @@ def describe_backward(
         inputs=[describe(source) for source in backward.inputs],
         gradients=list(backward.gradients),
         reached=[list(results) for results in backward.reached],
+        parts=[list(part) for part in backward.parts],
+        saved_for=[list(needing) for needing in backward.saved_for],
         again=backward.again,
         unread=list(backward.unread),
         draws=backward.draws,

@@ -53,5 +53,7 @@ def backward_from_json(
         inputs=[read(source) for source in described["inputs"]],
         gradients=described["gradients"],
         reached=described["reached"],
+        parts=described.get("parts", ()),
+        saved_for=described.get("saved_for", ()),
         runtime=described["runtime"],
     )

@@ -15,6 +15,7 @@ from hostjit.capturing.functional.fake_inputs import fake_like, gradient_like
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
 from hostjit.capturing.gradients.joint import CannotSplitError, JointGraphs
 from hostjit.capturing.gradients.kept_values import with_own_memory
+from hostjit.capturing.gradients.separate_parts import separate_parts
 from hostjit.capturing.numbers.float_bounds import assume_defined
 from hostjit.capturing.numbers.graph_sizes import (
     SIZE_DIM,
@@ -100,6 +101,8 @@ class Backward:
         gradients: for each input of the forward graph, an output of this graph or None.
         reached: for each input of the forward graph, the results whose gradients its own is made
             of: eager has no gradient where none of them arrives.
+        parts: results that gradients may pass by themselves; none where all are one part.
+        saved_for: for each of `saved`, the parts that need it.
         again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
             None when the forward cannot be run twice.
         unread: inputs of the forward graph of whose values nothing is made that `again` returns.
@@ -114,6 +117,8 @@ class Backward:
     inputs: tuple[SavedTensor | Tangent | torch.Tensor | NumberKept | SizeAlone, ...]
     gradients: tuple[int | None, ...]
     reached: tuple[tuple[int, ...], ...]
+    parts: tuple[tuple[int, ...], ...] = ()
+    saved_for: tuple[tuple[int, ...], ...] = ()
     again: Callable[[Sequence[Any], Sequence[Any], Any], Sequence[Any]] | None = None
     unread: tuple[int, ...] = ()
     draws: bool = False
@@ -196,6 +201,19 @@ def trace_halves(
     # What only its sizes were wanted of is not kept alive.
     needed = {source: position for position, source in enumerate(dict.fromkeys(saved))}
     count = sum(isinstance(found, ResultKept) for found in results)
+    graph = backward.graph_module.graph
+    of_placeholders = dict(zip(graph.find_nodes(op="placeholder"), used, strict=True))
+    parts, saved_for = separate_parts(
+        graph,
+        {node: s.result for node, s in of_placeholders.items() if isinstance(s, Tangent)},
+        {
+            node: needed[s]
+            for node, s in of_placeholders.items()
+            if isinstance(s, (InputKept, ResultKept))
+        },
+    )
+    if parts:  # what no gradient is made of goes with any
+        parts = (parts[0] + tuple(set(tangents).difference(*parts)), *parts[1:])
     return forward, Backward(
         graph_module=backward.graph_module,
         results=results[len(joint.updated) :],
@@ -207,7 +225,9 @@ def trace_halves(
             for source in used
         ),
         gradients=tuple(gradients),
-        reached=_reached(backward.graph_module.graph, used, gradients),
+        reached=_reached(graph, used, gradients),
+        parts=parts,
+        saved_for=saved_for,
     )
 
 
