@@ -70,6 +70,5 @@ def has_halves_of_spectra(given: Mapping[str, Any]) -> bool:
     size = n_fft if width is None else width
     fits = window is None or (window.dim() == 1 and bool(window.shape[0] == size))
     is_whole = bool(spectra.shape[-2] == n_fft // 2 + 1) and 0 < size <= n_fft
-    return (
-        fits and is_whole and 0 < (n_fft // 4 if hop is None else hop) <= size and bool(length > 0)
-    )
+    overlaps = 0 < (n_fft // 4 if hop is None else hop) <= size
+    return fits and is_whole and overlaps and bool(length > 0)
