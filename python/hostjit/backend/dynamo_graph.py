@@ -140,7 +140,7 @@ def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) ->
     graph.output(graph.graph_copy(module.graph, {}))
     whole = graph_module(module, graph)
     tensors = [v for v in placeholder_values(module) if isinstance(v, torch.Tensor)]
-    steps = Steps({}, sizes_of(enumerate(tensors)))
+    steps = Steps({}, sizes_of(enumerate(tensors)), {})
     try:
         bases = ReturnedBases(module, flat_output(module.graph), steps)
     except CaptureError as error:  # of a view that depends on another number

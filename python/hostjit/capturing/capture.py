@@ -172,6 +172,7 @@ def _capture(
     steps = Steps(
         {number.symbol: slot for slot, number in enumerate(found) if number.symbol},
         open_sizes(traced, lent, leaves),
+        traced.made_symbols,
     )
     numbers = _take_numbers(traced, found, steps, opened)
     structures = {place.structure: place for place in outside.values() if place.structure}

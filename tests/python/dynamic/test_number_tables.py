@@ -24,6 +24,8 @@ TABLES: dict[str, Callable[[Tensor], Any]] = {
     "blackman": lambda x: torch.blackman_window(x.shape[1]) * x,
     "bartlett": lambda x: torch.bartlett_window(x.shape[1]) * x,
     "bartlett, symmetric": lambda x: torch.bartlett_window(x.shape[0] + 1, periodic=False),
+    "kaiser": lambda x: torch.kaiser_window(x.shape[0]) * x[:, 0],
+    "kaiser, numbers": lambda x: torch.kaiser_window(x.shape[1], False, 5.5, dtype=torch.float64),
     "frequencies": lambda x: torch.fft.fftfreq(x.shape[0]) * x[:, 0],
     "frequencies, a step": lambda x: torch.fft.fftfreq(x.shape[1], d=0.25, dtype=torch.float64),
     "frequencies of real numbers": lambda x: torch.fft.rfftfreq(x.shape[1], 0.5),

@@ -27,6 +27,11 @@ OF_SIZES: dict[str, Callable[[Tensor], Any]] = {
     "root_of_rows": lambda x: x[: int(np.floor(np.sqrt(x.shape[0])))] * 2,
     "item": lambda x: x + np.exp2(x.shape[0]).item(),
     "least": lambda x: x * np.minimum(x.shape[0], 8),
+    "rounded": lambda x: x * np.round(x.shape[0] / 3) + np.around(len(x) / 7, 1),
+    "absolute": lambda x: x * np.abs(x.shape[0] - 7) + np.abs(len(x) / 2 - 6),
+    "product": lambda x: x / np.prod(x.shape) + np.prod([len(x), 2]) * x,
+    "flat": lambda x: x.reshape(int(np.prod(x.shape))) * 2,
+    "sum": lambda x: x / np.sum(x.shape),
 }
 OF_FLOATS: dict[str, Callable[[Tensor, float], Any]] = {
     "decay": lambda x, t: x * np.exp(-t),

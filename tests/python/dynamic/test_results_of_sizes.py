@@ -32,6 +32,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "constants": lambda x: (x * 2, x.dim(), 3, 2.5, True),
     "and a view": lambda x: (x[: x.shape[0] // 2], x.shape[0] // 2),
     "alone": lambda x: x.shape[0],
+    "a view that a function ends": lambda x: x[: math.ceil(len(x) / 2)],
+    "a view and its size": lambda x: ((y := x[math.isqrt(len(x)) :]), y.shape[0], x[1] * 2),
 }
 
 

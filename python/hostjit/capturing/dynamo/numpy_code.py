@@ -14,7 +14,7 @@ import math
 import operator
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,11 @@ from torch._dynamo.variables.tensor import NumpyNdarrayVariable, SymNodeVariable
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.numbers.numpy_functions import NUMPY_FUNCTIONS, function_of_numpy
+from hostjit.capturing.numbers.numpy_functions import (
+    NUMPY_FUNCTIONS,
+    function_of_numpy,
+    takes_all_of,
+)
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
@@ -60,19 +64,40 @@ class NumbersOfNumpy:
         computes otherwise.
         """
         found = function_of_numpy(node)
-        args = [_plain(x) if isinstance(x, torch.fx.Node) else x for x in node.args]
         if found is None or self.kept_out:
             return None
+        given = self._all_of(tx, node.args) if takes_all_of(found[0]) else node.args
+        if given is None:
+            return None
+        args = [_plain(x) if isinstance(x, torch.fx.Node) else x for x in given]
         if not all(type(x) in (int, float) or isinstance(x, torch.fx.Node) for x in args):
             return None
         operands = tuple(self._operand(tx, x) if isinstance(x, torch.fx.Node) else x for x in args)
         proxy = tx.output.create_proxy("call_function", found[1], operands, {})
         number: Any = SymNodeVariable.create(tx, proxy)
         self._open[node.name] = number
+        node.args = tuple(given)
         node.meta[_OPEN] = found[1], number.sym_num
         is_single = found[0] == "float32"
         dtype = {int: "int64", float: "float32" if is_single else "float64"}[number.python_type()]
         return getattr(torch, dtype)
+
+    def _all_of(self, tx: Any, args: tuple[Any, ...]) -> Sequence[Any] | None:
+        """Return the numbers in the one argument, None if it is no sequence."""
+        values = args[0] if len(args) == 1 else None
+        if not isinstance(values, torch.fx.Node):
+            return values if isinstance(values, (list, tuple)) else None
+        sizes = values.meta.get("example_value")
+        if not isinstance(sizes, torch.Size):
+            return None
+        of = torch.fx.Proxy(values, tx.output.current_tracer)
+
+        def size(dim: int) -> torch.fx.Node:
+            proxy = tx.output.create_proxy("call_function", operator.getitem, (of, dim), {})
+            found: torch.fx.Node = SymNodeVariable.create(tx, proxy).as_proxy().node
+            return found
+
+        return [size(d) if is_number(found) else int(found) for d, found in enumerate(sizes)]
 
     def item(self, node: torch.fx.Node) -> Any:
         """Return the Python number that an open number of NumPy's is asked for."""
@@ -220,7 +245,9 @@ def _is_item(node: torch.fx.Node) -> bool:
 
 def _is_open(node: torch.fx.Node) -> bool:
     """Tell whether a node is a number that differs from call to call, maybe one of NumPy's."""
-    return _OPEN in node.meta or is_number(node.meta.get("example_value"))
+    value = node.meta.get("example_value")
+    are_sizes = isinstance(value, torch.Size) and any(map(is_number, value))
+    return _OPEN in node.meta or is_number(value) or are_sizes
 
 
 def _plain(node: torch.fx.Node) -> Any:

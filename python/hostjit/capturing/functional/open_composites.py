@@ -87,11 +87,25 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
     return result
 
 
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
+    """Powers of elements, one column for each: products of as many of them."""
+    if x.dim() != 1:
+        raise RuntimeError("vander takes a vector")
+    count = x.shape[0] if N is None else N
+    if count < 2:
+        raise RuntimeError("vander of open sizes has two columns or more")
+    dtype = torch.promote_types(x.dtype, torch.int64)
+    columns = x.to(dtype).unsqueeze(1).expand(x.shape[0], count - 1).cumprod(1)
+    powers = torch.cat([torch.ones_like(columns[:, :1]), columns], 1)
+    return powers if increasing else powers.flip(1)
+
+
 _KERNELS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.kron.default: kron,
     aten.max_pool1d.default: max_pool1d,
     aten.max_pool1d_with_indices.default: max_pool1d_with_indices,
     aten.take_along_dim.default: take_along_dim,
+    aten.vander.default: vander,
 }
 
 

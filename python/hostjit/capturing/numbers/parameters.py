@@ -25,6 +25,7 @@ from hostjit.capturing.numbers import operands as number_operands
 from hostjit.capturing.numbers import ranges as number_ranges
 from hostjit.capturing.numbers.draws import DRAWING_FUNCTIONS, DRAWING_METHODS
 from hostjit.capturing.numbers.dropout import DROPOUTS
+from hostjit.capturing.numbers.inverse_stft import has_halves_of_spectra, istft
 from hostjit.capturing.numbers.losses import LOSSES
 from hostjit.capturing.numbers.norms import NORMS
 from hostjit.capturing.numbers.parameter_function import NumberFunction, is_exact
@@ -150,6 +151,7 @@ _OTHERS: dict[Callable[..., Any], NumberFunction] = {
     torch.float_power: NumberFunction(
         ("exponent",), number_operands.float_power, is_exact("input")
     ),
+    torch.istft: NumberFunction(("length",), istft, has_halves_of_spectra, (int,)),
     torch.isclose: NumberFunction(
         ("rtol", "atol"), number_operands.isclose, number_operands.compares
     ),

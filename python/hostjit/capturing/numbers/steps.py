@@ -89,15 +89,22 @@ class Steps:
         made: of what was made already, how.
     """
 
-    def __init__(self, slots: Mapping[Any, int], sizes: Mapping[Any, SizeOf]) -> None:
+    def __init__(
+        self,
+        slots: Mapping[Any, int],
+        sizes: Mapping[Any, SizeOf],
+        made_symbols: Mapping[Any, MadeOf],
+    ) -> None:
         """Begin with none.
 
         Args:
             slots: of the open numbers of the call, by their symbols.
             sizes: where the call has open sizes, by their symbols.
+            made_symbols: how Python makes others, by their symbols.
         """
         self._slots = slots
         self._sizes = sizes
+        self._made_symbols = made_symbols
         self.made: dict[Any, Operand] = {}
         self.steps: list[tuple[Callable[..., Any], tuple[Operand, ...]]] = []
 
@@ -135,15 +142,20 @@ class Steps:
         graph = Graph()
         found: dict[Any, Any] = {}
         for symbol in sorted(expression.free_symbols, key=str):
-            slot = self._slots.get(symbol)
-            source = self._sizes.get(symbol) if slot is None else Given(slot)
-            if source is None:
-                raise _refusal()
             node = graph.placeholder(str(symbol))
-            self.made[node] = source
+            self.made[node] = self._of_symbol(symbol)
             found[symbol] = Proxy(node)
         result: Any = sympy_interp(PythonReferenceAnalysis, found, expression)
         return self.operand(result.node)
+
+    def _of_symbol(self, symbol: Any) -> Operand:
+        if symbol in self._slots:
+            return Given(self._slots[symbol])
+        if symbol in self._sizes:
+            return self._sizes[symbol]
+        if symbol not in self._made_symbols:
+            raise _refusal()
+        return self.operand(self._made_symbols[symbol])
 
     def _make_again(self, made_of: MadeOf) -> Operand:
         if isinstance(made_of.function, ItemRead):

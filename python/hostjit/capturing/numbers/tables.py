@@ -89,6 +89,22 @@ def bartlett_window(
     return torch.where(places <= last // 2, rising, 2.0 - rising)
 
 
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Bessel's function of half a circle."""
+    places, last = _places(window_length, periodic, dtype, device)
+    across = places * (2.0 / last) - 1
+    height = torch.i0((1 - across * across).clamp_min(0).sqrt() * beta)
+    return height / torch.i0(torch.full((), beta, dtype=places.dtype, device=device))
+
+
 def fftfreq(
     n: int,
     d: float = 1.0,
@@ -206,6 +222,7 @@ for _of_torch, _window in (
     (torch.hamming_window, hamming_window),
     (torch.blackman_window, blackman_window),
     (torch.bartlett_window, bartlett_window),
+    (torch.kaiser_window, kaiser_window),
 ):
     TABLES[_of_torch] = NumberFunction(
         ("window_length",), _window, _is_table("window_length"), _INT
