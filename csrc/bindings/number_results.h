@@ -16,8 +16,8 @@ namespace hostjit {
 // are of the type and the value that the user's code gives them. Made from a tuple
 //   (sources, steps)
 // where a source is ("open", slot), ("size", (leaf, dim)) of a tensor leaf of the arguments,
-// ("leaf", leaf), which is that tensor, or ("object", value), a step is (callable, operands), and an
-// operand is a position among the sources and then the steps before it.
+// ("leaf", leaf), which is that tensor, or ("object", value), a step is (callable, operands), and
+// an operand is a position among the sources and then the steps before it.
 class NumberResults {
  public:
   // Throws Error for what is no such description, of `num_leaves` tensor leaves.
