@@ -34,7 +34,7 @@ def guarding_looked_up_keys() -> Iterator[None]:
 
     def init(self: Any, key: Any) -> None:
         if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
-            source = None if key.is_realized() else key._cache.source
+            source: Any = None if key.is_realized() else key._cache.source
             is_compared = source is not None and key.is_hashable_lazy()
             if is_compared and type(source).__name__ not in _OF_CONTAINERS:
                 install_guard(source.make_guard(GuardBuilder.ID_MATCH))
