@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import pytest
 import torch
@@ -334,6 +335,86 @@ def test_checks_of_metaclasses(ask: Callable[[], bool]) -> None:
             yield
 
     check(program)
+
+
+class Abstract(abc.ABC):  # noqa: B024
+    pass
+
+
+@runtime_checkable
+class Runner(Protocol):
+    def run(self) -> None: ...
+
+
+def test_registered_classes() -> None:
+    def program() -> Iterator[Any]:
+        kind = type("Made", (), {})
+        held = kind()
+        yield lambda x: x * (2 if isinstance(held, Abstract) else 3) + issubclass(kind, Abstract)
+        Abstract.register(kind)
+        yield
+
+    for _ in range(2):
+        check(program)
+
+
+def test_protocols_of_objects() -> None:
+    def program() -> Iterator[Any]:
+        held = Plain()
+        yield lambda x: x * (2 if isinstance(held, Runner) else 3)
+        held.run = len  # type: ignore[attr-defined]
+        yield
+        del held.run  # type: ignore[attr-defined]
+        yield
+
+    check(program)
+
+
+def test_dicts_of_objects_that_are_replaced() -> None:
+    def program() -> Iterator[Any]:
+        held = Plain()
+        yield lambda x: x * len(vars(held)) + held.__dict__.get("first", 5)
+        held.first = 1  # type: ignore[attr-defined]
+        yield
+        held.__dict__ = {"first": 2, "second": 3}
+        yield
+
+    check(program)
+
+
+class Storing:
+    def __init__(self) -> None:
+        self.stored = {"gain": 2}
+
+    def __getattr__(self, name: str) -> int:
+        return self.stored[name]
+
+
+def test_attributes_that_hide_made_ones() -> None:
+    def program() -> Iterator[Any]:
+        held = Storing()
+        yield lambda x: x * held.gain
+        held.stored["gain"] = 3
+        yield
+        held.gain = 4
+        yield
+        del held.gain
+        yield
+
+    check(program)
+
+
+def test_methods_of_named_tuples() -> None:
+    class Pair(NamedTuple):
+        first: int
+
+        def gain(self) -> int:
+            return self.first
+
+    fast = hostjit.compile(lambda x, pair: x * pair.gain())
+    assert fast(torch.ones(1), Pair(2)).item() == 2
+    Pair.gain = lambda self: 7  # type: ignore[method-assign]
+    assert fast(torch.ones(1), Pair(2)).item() == 7
 
 
 def other_length(value: Any) -> int:

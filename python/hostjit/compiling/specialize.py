@@ -301,6 +301,8 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
             return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
         case watches.FunctionFields():
             return ("fields", entry.function, entry.names)
+        case watches.AbstractClasses():
+            return ("abc_token", entry.token)
         case watches.Slots():
             return ("slots", entry.object, entry.members)
         case watches.TensorState():

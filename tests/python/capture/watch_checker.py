@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,6 +76,8 @@ class WatchChecker:
                 getattr(watch.function, name) is was
                 for name, was in zip(watch.names, fields, strict=True)
             )
+        if isinstance(watch, w.AbstractClasses):
+            return lambda: watch.token == abc.get_cache_token()
         if isinstance(watch, w.Slots):
             held = [member.__get__(watch.object) for member in watch.members]
             return lambda: all(

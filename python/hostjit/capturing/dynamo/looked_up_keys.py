@@ -34,10 +34,10 @@ def guarding_looked_up_keys() -> Iterator[None]:
 
     def init(self: Any, key: Any) -> None:
         if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
-            source = None if key.is_realized() else key._cache.source
-            if source is not None and type(source).__name__ not in _OF_CONTAINERS:
-                if key.is_hashable_lazy():  # it is compared as it is
-                    install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+            source: Any = None if key.is_realized() else key._cache.source
+            is_compared = source is not None and key.is_hashable_lazy()
+            if is_compared and type(source).__name__ not in _OF_CONTAINERS:
+                install_guard(source.make_guard(GuardBuilder.ID_MATCH))
         original(self, key)
 
     with replaced_attribute(kind, "__init__", init):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.dynamo.guarded_classes import token_of
 from hostjit.capturing.guards.behaviour import Behaviour
 from hostjit.capturing.guards.sources import UnresolvedError
 from hostjit.capturing.guards.translation import Guards, LeftOpen
@@ -58,6 +60,9 @@ class GuardCheck:
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Run the full check: Dynamo's guards, and what Dynamo trusts but users do change."""
+        token = token_of(self._traced.output)
+        if token is not None and token != abc.get_cache_token():
+            return False
         return self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
 
     def holds_now(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -168,7 +168,12 @@ class ReadWatcher:
     def _object_attribute(self, base: Any, member: str, path: str) -> None:
         kind = type(base)
         self._note_object(base, path)
-        if member in ("__dict__", "__class__"):
+        if member == "__class__":
+            return
+        if member == "__dict__":
+            state = instance_dict(base)
+            if state is not None:
+                self.watches.dict_item(state, member, path, owner=base)
             return
         if self._overrides_lookup(kind):
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattribute__)")

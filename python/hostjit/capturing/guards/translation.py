@@ -21,6 +21,7 @@ from hostjit.capturing.arguments import (
 )
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.dynamo.guarded_classes import token_of
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
@@ -145,6 +146,7 @@ class Guards:
         self._numbers.note_unread()
         self._add_gradients(walker)
         self._add_functions(walker)
+        self._watches.abstract_classes(token_of(self._traced.output))
         for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
             self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
@@ -307,7 +309,7 @@ class Guards:
         self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
         if isinstance(value, torch.Tensor):
             self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
-        if covered and type(value) in self._classes:
+        if covered and (type(value) in self._classes or isinstance(value, (tuple, list, dict))):
             walker.note_type(value, source.name, covered=True)
         if not covered or id(value) in walker.argument_objects:
             if type(value) in self._classes:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "AbstractClasses",
     "CellContents",
     "DictItems",
     "DictKeys",
@@ -152,6 +153,13 @@ class FunctionState:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class AbstractClasses:
+    """No class was registered with an abstract class: `abc.get_cache_token()` gives `token`."""
+
+    token: object
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class FunctionFields:
     """Attributes of a function that no dict has, such as `__name__`, are what they are now."""
 
@@ -204,6 +212,7 @@ Watch = (
     | FunctionState
     | FunctionFields
     | Slots
+    | AbstractClasses
     | TensorState
     | GradientState
 )
@@ -308,6 +317,11 @@ class WatchList:
         self._others["function", id(function)] = FunctionState(
             function, function.__code__, function.__defaults__, function.__kwdefaults__, path
         )
+
+    def abstract_classes(self, token: object) -> None:
+        """Watch what is registered with abstract classes, if one was asked, at `token`."""
+        if token is not None:
+            self._others["abstract", 0] = AbstractClasses(token)
 
     def function_field(self, function: types.FunctionType, name: str, path: str) -> None:
         """Watch an attribute of a function that is in no dict."""
