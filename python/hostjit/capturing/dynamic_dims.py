@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.source import TensorPropertySource
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.quiet_log import without_log_of_refusals
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
@@ -66,7 +67,8 @@ def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
             setattr(tensor, name, value)
 
 
-def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def no_more_guards(environment: Any) -> Iterator[None]:
     """What a program is lowered under: from now on, a decision by an open size is an error.
 
     PyTorch asks `_check_frozen` before each new guard; a frozen environment only logs it, and
@@ -77,8 +79,10 @@ def no_more_guards(environment: Any) -> contextlib.AbstractContextManager[Any]:
         raise RuntimeError(f"a decision by an open size: {condition} is {value}")
 
     if environment is None:
-        return contextlib.nullcontext()
-    return replaced_attribute(environment, "_check_frozen", refuse)
+        yield
+        return
+    with without_log_of_refusals(), replaced_attribute(environment, "_check_frozen", refuse):
+        yield
 
 
 def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:

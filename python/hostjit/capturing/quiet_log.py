@@ -16,30 +16,42 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = [
     "without_log_of_failures",
+    "without_log_of_refusals",
     "without_warnings_of_dynamo",
     "without_warnings_of_gradients",
 ]
 
-_LOGGER = logging.getLogger("torch._subclasses.fake_tensor")
-_MESSAGE = "failed while attempting to run meta"
+_OPERATORS = logging.getLogger("torch._subclasses.fake_tensor")
+_OPERATOR_FAILED = "failed while attempting to run meta"
+_DECISIONS = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+_DECISION_FAILED = "failed during evaluate_expr"
 
 
-@contextlib.contextmanager
-def without_log_of_failures() -> Iterator[None]:
+def without_log_of_failures() -> contextlib.AbstractContextManager[None]:
     """Leave out what PyTorch logs, with a traceback, of each exception of this thread.
 
     Eager raises it too, and says what is wrong without help.
     """
+    return _without_log(_OPERATORS, _OPERATOR_FAILED)
+
+
+def without_log_of_refusals() -> contextlib.AbstractContextManager[None]:
+    """Leave out what PyTorch logs of each decision by a size that this thread is refused."""
+    return _without_log(_DECISIONS, _DECISION_FAILED)
+
+
+@contextlib.contextmanager
+def _without_log(logger: logging.Logger, message: str) -> Iterator[None]:
     owner = threading.get_ident()
 
     def is_for_others(record: logging.LogRecord) -> bool:
-        return threading.get_ident() != owner or not str(record.msg).startswith(_MESSAGE)
+        return threading.get_ident() != owner or message not in str(record.msg)
 
-    _LOGGER.addFilter(is_for_others)
+    logger.addFilter(is_for_others)
     try:
         yield
     finally:
-        _LOGGER.removeFilter(is_for_others)
+        logger.removeFilter(is_for_others)
 
 
 @contextlib.contextmanager
