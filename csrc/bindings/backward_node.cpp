@@ -150,12 +150,15 @@ class Backward final : public torch::autograd::Node {
   // What others may change: inputs, views of them, and results.
   void save_unchecked(std::span<const at::Tensor* const> inputs,
                       const std::vector<at::Tensor>& outputs) {
+    unchecked_.reserve(plan_->saved.size());
     for (const BackwardPlan::Source& source : plan_->saved) {
-      const bool is_input = source.kind == Kind::kInput;
-      const at::Tensor& kept = is_input ? *inputs[source.index] : outputs[source.index];
+      if (source.kind == Kind::kInput) {  // a SavedVariable holds these themselves, too
+        unchecked_.push_back(*inputs[source.index]);
+        continue;
+      }
+      const at::Tensor& kept = outputs[source.index];
       const bool may_change =
-          is_input || is_result(kept, outputs) ||
-          std::ranges::any_of(inputs, [&](const at::Tensor* input) {
+          is_result(kept, outputs) || std::ranges::any_of(inputs, [&](const at::Tensor* input) {
             return input->defined() && input->has_storage() && kept.is_alias_of(*input);
           });
       unchecked_.push_back(may_change ? kept.variable_data() : at::Tensor());
