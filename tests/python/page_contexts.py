@@ -29,6 +29,17 @@ def schedule(step):
     return 0.5 + step
 """,
         "assert len(fast.specializations) == 2",
+        """
+def model(rows, mask):
+    return (rows * mask[..., None]).sum(1)
+""",
+        """
+fast = hostjit.compile(encode, fallback=False)
+for longest in (4, 6, 3, 8):
+    padded, lengths = torch.randn(2, 8, 3), torch.tensor([longest, 2])
+    torch.testing.assert_close(fast(padded, lengths), encode(padded, lengths))
+assert len(fast.specializations) == 1
+""",
     ],
     "debug_a_wrong_result": [
         _LINEAR,
