@@ -148,7 +148,7 @@ def test_what_the_capture_alone_finds_wrong_is_captured_once() -> None:
 
     wrong = hostjit.CaptureError(CaptureFailure.USER_EXCEPTION, "it raises")
     fast = hostjit.compile(function)
-    with mock.patch("hostjit.capturing.capture", side_effect=wrong) as capture:
+    with mock.patch("hostjit.capturing.capture.capture", side_effect=wrong) as capture:
         with pytest.warns(UserWarning, match="runs eagerly: something raises when it is captured"):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
         for _ in range(3):

@@ -33,7 +33,7 @@ from hostjit.compiling.bytecode_call import CheckedCall
 
 __all__ = ["FrameHook"]
 
-_OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN_FOLDER = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
 _log = logging.getLogger(__name__)

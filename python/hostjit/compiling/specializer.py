@@ -33,7 +33,7 @@ __all__ = ["Specializer", "route_any_call"]
 # Calls that raise are remembered; each costs the others a comparison.
 _MOST_ATTEMPTS = 64
 _LIBRARY_FOLDERS = tuple(
-    os.path.dirname(os.path.abspath(file)) + os.sep for file in (__file__, torch.__file__)
+    os.path.dirname(os.path.abspath(file)) + os.sep for file in (_C.__file__, torch.__file__)
 )
 _COPYING = frozenset({"__copy__", "__deepcopy__", "__getstate__", "__setstate__", "__reduce_ex__"})
 # What eager alone can do, and does as fast as anything: said, but not refused.
