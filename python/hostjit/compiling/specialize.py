@@ -77,8 +77,9 @@ def make_specialization(
     output: tuple[Any, ...] = ("object", None)
     made = NumberValues(captured.number_results, captured.guards.stores)
     if captured.needs_bytecode:
-        graph = composed
-        if graph is None:
+        if composed is not None:
+            graph = captured.with_numbers(composed)
+        else:
             assert program is not None
             if backward is None:
                 graph = compiled_graph(captured, program, args, kwargs, runtime, reuse_outputs)

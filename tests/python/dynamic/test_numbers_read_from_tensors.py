@@ -313,3 +313,19 @@ def test_great_numbers_and_nan() -> None:
     for number in (3, 4, 1 << 40, 5, -(1 << 62), (1 << 63) - 1, 2):
         t = torch.tensor([number])
         assert_close(fast(x.long(), t), step(x.long(), t))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda loss: {"loss": loss.detach(), "value": loss.item()},
+        lambda loss: (loss.detach(), loss * 2, loss.item() + 1),
+    ],
+)
+def test_beside_results_that_autograd_parts(function: Callable[..., Any], runtime: str) -> None:
+    compiled = hostjit.compile(function, runtime=runtime)
+    weight = torch.ones(3, requires_grad=True)
+    for factor in (2.0, 3.0, 5.0):
+        loss = (weight * factor).sum()
+        assert str(compiled(loss)).replace("HostjitBackward", "MulBackward0") == str(function(loss))
