@@ -14,7 +14,7 @@ from torch._dynamo import convert_frame
 from torch.testing import assert_close
 
 import hostjit
-import hostjit.capturing
+from hostjit.capturing import capture as capture_module
 
 __all__ = ["check", "counted_captures"]
 
@@ -23,7 +23,7 @@ __all__ = ["check", "counted_captures"]
 def counted_captures() -> Iterator[list[int]]:
     """Count what is traced: calls for parts of their own, and frames that Dynamo looks at."""
     count = [0]
-    capture = hostjit.capturing.capture
+    capture = capture_module.capture
     compile_frame = convert_frame.compile_frame
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -35,7 +35,7 @@ def counted_captures() -> Iterator[list[int]]:
         return compile_frame(*args, **kwargs)
 
     with (
-        mock.patch.object(hostjit.capturing, "capture", counted),
+        mock.patch.object(capture_module, "capture", counted),
         mock.patch.object(convert_frame, "compile_frame", counted_frame),
     ):
         yield count

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.capturing.errors import CaptureFailure
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit", "ignore:Dynamo does not know")
 
@@ -138,7 +139,7 @@ def test_a_generator_of_ones_own_goes_on_as_in_eager_calls() -> None:
 def test_without_fallback_the_error_says_where_the_number_is_drawn() -> None:
     with pytest.raises(hostjit.CaptureError, match="random") as caught:
         hostjit.compile(by_uniform, fallback=False)(torch.ones(2))
-    assert caught.value.failure is hostjit.capturing.CaptureFailure.GRAPH_BREAK
+    assert caught.value.failure is CaptureFailure.GRAPH_BREAK
     assert __file__ in str(caught.value.where)
 
 

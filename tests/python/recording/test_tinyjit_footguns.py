@@ -294,7 +294,7 @@ def test_side_effects_only_during_capture() -> None:
         return x * 2
 
     fast = hostjit.capture(call)
-    with pytest.warns(UserWarning, match=r"it changes 'calls' of"):
+    with pytest.warns(UserWarning, match=r"changes 'calls' of"):
         _ = [fast(randn(3)) for _ in range(5)]
     assert len(calls) == 5
 

@@ -172,6 +172,8 @@ def adding_to_lists(effects: SideEffects, codegen: Any) -> contextlib.AbstractCo
 
 def _adds_now(tx: Any, kind: type) -> bool:
     """Whether the statement that has a list wrapped takes a method that adds, or is `+=`."""
+    if tx.instruction_pointer is None:  # it returns
+        return False
     now = tx.current_instruction
     after = tx.instructions[tx.instruction_pointer : tx.instruction_pointer + 1]
     for instruction in (now, *after):

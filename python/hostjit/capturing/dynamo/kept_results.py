@@ -22,6 +22,7 @@ import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import functions
 
+from hostjit import _C
 from hostjit.capturing.dynamo.growing_lists import growth_forgotten
 from hostjit.replacements import replaced_attribute
 
@@ -30,6 +31,7 @@ __all__ = ["is_installed_file", "stopping_at_kept_results"]
 _KEEPING = type(functools.lru_cache(lambda: None))
 _INSTALLED = (
     os.path.dirname(os.path.dirname(torch.__file__)),
+    os.path.dirname(_C.__file__),
     *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
