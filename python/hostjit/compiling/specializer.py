@@ -71,7 +71,7 @@ class Specializer(Inspection):
         self._overlapping: set[tuple[Any, ...]] = set()
 
     def __getattr__(self, name: str) -> Any:
-        # How the target is copied is not how this one is: see `compiled_objects`.
+        # How the target is copied is not how this one is: see `hostjit.pickling`.
         if name in _COPYING or name == "target":
             raise AttributeError(name)
         return getattr(self.target, name)
