@@ -57,18 +57,28 @@ add(
     autocorrelation_factor=1,
 )
 
+PATCHES = {
+    "num_input_channels": 3,
+    "context_length": 32,
+    "patch_length": 8,
+    "patch_stride": 8,
+    "prediction_length": 4,
+    "d_model": 16,
+}
+
+
+def patched(batch: int, _: int) -> dict[str, torch.Tensor]:
+    past, future = torch.randn(batch, 32, 3), torch.randn(batch, 4, 3)
+    return {"past_values": past, "future_values": future}
+
+
 add(
     CASES,
     "patchtst",
     "PatchTSTForPrediction",
     "PatchTSTConfig",
-    lambda b, s: {"past_values": torch.randn(b, 32, 3), "future_values": torch.randn(b, 4, 3)},
-    num_input_channels=3,
-    context_length=32,
-    patch_length=8,
-    patch_stride=8,
-    prediction_length=4,
-    d_model=16,
+    patched,
+    **PATCHES,
     num_hidden_layers=2,
     num_attention_heads=2,
     ffn_dim=32,
@@ -79,13 +89,8 @@ add(
     "patchtsmixer",
     "PatchTSMixerForPrediction",
     "PatchTSMixerConfig",
-    lambda b, s: {"past_values": torch.randn(b, 32, 3), "future_values": torch.randn(b, 4, 3)},
-    num_input_channels=3,
-    context_length=32,
-    patch_length=8,
-    patch_stride=8,
-    prediction_length=4,
-    d_model=16,
+    patched,
+    **PATCHES,
     num_layers=2,
 )
 

@@ -13,31 +13,6 @@ def seq2seq(batch, length):
     return {"input_ids": tokens(batch, length), "decoder_input_ids": tokens(batch, length // 2)}
 
 
-text(
-    CASES,
-    "bart",
-    "BartForConditionalGeneration",
-    "BartConfig",
-    seq2seq,
-    generates=True,
-    common={
-        "vocab_size": V,
-        "d_model": 32,
-        "encoder_layers": 2,
-        "decoder_layers": 2,
-        "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4,
-        "encoder_ffn_dim": 64,
-        "decoder_ffn_dim": 64,
-        "max_position_embeddings": 64,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-        "forced_eos_token_id": None,
-    },
-)
-
 SEQ = {
     "vocab_size": V,
     "d_model": 32,
@@ -54,6 +29,16 @@ SEQ = {
     "decoder_start_token_id": 2,
     "forced_eos_token_id": None,
 }
+
+text(
+    CASES,
+    "bart",
+    "BartForConditionalGeneration",
+    "BartConfig",
+    seq2seq,
+    generates=True,
+    common=SEQ,
+)
 
 text(
     CASES,

@@ -28,59 +28,34 @@ add(CASES, "dinov2", "Dinov2ForImageClassification", "Dinov2Config", images, **V
 
 add(CASES, "dinov3_vit", "DINOv3ViTModel", "DINOv3ViTConfig", images, **VIT)
 
-add(
-    CASES,
-    "swin",
-    "SwinForImageClassification",
-    "SwinConfig",
-    images,
-    image_size=32,
-    patch_size=2,
-    embed_dim=16,
-    depths=[2, 2],
-    num_heads=[2, 4],
-    window_size=4,
-    num_labels=5,
-)
+for _kind in ("Swin", "Swinv2"):
+    add(
+        CASES,
+        _kind.lower(),
+        f"{_kind}ForImageClassification",
+        f"{_kind}Config",
+        images,
+        image_size=32,
+        patch_size=2,
+        embed_dim=16,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        window_size=4,
+        num_labels=5,
+    )
 
-add(
-    CASES,
-    "swinv2",
-    "Swinv2ForImageClassification",
-    "Swinv2Config",
-    images,
-    image_size=32,
-    patch_size=2,
-    embed_dim=16,
-    depths=[2, 2],
-    num_heads=[2, 4],
-    window_size=4,
-    num_labels=5,
-)
-
-add(
-    CASES,
-    "convnext",
-    "ConvNextForImageClassification",
-    "ConvNextConfig",
-    images,
-    num_stages=2,
-    hidden_sizes=[16, 32],
-    depths=[1, 1],
-    num_labels=5,
-)
-
-add(
-    CASES,
-    "convnextv2",
-    "ConvNextV2ForImageClassification",
-    "ConvNextV2Config",
-    images,
-    num_stages=2,
-    hidden_sizes=[16, 32],
-    depths=[1, 1],
-    num_labels=5,
-)
+for _kind in ("ConvNext", "ConvNextV2"):
+    add(
+        CASES,
+        _kind.lower(),
+        f"{_kind}ForImageClassification",
+        f"{_kind}Config",
+        images,
+        num_stages=2,
+        hidden_sizes=[16, 32],
+        depths=[1, 1],
+        num_labels=5,
+    )
 
 add(
     CASES,
