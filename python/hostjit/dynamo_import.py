@@ -59,7 +59,7 @@ def when_dynamo_is_imported(tell: Callable[[], None]) -> None:
 
 
 class _Finder:
-    """Finds Dynamo as Python does, once, and calls a function when its module has run."""
+    """Finds Dynamo as Python does, until its module has run: then calls a function."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -69,7 +69,6 @@ class _Finder:
     ) -> importlib.machinery.ModuleSpec | None:
         if name != _DYNAMO:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         loader = None if spec is None else spec.loader
         if loader is None:
@@ -79,6 +78,7 @@ class _Finder:
         def run_and_tell(module: types.ModuleType) -> None:
             del loader.exec_module  # its class's is seen again
             run(module)
+            sys.meta_path.remove(self)
             self._tell()
 
         loader.exec_module = run_and_tell  # type: ignore[method-assign]

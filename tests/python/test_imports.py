@@ -60,6 +60,15 @@ def test_the_loader_of_dynamo_is_as_python_made_it() -> None:
     )
 
 
+def test_code_that_only_looks_for_dynamo_hides_it_from_nobody() -> None:
+    _run(
+        "import importlib.util, sys, hostjit\n"
+        "assert importlib.util.find_spec('torch._dynamo') is not None\n"
+        "import torch._dynamo\n"
+        "assert 'hostjit.backend' in sys.modules\n"
+    )
+
+
 def test_names_that_come_later_are_there() -> None:
     _run(
         "import hostjit\n"
