@@ -20,6 +20,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "take_along_dim, broadcast": lambda x: torch.take_along_dim(
         x[None], x[:1].argsort(-1)[None], -1
     ),
+    "take_along_dim, from the end": lambda x: x.take_along_dim(x.argsort(1) - x.shape[1], 1),
     "take_along_dim, flat": lambda x: x.take_along_dim(x.argmax()[None]),
     "max_pool1d": lambda x: functional.max_pool1d(x, 2),
     "max_pool1d, a batch": lambda x: functional.max_pool1d(x[None], 3, 1, 1, ceil_mode=True),

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hostjit.capturing.dynamic_dims import is_symbolic
-from hostjit.capturing.open_sizes import all_equal, is_dense, known, typical
+from hostjit.capturing.open_sizes import all_equal, is_dense, known, some, typical
 from hostjit.capturing.operand_devices import on_cuda
 
 __all__ = ["correction_of_strides", "strides_kept", "with_strides"]
@@ -89,15 +89,76 @@ def _inner(x: Any) -> Tensor:
     return torch._from_functional_tensor(x.elem)
 
 
-def _view_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
-    """A view with eager's strides of dimensions of one element."""
-    x = args[0]
-    if is_symbolic(view) or is_symbolic(x) or 1 not in view.shape:
+def _expanded_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
+    return _with_known_strides(args[0], view, _strides_of_expand(args[0], view.shape))
+
+
+def _strides_of_expand(x: Tensor, shape: Sequence[Any]) -> list[Any]:
+    """The strides of `at::inferExpandGeometry`."""
+    new = len(shape) - x.dim()
+    strides: list[Any] = [0] * len(shape)
+    if x.dim() == 0:
+        return strides
+    for dim in reversed(range(len(shape))):
+        if dim >= new:
+            kept = known(shape[dim] == 1) or not known(x.shape[dim - new] == 1)
+            strides[dim] = x.stride(dim - new) if kept else 0
+        elif known(shape[dim] == 1):
+            strides[dim] = shape[dim + 1] * strides[dim + 1]
+    return strides
+
+
+def _viewed_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
+    strides = _strides_of_view(args[0], view.shape)
+    return view if strides is None else _with_known_strides(args[0], view, strides)
+
+
+def _strides_of_view(x: Tensor, shape: Sequence[Any]) -> list[Any] | None:
+    """The strides of `at::detail::computeStride`; None where open sizes leave them unknown."""
+    if x.dim() == 0 or not (some(shape) or _any_empty(shape)):
+        return None
+    strides: list[Any] = [1] * len(shape)
+    if _any_empty(shape):
+        if all_equal(x.shape, shape):
+            return [*x.stride()]
+        for dim in reversed(range(len(shape) - 1)):
+            after = shape[dim + 1]
+            strides[dim] = strides[dim + 1] * (1 if known(after == 0) else after)
+        return strides
+    dim = len(shape) - 1
+    step: Any = x.stride(-1)
+    count: Any = 1  # elements of the dims of x that lie in a row with the step
+    taken: Any = 1  # those that dims of the view have so far
+    for place in reversed(range(x.dim())):
+        count = count * x.shape[place]
+        before = place - 1
+        if place > 0 and (known(x.shape[before] == 1) or known(x.stride(before) == count * step)):
+            continue
+        while dim >= 0 and (not known(taken == count) or known(shape[dim] == 1)):
+            strides[dim] = taken * step
+            taken = taken * shape[dim]
+            dim -= 1
+        if not known(taken == count):
+            return None
+        if place > 0:
+            step, count, taken = x.stride(before), 1, 1
+    return strides if dim < 0 else None
+
+
+def _any_empty(shape: Sequence[Any]) -> bool:
+    return any(known(size == 0) for size in shape)
+
+
+def _with_known_strides(x: Tensor, view: Tensor, strides: Sequence[Any]) -> Tensor:
+    """A view with the strides of dims of one element that eager's has; others are as they are."""
+    single = [known(size == 1) for size in view.shape]
+    wanted = [
+        new if one else old for one, new, old in zip(single, strides, view.stride(), strict=True)
+    ]
+    if all_equal(wanted, view.stride()):
         return view
-    strides = _strides_on("meta", func, args, kwargs)
-    if view.stride() == strides:
-        return view
-    return aten.as_strided.default(x, view.shape, strides, x.storage_offset())
+    result: Tensor = aten.as_strided.default(x, view.shape, wanted, x.storage_offset())
+    return result
 
 
 def _empty_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
@@ -148,8 +209,8 @@ def _angle_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor)
 # Operators whose fake tensors have other strides than eager's results, and what gives them those.
 _STRIDED_OTHERWISE: dict[Any, Correction] = {
     aten.angle.default: _angle_as_eager,
-    aten.expand.default: _view_as_eager,
+    aten.expand.default: _expanded_as_eager,
     aten.max_unpool2d.default: _in_format_of_operand,
     aten.native_group_norm.default: _norm_in_format_of_operand,
-    aten.view.default: _view_as_eager,
+    aten.view.default: _viewed_as_eager,
 }

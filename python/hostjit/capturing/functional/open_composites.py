@@ -23,7 +23,7 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Gather where all dims but one are broadcast."""
+    """Gather where all dims but one are broadcast, at indices modulo the size of that one."""
     if indices.dtype is not torch.int64:
         raise RuntimeError("take_along_dim takes indices of int64")
     if dim is None:
@@ -36,7 +36,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor
     shape = [*torch.broadcast_shapes(shape, indices.shape)]
     places = indices.expand(shape)
     shape[dim] = x.shape[dim]
-    return x.expand(shape).gather(dim, places)
+    return x.expand(shape).gather(dim, places % x.shape[dim])
 
 
 def max_pool1d(
