@@ -24,7 +24,7 @@ from conformance.effects import Effects, called, effects, effects_of_steps
 from conformance.optimizers import Steps
 from conformance.subjects import Subject
 
-__all__ = ["DIFFERS", "RAISES", "REFUSED", "Finding", "compare"]
+__all__ = ["DIFFERS", "RAISES", "REFUSED", "Finding", "Shared", "compare"]
 
 REFUSED = "refused"
 DIFFERS = "differs"
@@ -49,16 +49,26 @@ class Finding:
     message: str = ""
 
 
-def compare(call: Call | Steps, subject: Subject) -> Finding:
-    """Call eagerly, then in every run of the subject, on equal arguments from equal seeds."""
+# What a subject that is shared made of the operators of a case.
+Shared = dict[Callable[..., Any], tuple[Callable[..., Any], Callable[..., Any]]]
+
+
+def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) -> Finding:
+    """Call eagerly, then in every run of the subject, on equal arguments from equal seeds.
+
+    Args:
+        call: what is called.
+        subject: through what.
+        shared: what a shared subject compiled for earlier calls, which this one adds to.
+    """
     run: Callable[[], Effects]
     if isinstance(call, Steps):
         expected = effects_of_steps(call, lambda step: step)
         run = functools.partial(effects_of_steps, call, subject.compile)
     else:
         expected = effects(call, called(call.function))
-        function = called(call.function)
-        run = functools.partial(effects, call, function, subject.compile(function))
+        function, compiled = _compiled(call.function, subject, {} if shared is None else shared)
+        run = functools.partial(effects, call, function, compiled)
     said: list[str] = []
     for name, context in subject.runs:
         with context(), warnings.catch_warnings(record=True) as caught:
@@ -75,6 +85,19 @@ def compare(call: Call | Steps, subject: Subject) -> Finding:
     eagerly = [message for message in said if message.startswith("hostjit:")]
     # What raises has nothing to compile.
     return Finding(EAGERLY, eagerly[0]) if eagerly and expected.error is None else Finding()
+
+
+def _compiled(
+    function: Callable[..., Any], subject: Subject, shared: Shared
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return what of a function is compiled, and what the subject makes of it."""
+    if function in shared:
+        return shared[function]
+    what = called(function)
+    made = what, subject.compile(what)
+    if subject.shared:
+        shared[function] = made
+    return made
 
 
 def _difference(found: Effects, expected: Effects, call: Call | Steps) -> tuple[str, str]:

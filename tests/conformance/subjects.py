@@ -25,11 +25,14 @@ class Subject:
         compile: makes the callable that is compared with its argument.
         runs: pairs of a name and a context; the callable is called once in each, in this order.
         stands_for_any: exceptions that it raises in place of any of eager's.
+        shared: all calls of a case that call one operator call one compiled callable, which meets
+            other sizes, other numbers and other kinds of arguments then.
     """
 
     compile: Callable[[Callable[..., Any]], Callable[..., Any]]
     runs: tuple[tuple[str, Callable[[], Any]], ...]
     stands_for_any: tuple[type[Exception], ...] = ()
+    shared: bool = False
 
 
 def _torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,9 +48,16 @@ _RUNTIMES = (
     ("second call", lambda: hostjit.runtime("jit")),
     ("evaluator", lambda: hostjit.runtime("evaluator")),
 )
+# However many kinds of calls there are, each is compiled.
+_RUNTIMES_WITHOUT_LIMIT = (
+    ("first call", lambda: hostjit.knobs(enable="host_ir_jit", disable="recompile_limit")),
+    ("second call", lambda: hostjit.knobs(enable="host_ir_jit", disable="recompile_limit")),
+    ("evaluator", lambda: hostjit.knobs(disable="host_ir_jit,recompile_limit")),
+)
 
 SUBJECTS = {
     "hostjit.compile": Subject(hostjit.compile, _RUNTIMES),
+    "hostjit.compile-once": Subject(hostjit.compile, _RUNTIMES_WITHOUT_LIMIT, shared=True),
     # Dynamo raises its own class for what goes wrong before a backend has its say.
     "torch.compile": Subject(_torch_compile, _RUNTIMES, (torch._dynamo.exc.TorchRuntimeError,)),
     # Whatever fails here is a fault of the harness.

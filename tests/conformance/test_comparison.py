@@ -13,7 +13,7 @@ import torch
 
 from conformance.case import EAGERLY, Call, Case
 from conformance.cases import calls_of
-from conformance.comparison import DIFFERS, RAISES, Finding, compare
+from conformance.comparison import DIFFERS, RAISES, Finding, Shared, compare
 from conformance.subjects import SUBJECTS, Subject
 
 
@@ -156,3 +156,19 @@ def test_half_precision_may_be_closer_to_the_exact_result() -> None:
     assert judged(rounds, exact, x) == Finding()
     assert judged(rounds, worse, x).kind == DIFFERS
     assert judged(exact, rounds, x).kind == DIFFERS
+
+
+def test_a_shared_subject_compiles_once() -> None:
+    made: list[Callable[..., Any]] = []
+
+    def compile_first(function: Callable[..., Any]) -> Callable[..., Any]:
+        made.append(function)
+        return function
+
+    for shared, expected in ((True, 1), (False, 2)):
+        made.clear()
+        subject = Subject(compile_first, (("run", contextlib.nullcontext),), shared=shared)
+        kept: Shared = {}
+        for size in (2, 3):
+            assert compare(Call(torch.abs, (torch.ones(size),), {}), subject, kept) == Finding()
+        assert len(made) == expected

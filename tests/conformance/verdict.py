@@ -25,7 +25,8 @@ class Known:
         parts: which of its cases: names of dtypes, "*" for all of them, either with ".backward"
             for their gradients, "errors".
         calls: "all" when every call of such a case fails so, "some" when there are others.
-        through: the subject, "*" for all.
+        through: the subject, "*" for all; what holds of calls that are compiled each for itself
+            holds where one callable is compiled for all of them ("-once").
         kind: how they fail.
         reason: why, and what would change it.
     """
@@ -38,7 +39,8 @@ class Known:
     reason: str
 
     def covers(self, case: Case, through: str) -> bool:
-        if self.entry not in ("*", case.entry) or self.through not in ("*", through):
+        subjects = ("*", through, through.removesuffix("-once"))
+        if self.entry not in ("*", case.entry) or self.through not in subjects:
             return False
         every = f"*{BACKWARD}" if case.backward else "*"
         return case.part in self.parts or (every in self.parts and case.part != ERRORS)

@@ -21,7 +21,7 @@ import torch
 
 from conformance.case import Case
 from conformance.cases import calls_of
-from conformance.comparison import DIFFERS, Finding, compare
+from conformance.comparison import DIFFERS, Finding, Shared, compare
 from conformance.operators import operators_unwrapped
 from conformance.subjects import Subject, subject_named
 
@@ -50,11 +50,12 @@ def main(through: str, limit: int | None, device: str) -> None:
 
 def _run(case: Case, subject: Subject, limit: int | None, device: str, tell: Any) -> None:
     calls = 0
+    shared: Shared = {}
     tell("call", case=str(case), index=0)
     for index, call in enumerate(calls_of(case, limit, device)):
         tell("call", case=str(case), index=index)
         try:
-            finding = compare(call, subject)
+            finding = compare(call, subject, shared)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error} ({os.path.basename(where.filename)})"
