@@ -125,6 +125,14 @@ _OPERATIONS: dict[Any, str] = {
     functions.Mod: "mod",
     functions.PythonMod: "mod",
 }
+# What rounds a float, by what divides ints in the same direction; sizes are not negative.
+_OF_FLOATS: dict[Any, Any] = {
+    functions.TruncToInt: functions.FloorDiv,
+    functions.FloorToInt: functions.FloorDiv,
+    functions.CeilToInt: functions.CeilDiv,
+}
+# A size below 2**31 times a fraction of so few bits is a double, or as far from any int as one.
+_EXACT_FACTOR = 1 << 21
 _FOLDS: dict[Any, str] = {
     functions.Min: "min",
     functions.Max: "max",
@@ -155,8 +163,13 @@ def size_of_expression(expression: Any, environment: Any) -> Size:
 def _written(expression: Any, environment: Any) -> Size:
     if expression.is_Symbol:
         return as_size(Symbol(str(expression), _least(expression, environment)))
-    parts = [size_of_expression(part, environment) for part in _factors(expression)]
     kind = type(expression)
+    if kind in _OF_FLOATS:
+        rounded = _rounded(expression, environment)
+        if rounded is None:
+            raise _no_form(expression)
+        return size_of_expression(rounded, environment)
+    parts = [size_of_expression(part, environment) for part in _factors(expression)]
     if expression.is_Add:
         return sum(parts)
     if expression.is_Mul or expression.is_Pow:
@@ -175,7 +188,11 @@ def _written(expression: Any, environment: Any) -> Size:
     if kind is sympy.Abs:
         (part,) = parts
         return _fold("max", part, -1 * part, _least(expression, environment))
-    raise refusal(f"a size is {expression}, which has no form in Host IR")
+    raise _no_form(expression)
+
+
+def _no_form(expression: Any) -> Exception:
+    return refusal(f"a size is {expression}, which has no form in Host IR")
 
 
 def _floordiv(expression: Any, left: Size, right: Size, environment: Any) -> Size:
@@ -189,6 +206,43 @@ def _floordiv(expression: Any, left: Size, right: Size, environment: Any) -> Siz
             return size_of_expression(divisor.args[1], environment)
     some = at_most(1, left) and _divides(divisor, whole, environment)
     return defined("floordiv", left, right, max(_least(expression, environment), int(some)))
+
+
+def _rounded(expression: Any, environment: Any) -> Any:
+    """The quotient of ints that is equal to a float that is rounded; None where none is.
+
+    The float is a size times a fraction or over an int, of so few bits that no double on the way
+    is on the other side of an int than the exact number.
+    """
+    found = _fraction_of_size(expression.args[0])
+    if found is None:
+        return None
+    size, fraction = found
+    most = _EXACT_FACTOR
+    if fraction <= 0 or fraction.p * fraction.q > most or environment.bound_sympy(size).lower < 0:
+        return None
+    divide = _OF_FLOATS[type(expression)]
+    return divide(size * fraction.p, fraction.q)
+
+
+def _fraction_of_size(number: Any) -> tuple[Any, Any] | None:
+    """A float as an int and a rational that it is the product of, as exact as a double is."""
+    if isinstance(number, functions.IntTrueDiv) and number.args[1].is_Integer:
+        return number.args[0], sympy.Integer(1) / number.args[1]
+    if isinstance(number, functions.FloatTrueDiv):
+        size, divisor = number.args
+        if isinstance(size, functions.ToFloat) and divisor.is_Float and divisor:
+            return size.args[0], 1 / sympy.Rational(float(divisor))
+        return None
+    sizes, fraction = [], sympy.Integer(1)
+    for part in sympy.Mul.make_args(number):
+        if part.is_Float:
+            fraction *= sympy.Rational(float(part))
+        else:
+            sizes.append(part)
+    if len(sizes) != 1 or not isinstance(sizes[0], functions.ToFloat):
+        return None
+    return sizes[0].args[0], fraction
 
 
 def _divides(divisor: Any, whole: Any, environment: Any) -> bool:

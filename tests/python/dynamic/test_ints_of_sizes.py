@@ -11,6 +11,7 @@ import many_calls
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 import hostjit
 
@@ -34,6 +35,31 @@ NUMBERS: dict[str, Callable[[Tensor], Any]] = {
 def test_any_size(name: str, runtime: str) -> None:
     calls = [(torch.randn(n, m),) for n, m in SIZES]
     many_calls.check(NUMBERS[name], calls, programs=1, dynamic=True, runtime=runtime)
+
+
+# By floats whose products with sizes are exact.
+SCALES = [0.5, 2.0, 1.5, 0.25, 3]
+RESIZED: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "nearest": lambda x, scale: functional.interpolate(x[None, None], scale_factor=scale),
+    "recomputed": lambda x, scale: functional.interpolate(
+        x[None, None], scale_factor=scale, recompute_scale_factor=True
+    ),
+    "bilinear": lambda x, scale: functional.interpolate(
+        x[None, None], scale_factor=(scale, 0.5), mode="bilinear"
+    ),
+    "a row": lambda x, scale: functional.interpolate(x[None], scale_factor=scale, mode="linear"),
+    "area": lambda x, scale: functional.interpolate(x[None, None], scale_factor=scale, mode="area"),
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", RESIZED)
+def test_interpolation_by_a_scale(name: str, scale: float) -> None:
+    def resized(x: Tensor) -> Tensor:
+        return RESIZED[name](x, scale)
+
+    sizes = [(8, 12), *((n + 4, m + 4) for n, m in SIZES)]
+    many_calls.check(resized, [(torch.randn(n, m),) for n, m in sizes], programs=1, dynamic=True)
 
 
 def test_there_is_a_program_for_either_side() -> None:
