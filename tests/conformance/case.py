@@ -15,7 +15,17 @@ from typing import Any
 import numpy
 import torch
 
-__all__ = ["BACKWARD", "DTYPES", "EAGERLY", "ERRORS", "Call", "Case", "seed_everything", "spread"]
+__all__ = [
+    "BACKWARD",
+    "DTYPES",
+    "EAGERLY",
+    "ERRORS",
+    "PER_SIZE",
+    "Call",
+    "Case",
+    "seed_everything",
+    "spread",
+]
 
 DTYPES = {
     "float32": torch.float32,
@@ -29,6 +39,8 @@ ERRORS = "errors"
 BACKWARD = ".backward"
 # What became of a call that is right, but not compiled: the subject said so.
 EAGERLY = "eagerly"
+# Or right, but there is a program for each size.
+PER_SIZE = "per size"
 
 
 @dataclasses.dataclass(frozen=True, order=True)

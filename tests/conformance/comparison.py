@@ -16,12 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 import hostjit
-from conformance.case import EAGERLY, Call
+from conformance.case import EAGERLY, PER_SIZE, Call
 from conformance.effects import Effects, called, effects, effects_of_steps
 from conformance.optimizers import Steps
+from conformance.resized import resized
 from conformance.subjects import Subject
 
 __all__ = ["DIFFERS", "RAISES", "REFUSED", "Finding", "Shared", "compare"]
@@ -41,7 +42,7 @@ class Finding:
 
     Attributes:
         kind: "" when all agrees, EAGERLY when it does because the subject ran the call eagerly,
-            else REFUSED, DIFFERS or RAISES.
+            PER_SIZE when it does by a program for each size, else REFUSED, DIFFERS or RAISES.
         message: in one line.
     """
 
@@ -61,6 +62,8 @@ def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) 
         subject: through what.
         shared: what a shared subject compiled for earlier calls, which this one adds to.
     """
+    if subject.programs is not None and isinstance(call, Call):
+        return _compare_resized(call, subject, subject.programs)
     run: Callable[[], Effects]
     if isinstance(call, Steps):
         expected = effects_of_steps(call, lambda step: step)
@@ -85,6 +88,23 @@ def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) 
     eagerly = [message for message in said if message.startswith("hostjit:")]
     # What raises has nothing to compile.
     return Finding(EAGERLY, eagerly[0]) if eagerly and expected.error is None else Finding()
+
+
+def _compare_resized(call: Call, subject: Subject, programs: Callable[[Any], int]) -> Finding:
+    """Compare the call and those like it with other sizes; one program serves any size."""
+    once = dataclasses.replace(subject, shared=True, programs=None)
+    found = Finding()
+    for others in resized(call) or [[]]:
+        shared: Shared = {}
+        for index, each in enumerate((call, *others)):
+            found = compare(each, once, shared)
+            sizes = [tuple(x.shape) for x in tree_leaves(each.args) if hasattr(x, "shape")]
+            if found.kind not in ("", EAGERLY):
+                return Finding(found.kind, f"sizes {sizes}: {found.message}")
+            _, compiled = shared[call.function]
+            if not found.kind and programs(compiled) > min(index + 1, 2):
+                return Finding(PER_SIZE, f"a program for sizes {sizes}")
+    return found
 
 
 def _compiled(

@@ -27,12 +27,15 @@ class Subject:
         stands_for_any: exceptions that it raises in place of any of eager's.
         shared: all calls of a case that call one operator call one compiled callable, which meets
             other sizes, other numbers and other kinds of arguments then.
+        programs: how many programs a compiled callable has. Each call is followed by calls of the
+            same callable with other sizes then, which are to need one more program together.
     """
 
     compile: Callable[[Callable[..., Any]], Callable[..., Any]]
     runs: tuple[tuple[str, Callable[[], Any]], ...]
     stands_for_any: tuple[type[Exception], ...] = ()
     shared: bool = False
+    programs: Callable[[Any], int] | None = None
 
 
 def _torch_compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,6 +62,9 @@ SUBJECTS = {
     "hostjit.compile": Subject(hostjit.compile, _RUNTIMES),
     "hostjit.compile-once": Subject(hostjit.compile, _RUNTIMES_WITHOUT_LIMIT, shared=True),
     # Dynamo raises its own class for what goes wrong before a backend has its say.
+    "hostjit.compile-resized": Subject(
+        hostjit.compile, _RUNTIMES_WITHOUT_LIMIT, programs=lambda made: len(made.specializations)
+    ),
     "torch.compile": Subject(_torch_compile, _RUNTIMES, (torch._dynamo.exc.TorchRuntimeError,)),
     # Whatever fails here is a fault of the harness.
     "eager": Subject(lambda function: function, (("eager", contextlib.nullcontext),)),

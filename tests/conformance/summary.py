@@ -6,7 +6,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from conformance.case import BACKWARD, EAGERLY, ERRORS
+from conformance.case import BACKWARD, EAGERLY, ERRORS, PER_SIZE
 from conformance.runner import Outcome
 from conformance.verdict import Known
 
@@ -67,7 +67,7 @@ def suggested_lines(outcomes: Sequence[Outcome], through: str) -> list[Known]:
 
 
 def _fails(outcome: Outcome) -> bool:
-    return bool(_kinds(outcome) - {EAGERLY})
+    return bool(_kinds(outcome) - {EAGERLY, PER_SIZE})
 
 
 def _kinds(outcome: Outcome) -> set[str]:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from conformance.case import EAGERLY, Call, Case
+from conformance.case import EAGERLY, PER_SIZE, Call, Case
 from conformance.cases import calls_of
 from conformance.comparison import DIFFERS, RAISES, Finding, Shared, compare
+from conformance.resized import resized
 from conformance.subjects import SUBJECTS, Subject
 
 
@@ -172,3 +173,38 @@ def test_a_shared_subject_compiles_once() -> None:
         for size in (2, 3):
             assert compare(Call(torch.abs, (torch.ones(size),), {}), subject, kept) == Finding()
         assert len(made) == expected
+
+
+def test_other_sizes_are_called_too() -> None:
+    def compile_with(wrong: float) -> Callable[[Callable[..., Any]], Any]:
+        def compiled(function: Callable[..., Any]) -> Any:
+            sizes: set[torch.Size] = set()
+
+            def run(x: torch.Tensor) -> torch.Tensor:
+                sizes.add(x.shape)
+                result: torch.Tensor = function(x)
+                return result + wrong if len(sizes) == 3 else result
+
+            run.sizes = sizes  # type: ignore[attr-defined]
+            return run
+
+        return compiled
+
+    call = Call(torch.abs, (torch.ones(2, 3),), {})
+    runs = (("run", contextlib.nullcontext),)
+    for wrong, programs, kind in ((0.0, 2, ""), (0.0, 3, PER_SIZE), (1.0, 2, DIFFERS)):
+        subject = Subject(
+            compile_with(wrong),
+            runs,
+            programs=lambda made, most=programs: min(len(made.sizes), most),
+        )
+        found = compare(call, subject)
+        assert found.kind == kind
+        assert not kind or "[(4, 5)]" in found.message
+
+
+def test_sizes_that_eager_does_not_take_stay() -> None:
+    call = Call(torch.nn.Linear(3, 4), (torch.ones(2, 3),), {})
+    ((first, second),) = resized(call)
+    assert [other.args[0].shape for other in (first, second)] == [(3, 3), (4, 3)]
+    assert resized(Call(torch.abs, (torch.ones(1),), {})) == []

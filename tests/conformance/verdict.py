@@ -26,7 +26,7 @@ class Known:
             for their gradients, "errors".
         calls: "all" when every call of such a case fails so, "some" when there are others.
         through: the subject, "*" for all; what holds of calls that are compiled each for itself
-            holds where one callable is compiled for all of them ("-once").
+            holds where one callable is compiled for several of them ("-once", "-resized").
         kind: how they fail.
         reason: why, and what would change it.
     """
@@ -39,7 +39,7 @@ class Known:
     reason: str
 
     def covers(self, case: Case, through: str) -> bool:
-        subjects = ("*", through, through.removesuffix("-once"))
+        subjects = ("*", through, through.partition("-")[0])
         if self.entry not in ("*", case.entry) or self.through not in subjects:
             return False
         every = f"*{BACKWARD}" if case.backward else "*"
