@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 from hostjit.capturing.dynamic_dims import is_symbolic
-from hostjit.capturing.open_sizes import all_equal, is_dense, known, some, typical
+from hostjit.capturing.open_sizes import all_equal, is_dense, is_open, known, some, typical
 from hostjit.capturing.operand_devices import on_cuda
 
 __all__ = ["correction_of_strides", "strides_kept", "with_strides"]
@@ -90,6 +90,8 @@ def _inner(x: Any) -> Tensor:
 
 
 def _expanded_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
+    if not any(map(_is_one, view.shape)):
+        return view
     return _with_known_strides(args[0], view, _strides_of_expand(args[0], view.shape))
 
 
@@ -109,7 +111,8 @@ def _strides_of_expand(x: Tensor, shape: Sequence[Any]) -> list[Any]:
 
 
 def _viewed_as_eager(func: Any, args: Sequence[Any], kwargs: Any, view: Tensor) -> Any:
-    strides = _strides_of_view(args[0], view.shape)
+    one = any(map(_is_one, view.shape))
+    strides = _strides_of_view(args[0], view.shape) if one else None
     return view if strides is None else _with_known_strides(args[0], view, strides)
 
 
@@ -145,16 +148,19 @@ def _strides_of_view(x: Tensor, shape: Sequence[Any]) -> list[Any] | None:
     return strides if dim < 0 else None
 
 
+def _is_one(size: Any) -> bool:
+    """Whether a dim has one element; open sizes are taken for others."""
+    return not is_open(size) and bool(size == 1)
+
+
 def _any_empty(shape: Sequence[Any]) -> bool:
     return any(known(size == 0) for size in shape)
 
 
 def _with_known_strides(x: Tensor, view: Tensor, strides: Sequence[Any]) -> Tensor:
     """A view with the strides of dims of one element that eager's has; others are as they are."""
-    single = [known(size == 1) for size in view.shape]
-    wanted = [
-        new if one else old for one, new, old in zip(single, strides, view.stride(), strict=True)
-    ]
+    pairs = zip(view.shape, strides, view.stride(), strict=True)
+    wanted = [new if _is_one(size) else old for size, new, old in pairs]
     if all_equal(wanted, view.stride()):
         return view
     result: Tensor = aten.as_strided.default(x, view.shape, wanted, x.storage_offset())
