@@ -9,6 +9,7 @@
 
 #include "bindings/compiled_method.h"
 #include "bindings/function_call.h"
+#include "bindings/module_method.h"
 #include "bindings/py_ref.h"
 
 namespace py = pybind11;
@@ -93,6 +94,10 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
+bool is_public(PyObject* name) {
+  return PyUnicode_GET_LENGTH(name) > 0 && PyUnicode_READ_CHAR(name, 0) != '_';
+}
+
 // Attributes that the type lacks come from the owner, and from there from the function. A compiled
 // module says that it is of the module's class, so that other modules take it as a part: without,
 // its parameters would be missing among theirs.
@@ -107,7 +112,13 @@ PyObject* get_attribute(PyObject* object, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(object, name);
   if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  return PyObject_GetAttr(self->owner, name);
+  found = PyObject_GetAttr(self->owner, name);
+  if (found == nullptr || !self->is_module || !is_public(name) || !PyMethod_Check(found) ||
+      PyMethod_GET_SELF(found) != self->function) {
+    return found;
+  }
+  const PyRef method = PyRef::steal(found);
+  return make_module_method(object, method.get());
 }
 
 // A module's attributes are set on the module: what is compiled reads them there.
@@ -252,7 +263,7 @@ bool is_compiled_function(PyObject* object) {
 
 bool add_compiled_function_type(PyObject* module) {
   function_type = PyType_FromSpec(&type_spec);  // never released
-  return function_type != nullptr &&
+  return function_type != nullptr && prepare_module_method_type() &&
          PyModule_AddObjectRef(module, "CompiledFunction", function_type) == 0;
 }
 

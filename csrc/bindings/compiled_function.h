@@ -13,7 +13,8 @@ namespace hostjit {
 // no Python frame. On a miss it calls owner.specialize(self, args, kwargs), which returns a
 // Specialization that it keeps and runs, or None to run `function` itself. Attributes that it
 // lacks are looked up on `owner`. Bound to an instance it is a CompiledMethod. A compiled nn.Module
-// is an instance of its class to isinstance(), and has its attributes set on it.
+// is an instance of its class to isinstance(), has its attributes set on it, and is what its
+// methods return that return the module.
 bool add_compiled_function_type(PyObject* module);
 
 bool is_compiled_function(PyObject* object);

@@ -8,6 +8,8 @@ import functools
 import inspect
 import io
 import pickle
+import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +100,38 @@ def test_a_module_is_used_through_what_is_compiled() -> None:
     drawn = fast.train()(X.double())
     torch.manual_seed(1)
     torch.testing.assert_close(drawn, layer.train()(X.double()))
+
+
+def test_methods_that_return_the_module_return_what_is_compiled() -> None:
+    layer = Layer()
+    fast = hostjit.compile(layer)
+    assert fast.eval() is fast and not layer.training
+    assert fast.train() is fast and layer.training
+    assert fast.to(torch.float64) is fast and layer.linear.weight.dtype is torch.float64
+    assert fast.float().requires_grad_(False).apply(lambda module: None) is fast
+    assert not layer.linear.weight.requires_grad
+    chained = hostjit.compile(nn.Sequential(nn.Linear(3, 3)))
+    assert chained.append(nn.ReLU()) is chained and len([*chained.children()]) == 2
+    torch.testing.assert_close(chained(X), chained.__wrapped__(X))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'often'"):
+        fast.eval(often=True)
+
+
+def test_methods_of_a_compiled_module_are_those_of_the_module() -> None:
+    layer = Layer()
+    fast = hostjit.compile(layer)
+    method = fast.forward
+    assert isinstance(method, types.MethodType) and method.__self__ is layer
+    assert method == layer.forward == fast.forward and hash(method) == hash(layer.forward)
+    assert method != fast.train and method.__name__ == "forward"
+    assert method.__doc__ == layer.forward.__doc__ and repr(method) == repr(layer.forward)
+    assert inspect.signature(method) == inspect.signature(layer.forward)
+    torch.testing.assert_close(fast.eval().forward(X), layer(X))
+    reference = weakref.ref(method)
+    del method
+    assert reference() is None
+    trained = pickle.loads(pickle.dumps(fast.train))()
+    assert type(trained) is type(fast) and trained is not fast
 
 
 def test_hooks_are_run() -> None:

@@ -127,6 +127,8 @@ def test_half_floats_that_overflow_or_are_no_number(dtype: torch.dtype, columns:
     ],
 )
 def test_denormal_bfloat16_is_zero_where_eager_says_so(rows: int, depth: int, columns: int) -> None:
+    if torch.__version__ >= (2, 15) and 1 in (rows, columns):
+        pytest.skip("some of eager's loops for one row or column keep denormals: see numerics.md")
     lhs = torch.ones(rows, depth, dtype=torch.bfloat16)
     weight = torch.ones(columns, depth, dtype=torch.bfloat16)
     lhs[:, 3] = 1e-39
