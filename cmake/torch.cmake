@@ -11,7 +11,7 @@ int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
   OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT torch_status EQUAL 0)
   message(FATAL_ERROR "hostjit builds against an installed PyTorch, and ${Python_EXECUTABLE} cannot "
-                      "import torch:\n${torch_error}\nInstall torch 2.11 to 2.14 there, and build "
+                      "import torch:\n${torch_error}\nInstall torch 2.11 to 2.15 there, and build "
                       "with 'pip install --no-build-isolation'.")
 endif()
 list(GET torch_facts 0 HOSTJIT_TORCH_ROOT)
@@ -19,9 +19,9 @@ list(GET torch_facts 1 HOSTJIT_TORCH_VERSION)
 list(GET torch_facts 2 torch_cxx11_abi)
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" torch_release "${HOSTJIT_TORCH_VERSION}")
 if(torch_release VERSION_LESS 2.11)
-  message(FATAL_ERROR "hostjit needs torch 2.11 to 2.14, found ${HOSTJIT_TORCH_VERSION}")
-elseif(torch_release VERSION_GREATER 2.14)
-  message(WARNING "hostjit is tested with torch 2.11 to 2.14, found ${HOSTJIT_TORCH_VERSION}")
+  message(FATAL_ERROR "hostjit needs torch 2.11 to 2.15, found ${HOSTJIT_TORCH_VERSION}")
+elseif(torch_release VERSION_GREATER 2.15)
+  message(WARNING "hostjit is tested with torch 2.11 to 2.15, found ${HOSTJIT_TORCH_VERSION}")
 endif()
 message(STATUS "PyTorch: ${HOSTJIT_TORCH_VERSION} (${HOSTJIT_TORCH_ROOT})")
 
