@@ -104,7 +104,7 @@ class Bounded:
     """The `i64` value `operand` as a place among `size`, from the end if negative and `wraps`.
 
     Where it is none, the kernel fails with `error`: the class and the text of the exception, which
-    has `{}` in the place of the value.
+    has `{}` in the place of the value. What has no error was found to be a place before.
     """
 
     operand: int
@@ -141,6 +141,8 @@ class Store:
     """Write `value` to output `operand` at `offset + sum(strides[d] * coordinate[d])`.
 
     `terms` are pairs of an earlier `i64` value, which is 0 or more, and a stride to add it by.
+    Points of which `condition`, an earlier `bool`, is false are not written. With an operation as
+    `combine`, it is applied to what is there and `value`, point after point.
     """
 
     operand: int
@@ -149,6 +151,13 @@ class Store:
     strides: tuple[Size, ...]
     offset: Size = 0
     terms: tuple[tuple[int, Size], ...] = ()
+    condition: int | None = None
+    combine: str = ""
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether each point is written, whatever is there."""
+        return self.condition is None and not self.combine
 
 
 @dataclass(frozen=True)
@@ -199,6 +208,16 @@ class PointwiseKernel:
                 raise ValueError(
                     f"kernel '{self.name}': store to output {store.operand} has terms, expected "
                     "i64 values in a kernel without rows"
+                )
+            if not store.replaces_all and (self.has_rows or len(self.stores) > 1):
+                raise ValueError(
+                    f"kernel '{self.name}': store to output {store.operand} has a condition or "
+                    "combines, expected no rows and no other store"
+                )
+            if store.condition is not None and dtypes[store.condition] is not DType.BOOL:
+                raise ValueError(
+                    f"kernel '{self.name}': condition of the store to output {store.operand} is "
+                    f"{dtypes[store.condition].value}, expected bool"
                 )
             if varies[store.value] and not self.moves_in_row(store.strides):
                 raise ValueError(
@@ -264,7 +283,8 @@ class PointwiseKernel:
 
     def errors(self) -> list[str]:
         """What the kernel may fail with, each once."""
-        return list(dict.fromkeys(v.error for v in self.values if isinstance(v, Bounded)))
+        found = (value.error for value in self.values if isinstance(value, Bounded))
+        return list(dict.fromkeys(filter(None, found)))
 
     def value_dtypes(self) -> list[DType]:
         """The register type of each value."""

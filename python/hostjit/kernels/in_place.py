@@ -21,7 +21,9 @@ def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
 
     Example: in_place_pairs(kernel) == [(0, 0)] for out[i] = tanh(in[i]) + row[i % 8]
     """
-    if kernel.has_rows or kernel.errors() or any(store.terms for store in kernel.stores):
+    if kernel.has_rows or kernel.errors():
+        return []
+    if any(store.terms or not store.replaces_all for store in kernel.stores):
         return []
     tile = point_space(kernel).tile
     if tile and tile.overlaps:
