@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from hostjit.kernels import operations as _fill_table  # noqa: F401
 from hostjit.kernels.dtypes import DType
@@ -175,6 +175,8 @@ class PointwiseKernel:
 
     Sizes, strides and offsets may be symbolic. Loops over what may be empty are skipped then; a
     reduced dimension is never empty.
+
+    A load may be of an output, which counts behind the inputs: of what the same point writes later.
     """
 
     name: str
@@ -190,7 +192,7 @@ class PointwiseKernel:
         varies = self.varies_in_row()
         for value in self.values:
             if isinstance(value, Load):
-                self._check_access("load", value, self.inputs)
+                self._check_access("load", value, self.inputs + self.outputs)
                 self._check_terms(value)
             elif isinstance(value, Index):
                 self._check_rank("index", value.strides)
@@ -280,6 +282,33 @@ class PointwiseKernel:
                     f"kernel '{self.name}': load of operand {load.operand} adds value {index} by "
                     f"{stride}, expected a bounded value and a stride of 0 or more"
                 )
+
+    def with_one_buffer(self, shared: Mapping[int, int]) -> PointwiseKernel:
+        """The kernel where inputs are outputs, each of which starts at what is read there first.
+
+        `shared` has the outputs by the inputs. They are its first outputs, in order.
+        """
+        first = sorted(set(shared.values()))
+        order = [*first, *(n for n in range(len(self.outputs)) if n not in first)]
+        kept = [n for n in range(len(self.inputs)) if n not in shared]
+        operands = {old: new for new, old in enumerate(kept)}
+        operands |= {old: len(kept) + order.index(new) for old, new in shared.items()}
+
+        def moved(value: Expression) -> Expression:
+            if not isinstance(value, Load):
+                return value
+            offset = 0 if value.operand in shared else value.offset
+            return replace(value, operand=operands[value.operand], offset=offset)
+
+        return replace(
+            self,
+            inputs=tuple(self.inputs[n] for n in kept),
+            outputs=tuple(self.outputs[n] for n in order),
+            values=tuple(map(moved, self.values)),
+            stores=tuple(
+                replace(store, operand=order.index(store.operand)) for store in self.stores
+            ),
+        )
 
     def errors(self) -> list[str]:
         """What the kernel may fail with, each once."""

@@ -18,7 +18,13 @@ from hostjit.lowering.pointwise import PointwiseContext, pointwise
 from hostjit.lowering.selection import CHECKED, selection_of
 from hostjit.lowering.sizes import size_of
 
-__all__ = ["Behind", "check_selection", "checked_places", "may_select_nothing"]
+__all__ = [
+    "Behind",
+    "check_selection",
+    "checked_places",
+    "index_checked_by",
+    "may_select_nothing",
+]
 
 aten = torch.ops.aten
 
@@ -50,6 +56,12 @@ def checked_places(index: Node, size: int, error: str, wraps: bool) -> Node:
     value = index.meta["val"]
     found.meta["val"] = value.new_empty(value.shape, dtype=torch.int64)
     return found
+
+
+def index_checked_by(node: Node) -> list[Node]:
+    """The index that a node checks, if it does so."""
+    index = node.args[0] if node.target is _PLACES else None
+    return [index] if isinstance(index, Node) else []
 
 
 @dataclasses.dataclass(frozen=True)

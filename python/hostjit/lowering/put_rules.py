@@ -83,6 +83,6 @@ def lower_put(context: LoweringContext, node: Node) -> bool:
         combine=put.combine,
     )
     launched = named("put", kernel.build())
-    launch(context, launched, inputs, [context.value(base)], writes_parts=True)
+    launch(context, launched, inputs, [context.value(base)], num_in_out=1)
     context.bind(node, context.value(base))
     return True

@@ -30,6 +30,7 @@ __all__ = [
     "expand_scatters",
     "fold_scatters",
     "may_be_of_input",
+    "never_fails",
     "puts",
     "stands_for_scatter",
     "written_parts",
@@ -224,11 +225,16 @@ def _may_fail(node: Node, behind: Behind) -> bool:
 
     Indices are checked ahead of all that stands behind where that can be.
     """
-    if node.target is operator.getitem or node.target in _VIEWS or node.target in _NEVER_FAIL:
+    if never_fails(node):
         return False
-    if lowers.find(node.target) is not None:
-        return node.target is LAUNCH
     put = Put.of(node)
     if put is not None:
         return not all(behind.may_be_ahead(pick.index) for pick in put.picks)
     return not is_fusable(node) or may_select_nothing(node, behind)
+
+
+def never_fails(node: Node) -> bool:
+    """Whether a node that stands for itself fails for nothing that is in tensors; errs to no."""
+    if node.target is operator.getitem or node.target in _VIEWS or node.target in _NEVER_FAIL:
+        return True
+    return lowers.find(node.target) is not None and node.target is not LAUNCH

@@ -95,6 +95,8 @@ class _Memory:
         if values is None:
             return
         owner = self._nodes[of_source][0]
+        if creates.find(owner.target):
+            return
         if owner.op == "placeholder" and stands_for_scatter(clone) and not may_be_of_input(clone):
             return
         later = self._uses_behind(clone, of_source)
@@ -104,7 +106,7 @@ class _Memory:
                 return
             back.replace_all_uses_with(back.args[0])  # type: ignore[arg-type]
             self._erase(back)
-        elif owner.op != "call_function" or creates.find(owner.target):
+        elif owner.op != "call_function":
             return
         self._replace(clone, source, values)
 

@@ -54,6 +54,12 @@ def with_one(x: Tensor, i: Tensor, j: Tensor, y: Tensor) -> Tensor:
     return y + 1
 
 
+def by_the_largest(x: Tensor, i: Tensor, j: Tensor, y: Tensor) -> Tensor:
+    x[y.argmax()] = 1.5
+    x[i, y.argmin() + 0 * j] = y
+    return y + 1
+
+
 def apart(x: Tensor, i: Tensor, j: Tensor, y: Tensor) -> Tensor:
     x.view(4, 2, 8)[i.clamp(max=3), :, j] = y[:, None]
     return y + 1
@@ -106,6 +112,7 @@ def masked_blocks(x: Tensor, y: Tensor) -> Tensor:
 
 
 FUNCTIONS = (
+    by_the_largest,
     *(pairs, pairs_added, crossed, several_rows, with_one, apart, by_index, scattered, reduced),
 )
 MASKED = (masked, masked_rows, masked_blocks)
