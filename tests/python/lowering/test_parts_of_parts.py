@@ -175,3 +175,15 @@ def test_buffers_of_modules() -> None:
             assert_close(fast(y), eager(y))
         assert_close(ours.state_dict(), eager.state_dict())
     assert largest_buffer(fast) <= 16
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_call_that_fails_ahead_of_an_operator(runtime: str) -> None:
+    def function(x: Tensor, i: Tensor, y: Tensor) -> Tensor:
+        x[0, 1:] += 1
+        x[i] = y
+        return x.t() @ y  # an operator of PyTorch's, which computes with whatever there is
+
+    fast = hostjit.compile(function, runtime=runtime, fallback=False)
+    for place in (1, 0, 5, 9, 2):
+        check_calls(fast, function, (torch.randn(6, 6), torch.tensor(place), torch.randn(6)))
