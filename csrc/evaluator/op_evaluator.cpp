@@ -52,6 +52,9 @@ void fill_by(at::Tensor& out, const std::vector<Literal>& values) {
   out.copy_(wide);
 }
 
+// As compiled code does: the memory may be a user's, whose version counts writes.
+void announce_write(const at::Tensor& written) { written.unsafeGetTensorImpl()->bump_version(); }
+
 }  // namespace
 
 void OpEvaluator::run(const Region& region, int64_t first_node) {
@@ -146,6 +149,8 @@ void OpEvaluator::evaluate(const IndexBinary& op) {
 }
 
 void OpEvaluator::evaluate(const LaunchKernel& op) {
+  for (const Value* operand : op.in_out) announce_write(tensor(operand));
+  for (const Value* operand : op.outputs) announce_write(tensor(operand));
   const Kernel& kernel = kernel_texts_.at(op.kernel);
   if (is_cuda(kernel.language)) {
     void* stream = op.stream ? frame_->streams[values_.index(op.stream)] : frame_->stream;

@@ -134,7 +134,7 @@ def keeps_a_row(x: Tensor, i: Tensor, y: Tensor) -> Tensor:
     return row + x[i]
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8])
 @pytest.mark.parametrize(
     "function",
     [
@@ -218,7 +218,7 @@ def test_a_ring_of_buffers(way: Function) -> None:
     assert count[0] == 0
 
 
-# A copy is no view: these run in parts.
+# A copy is no view.
 
 
 def returns_a_view(x: Tensor, i: Tensor, y: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from hostjit.kernels.codegen import llvm_ir, num_items
 from hostjit.kernels.cost import estimated_nanoseconds, nanoseconds_per_point
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import PointwiseKernel
-from hostjit.kernels.in_place import in_place_pairs
+from hostjit.kernels.in_place import in_place_pairs, is_read_before_it_is_written
 from hostjit.kernels.operation import OPERATIONS, result_dtype
 from hostjit.kernels.split_row import SplitRow, split_row
 from hostjit.kernels.vector_math import VECTOR_MATH, VectorMathFunction
@@ -24,6 +24,7 @@ __all__ = [
     "VectorMathFunction",
     "estimated_nanoseconds",
     "in_place_pairs",
+    "is_read_before_it_is_written",
     "llvm_ir",
     "nanoseconds_per_point",
     "num_items",

@@ -88,6 +88,8 @@ class _Search(Checks):
         self.errors = kernel.errors()
 
     def place(self, bounded: Bounded, found: Value) -> Value:
+        if not bounded.error:
+            return found
         builder = self.emitter.builder
         index = wrapped(bounded, found, self.sizes)
         size = self.sizes.value(bounded.size)

@@ -112,13 +112,15 @@ class KernelBuilder:
         strides: tuple[Size, ...],
         offset: Size = 0,
         terms: tuple[tuple[int, Size], ...] = (),
+        condition: int | None = None,
+        combine: str = "",
     ) -> None:
         dtype = self.outputs[operand].dtype
         made = self.values[value]
         if isinstance(made, Cast) and made.dtype is dtype is not dtype.register:
             # The store rounds; once is enough.
             value = made.operand if self.dtype(made.operand) is dtype.register else value
-        self.stores.append(Store(operand, dtype, value, strides, offset, terms))
+        self.stores.append(Store(operand, dtype, value, strides, offset, terms, condition, combine))
 
     def build(self) -> PointwiseKernel:
         return PointwiseKernel(

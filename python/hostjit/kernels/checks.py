@@ -44,6 +44,8 @@ class Checks:
 
     def place(self, bounded: Bounded, found: Value) -> Value:
         """The index as a place that exists."""
+        if not bounded.error:
+            return found
         builder = self.emitter.builder
         index = wrapped(bounded, found, self.sizes)
         last = Value(self.emitter, DType.I64, self.sizes.value(bounded.size - 1))
@@ -87,8 +89,9 @@ def moved_by(pointer: Any, dtype: DType, terms: list[tuple[Value, Size]], sizes:
 
 
 def makes_index(kernel: PointwiseKernel) -> set[int]:
-    """The values that are indices, and those that indices are made of."""
+    """The values that are indices or conditions, and those that these are made of."""
     found = {index for store in kernel.stores for index, _ in store.terms}
+    found |= {store.condition for store in kernel.stores if store.condition is not None}
     for number, value in reversed(list(enumerate(kernel.values))):
         if isinstance(value, Bounded) or number in found:
             found.update((number, *operands_of(value)))

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from hostjit.kernels import operations as _fill_table  # noqa: F401
 from hostjit.kernels.dtypes import DType
@@ -104,7 +104,7 @@ class Bounded:
     """The `i64` value `operand` as a place among `size`, from the end if negative and `wraps`.
 
     Where it is none, the kernel fails with `error`: the class and the text of the exception, which
-    has `{}` in the place of the value.
+    has `{}` in the place of the value. What has no error was found to be a place before.
     """
 
     operand: int
@@ -141,6 +141,8 @@ class Store:
     """Write `value` to output `operand` at `offset + sum(strides[d] * coordinate[d])`.
 
     `terms` are pairs of an earlier `i64` value, which is 0 or more, and a stride to add it by.
+    Points of which `condition`, an earlier `bool`, is false are not written. With an operation as
+    `combine`, it is applied to what is there and `value`, point after point.
     """
 
     operand: int
@@ -149,6 +151,13 @@ class Store:
     strides: tuple[Size, ...]
     offset: Size = 0
     terms: tuple[tuple[int, Size], ...] = ()
+    condition: int | None = None
+    combine: str = ""
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether each point is written, whatever is there."""
+        return self.condition is None and not self.combine
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,8 @@ class PointwiseKernel:
 
     Sizes, strides and offsets may be symbolic. Loops over what may be empty are skipped then; a
     reduced dimension is never empty.
+
+    A load may be of an output, which counts behind the inputs: of what the same point writes later.
     """
 
     name: str
@@ -181,7 +192,7 @@ class PointwiseKernel:
         varies = self.varies_in_row()
         for value in self.values:
             if isinstance(value, Load):
-                self._check_access("load", value, self.inputs)
+                self._check_access("load", value, self.inputs + self.outputs)
                 self._check_terms(value)
             elif isinstance(value, Index):
                 self._check_rank("index", value.strides)
@@ -199,6 +210,16 @@ class PointwiseKernel:
                 raise ValueError(
                     f"kernel '{self.name}': store to output {store.operand} has terms, expected "
                     "i64 values in a kernel without rows"
+                )
+            if not store.replaces_all and (self.has_rows or len(self.stores) > 1):
+                raise ValueError(
+                    f"kernel '{self.name}': store to output {store.operand} has a condition or "
+                    "combines, expected no rows and no other store"
+                )
+            if store.condition is not None and dtypes[store.condition] is not DType.BOOL:
+                raise ValueError(
+                    f"kernel '{self.name}': condition of the store to output {store.operand} is "
+                    f"{dtypes[store.condition].value}, expected bool"
                 )
             if varies[store.value] and not self.moves_in_row(store.strides):
                 raise ValueError(
@@ -262,9 +283,37 @@ class PointwiseKernel:
                     f"{stride}, expected a bounded value and a stride of 0 or more"
                 )
 
+    def with_one_buffer(self, shared: Mapping[int, int]) -> PointwiseKernel:
+        """The kernel where inputs are outputs, each of which starts at what is read there first.
+
+        `shared` has the outputs by the inputs. They are its first outputs, in order.
+        """
+        first = sorted(set(shared.values()))
+        order = [*first, *(n for n in range(len(self.outputs)) if n not in first)]
+        kept = [n for n in range(len(self.inputs)) if n not in shared]
+        operands = {old: new for new, old in enumerate(kept)}
+        operands |= {old: len(kept) + order.index(new) for old, new in shared.items()}
+
+        def moved(value: Expression) -> Expression:
+            if not isinstance(value, Load):
+                return value
+            offset = 0 if value.operand in shared else value.offset
+            return replace(value, operand=operands[value.operand], offset=offset)
+
+        return replace(
+            self,
+            inputs=tuple(self.inputs[n] for n in kept),
+            outputs=tuple(self.outputs[n] for n in order),
+            values=tuple(map(moved, self.values)),
+            stores=tuple(
+                replace(store, operand=order.index(store.operand)) for store in self.stores
+            ),
+        )
+
     def errors(self) -> list[str]:
         """What the kernel may fail with, each once."""
-        return list(dict.fromkeys(v.error for v in self.values if isinstance(v, Bounded)))
+        found = (value.error for value in self.values if isinstance(value, Bounded))
+        return list(dict.fromkeys(filter(None, found)))
 
     def value_dtypes(self) -> list[DType]:
         """The register type of each value."""

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from hostjit.kernels.expression import Load, PointwiseKernel, Store
+from dataclasses import replace
+
+from hostjit.kernels.expression import Bounded, Load, PointwiseKernel, Store
 from hostjit.kernels.iteration import Strides
 from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size
 
-__all__ = ["in_place_pairs"]
+__all__ = ["in_place_pairs", "is_read_before_it_is_written"]
 
 
 def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
@@ -21,10 +23,7 @@ def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
 
     Example: in_place_pairs(kernel) == [(0, 0)] for out[i] = tanh(in[i]) + row[i % 8]
     """
-    if kernel.has_rows or kernel.errors() or any(store.terms for store in kernel.stores):
-        return []
-    tile = point_space(kernel).tile
-    if tile and tile.overlaps:
+    if not _keeps_places_apart(kernel):
         return []
     read = _places(kernel, [value for value in kernel.values if isinstance(value, Load)])
     written = _places(kernel, list(kernel.stores))
@@ -32,8 +31,31 @@ def in_place_pairs(kernel: PointwiseKernel) -> list[tuple[int, int]]:
         (input_, output)
         for output, target in written.items()
         for input_, source in read.items()
-        if len(target) == 1 and source == target
+        if input_ < len(kernel.inputs) and len(target) == 1 and source == target
     ]
+
+
+def is_read_before_it_is_written(
+    kernel: PointwiseKernel, input_: int, output: int, distance: Size
+) -> bool:
+    """Whether an output may start at an element of an input, `distance` from its first one."""
+    if not _keeps_places_apart(kernel):
+        return False
+    loads = [v for v in kernel.values if isinstance(v, Load) and v.operand == input_]
+    from_there = [replace(load, offset=load.offset - distance) for load in loads]
+    read = _places(kernel, from_there).get(input_, set())
+    written = _places(kernel, list(kernel.stores))[output]
+    return len(written) == 1 and read == written
+
+
+def _keeps_places_apart(kernel: PointwiseKernel) -> bool:
+    """Whether points read and write where the coordinates say, once each."""
+    if kernel.has_rows or any(isinstance(value, Bounded) for value in kernel.values):
+        return False
+    if any(store.terms or not store.replaces_all for store in kernel.stores):
+        return False
+    tile = point_space(kernel).tile
+    return not (tile and tile.overlaps)
 
 
 _Place = tuple[int, Size, Strides]

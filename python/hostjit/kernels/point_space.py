@@ -65,6 +65,8 @@ class PointSpace:
     @property
     def split(self) -> int | None:
         """The loop along which threads may share the work; None without any."""
+        if any(isinstance(access, Store) and access.combine for access in self.accesses):
+            return None
         outer = self.sizes[:-2] if self.tile else self.sizes
         return split_dimension(outer) if outer else None
 
@@ -88,7 +90,7 @@ def point_space(kernel: PointwiseKernel) -> PointSpace:
     sizes, strides = simplify(kernel.shape, [access.strides for access in accesses])
     whole = PointSpace(accesses, sizes, tuple(strides))
     found = _across(accesses, strides)
-    if found is None:
+    if found is None or not all(store.replaces_all for store in kernel.stores):
         return whole
     lying, across = found
     inner = len(sizes) - 1

@@ -13,7 +13,7 @@ from hostjit.kernels.conversion import load, store
 from hostjit.kernels.dtypes import DType
 from hostjit.kernels.expression import Index, Load, Store, operands_of
 from hostjit.kernels.loop_hints import is_unrolled_too_early, keep_rolled
-from hostjit.kernels.operation import Value
+from hostjit.kernels.operation import Value, apply
 from hostjit.kernels.point_space import point_space
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.kernels.transposed_tile import TransposedTile
@@ -32,7 +32,8 @@ class _PointWriter:
     """Writes the loops and what a point computes.
 
     `cursors` holds for each access the pointer (or number) of the loops entered so far. What is an
-    index, or makes one, is computed in the outermost loop where it is known.
+    index, or makes one, is computed in the outermost loop where it is known, and so is a condition,
+    which the loops inside are entered under.
     """
 
     def __init__(self, body: Body) -> None:
@@ -75,6 +76,15 @@ class _PointWriter:
     def _loop(self, depth: int, cursors: list[Any]) -> None:
         """Write the loop of dimension `depth`, tested at the bottom, and before if maybe empty."""
         cursors = self._with_indices(depth, cursors)
+        condition = self.kernel.stores[0].condition if self.kernel.stores else None
+        if condition is not None and self.depths[condition] == depth:
+            with self.builder.if_then(self.known[condition].register):
+                self._inside(depth, cursors)
+        else:
+            self._inside(depth, cursors)
+
+    def _inside(self, depth: int, cursors: list[Any]) -> None:
+        """Write the loop, or the point where all loops are entered."""
         if self.tiles and depth == len(self.shape) - 2:
             cursors = self._with_tiles(cursors)
         if depth == len(self.shape):
@@ -190,7 +200,11 @@ class _PointWriter:
             if number not in computed:
                 self.known[number] = self._value(number, cursors)
         for target, pointer in zip(self.kernel.stores, cursors, strict=False):
-            store(self.known[target.value], pointer, target.dtype)
+            value = self.known[target.value]
+            if target.combine:
+                there = load(self.body.emitter, pointer, target.dtype)
+                value = apply(target.combine, there, value)
+            store(value, pointer, target.dtype)
         self.known = computed
 
     def _value(self, number: int, cursors: list[Any]) -> Value:

@@ -12,6 +12,7 @@ from torch.fx import Node
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.iteration_space import IterationSpace, Radix, row_major
 from hostjit.lowering.members import Points, RowsOf, is_reduction, place, points, selects
+from hostjit.lowering.places import index_checked_by
 from hostjit.lowering.reductions import broadcast, points_shape
 from hostjit.lowering.selection import selection_of
 from hostjit.lowering.sizes import shape_of
@@ -83,11 +84,12 @@ class Alignment:
         Its indices too if there are reductions: who finds the wrong ones has no rows.
         """
         selection = selection_of(node)
-        if selection is None:
-            return True
-        indices = [pick.index for pick in selection.picks] if reduction else []
-        roots = [self.views.root(operand) for operand in (selection.source, *indices)]
-        return not any(root in members for root in roots)
+        taken = [selection.source] if selection else []
+        if reduction:
+            taken += (
+                [pick.index for pick in selection.picks] if selection else index_checked_by(node)
+            )
+        return not any(self.views.root(operand) in members for operand in taken)
 
     def _along(
         self, node: Node, operand: Node, space: IterationSpace | None

@@ -20,6 +20,7 @@ from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import element_count, shape_of, size_of, strides_of
 from hostjit.lowering.types import is_plain
+from hostjit.lowering.views import viewed
 
 __all__: list[str] = []
 
@@ -27,6 +28,11 @@ __all__: list[str] = []
 _MOST_ROLLED = 3
 # Kernels that put tensors together on a CUDA device, where PyTorch has one for any sizes.
 _MOST_KERNELS = 2
+# Views that may have an element in several places.
+_MAY_REPEAT = {
+    *(torch.ops.aten.as_strided.default, torch.ops.aten.expand.default),
+    torch.ops.aten.unfold.default,
+}
 
 
 def _all_plain(nodes: Sequence[Any]) -> bool:
@@ -45,7 +51,7 @@ def lower_write(context: LoweringContext, node: Node) -> bool:
         return False
     assert isinstance(target, Node) and isinstance(source, Node)
     written, tensor = target.meta["val"], source.meta["val"]
-    if written.device != tensor.device or _overlaps_itself(written):
+    if written.device != tensor.device or _overlaps_itself(target):
         return False
     if written.shape != tensor.shape or written.dtype != tensor.dtype:
         return False
@@ -60,8 +66,16 @@ def lower_write(context: LoweringContext, node: Node) -> bool:
     return True
 
 
-def _overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Tell whether two elements may be one; errs to yes."""
+def _overlaps_itself(node: Node) -> bool:
+    """Tell whether two elements may be one; errs to yes.
+
+    Views that take some elements of a tensor, each once, overlap no more than that does.
+    """
+    tensor = node.meta["val"]
+    while node.target not in _MAY_REPEAT and (source := viewed(node)) is not None:
+        node = source
+        found = node.meta["val"]
+        tensor = found if isinstance(found, torch.Tensor) else tensor
     extent = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:

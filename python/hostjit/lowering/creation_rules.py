@@ -19,10 +19,13 @@ def _constant(context: PointwiseContext, number: Operand) -> int:
 )
 def full(context: PointwiseContext) -> int:
     name = "value" if "value" in context.arguments else "fill_value"
-    return _constant(context, context.number(name))
+    return _constant(context, context.operand(name))
 
 
-@creates("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default")
+@creates(
+    *("aten.zeros.default", "aten.zeros_like.default", "aten.new_zeros.default"),
+    "aten.zero.default",
+)
 def zeros(context: PointwiseContext) -> int:
     return _constant(context, 0)
 

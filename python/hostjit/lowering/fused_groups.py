@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+
+from torch.fx import Node
 
 from hostjit import _C
 from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels import PointwiseKernel, SplitRow, num_items, split_row
 from hostjit.lowering.context import LoweringContext
+from hostjit.lowering.destinations import shared_buffers
 from hostjit.lowering.devices import on_cuda
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.launches import content_digest, is_worth_threads, launch
@@ -20,16 +24,34 @@ from hostjit.lowering.types import tensor_type
 __all__ = ["lower_group"]
 
 
-def lower_group(context: LoweringContext, group: PointwiseGroup) -> None:
-    """Allocate the group's outputs and launch its kernel; equal kernels are added once."""
+def lower_group(
+    context: LoweringContext, group: PointwiseGroup, targets: Mapping[Node, Node] | None = None
+) -> None:
+    """Launch the group's kernel; equal kernels are added once.
+
+    Its outputs are written to `targets`, or to memory that is allocated.
+    """
     context.location = source_location(group.members[-1]) or ""
+    targets = {node: targets[node] for node in group.outputs if targets and node in targets}
     inputs = [context.value(node) for node in group.inputs]
-    outputs = [context.allocate(node) for node in group.outputs]
-    kernel = dataclasses.replace(group.kernel, name=_kernel_name(group))
+    for node, target in targets.items():
+        context.bind(node, context.value(target))
+    outputs = [
+        context.value(node) if node in targets else context.allocate(node) for node in group.outputs
+    ]
+    shared = shared_buffers(group, targets)
+    assert shared is not None
+    kernel = group.kernel
+    if shared:
+        kernel = kernel.with_one_buffer(shared)
+        read = sorted(set(shared.values()))
+        inputs = [value for number, value in enumerate(inputs) if number not in shared]
+        outputs = [outputs[n] for n in read] + [v for n, v in enumerate(outputs) if n not in read]
+    kernel = dataclasses.replace(kernel, name=_kernel_name(group, kernel))
     device = tensor_type(outputs[0]).device
     parts = _shared_rows(kernel, outputs[0])
     if parts is None:
-        launch(context, kernel, inputs, outputs)
+        launch(context, kernel, inputs, outputs, num_in_out=len(set(shared.values())))
         return
     partials = [
         context.create(
@@ -51,8 +73,8 @@ def _shared_rows(kernel: PointwiseKernel, output: _C.Value) -> SplitRow | None:
     return split_row(kernel) if is_worth_it and math.prod(kernel.shape[:kept]) == 1 else None
 
 
-def _kernel_name(group: PointwiseGroup) -> str:
+def _kernel_name(group: PointwiseGroup, kernel: PointwiseKernel) -> str:
     """Readable, and the same for equal kernels: the operators, then a digest of the content."""
     operators = [str(n.target).split(".")[1].strip("_") for n in group.members if not selects(n)]
-    digest = content_digest(group.kernel)
+    digest = content_digest(kernel)
     return "_".join([*operators[:4], *(["and_more"] if len(operators) > 4 else []), digest])

@@ -33,11 +33,11 @@ def launch(
     inputs: list[_C.Value],
     outputs: list[_C.Value],
     *,
-    writes_parts: bool = False,
+    num_in_out: int = 0,
 ) -> None:
     """Launch a kernel, and add it to the program unless one of its name is there.
 
-    `writes_parts`: what it does not write of the outputs stays as it is.
+    Of the first outputs, `num_in_out` of them, it reads elements, or leaves some as they are.
     """
     if on_cuda(outputs[0]):
         launch_on_cuda(context, kernel, inputs, outputs)
@@ -45,10 +45,11 @@ def launch(
     threads = _split(context, kernel)
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
-    written = "in_out" if writes_parts else "outputs"
-    fields = {"kernel": kernel.name, "inputs": inputs, written: outputs, **threads}
+    fields = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs[num_in_out:], **threads}
+    fields["in_out"] = outputs[:num_in_out]
     fields["scalars"] = context.scalars(kernel)
-    fields["in_place"] = [operand for pair in in_place_pairs(kernel) for operand in pair]
+    pairs = ((read, written - num_in_out) for read, written in in_place_pairs(kernel))
+    fields["in_place"] = [number for pair in pairs if pair[1] >= 0 for number in pair]
     fields["errors"] = kernel.errors()
     context.create("launch_kernel", fields)
 

@@ -23,6 +23,7 @@ from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.control_rules import CONTROL_RULES
 from hostjit.lowering.cuda_launches import add_kernels, add_user_kernels
+from hostjit.lowering.destinations import Destinations
 from hostjit.lowering.devices import device_of, kernel_devices
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
@@ -59,19 +60,22 @@ def _lowered(graph: Graph, name: str, sizes: Sequence[Size] = ()) -> LoweringCon
     context.add_inputs([node for node in graph.nodes if node.op == "placeholder"])
     for size in sizes:
         context.indices.value(size)
-    lower_nodes(context, graph)
+    _lower_items(context, Destinations(schedule(graph, devices=context.devices)))
     context.program.set_outputs([context.result(result) for result in results_of(graph)])
     return context
 
 
-def lower_nodes(context: LoweringContext, graph: Graph) -> None:
-    """Lower a graph whose placeholders have values."""
+def _lower_items(context: LoweringContext, work: Destinations) -> None:
+    """Lower work whose inputs have values."""
     profile = _C.profile_ranges()
-    for item in schedule(graph, devices=context.devices):
+    for item in work.items:
+        if isinstance(item, Node) and work.is_done(item):
+            context.bind(item, context.value(item.args[0]))
+            continue
         if profile:
             context.create("range_push", {"label": _label(item)})
         if isinstance(item, PointwiseGroup):
-            lower_group(context, item)
+            lower_group(context, item, work.targets)
         else:
             _lower_node(context, item)
         if profile:
@@ -112,7 +116,8 @@ def _lower_region(
     for node, operand in zip(graph.find_nodes(op="placeholder"), operands, strict=True):
         if not is_number(node.meta["val"]):
             context.bind(node, operand)
-    lower_nodes(context, graph)
+    work = Destinations(schedule(graph, devices=context.devices), of_region=True)
+    _lower_items(context, work)
     return [context.value(result) for result in results_of(graph)]
 
 

@@ -203,3 +203,8 @@ def copy_converted(context: PointwiseContext) -> int:
     source = context.operand("src")
     assert isinstance(source, Node)
     return context.builder.cast(context.reader.read(source), context.result_dtype())
+
+
+@pointwise("aten.fill.Tensor")
+def fill(context: PointwiseContext) -> int:
+    return context.value(context.operand("value"), context.result_dtype())

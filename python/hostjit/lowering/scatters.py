@@ -9,7 +9,7 @@ The clone is left out where nobody looks at the input in between, and the rest i
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,15 +18,19 @@ from torch.fx import Graph, Node
 from hostjit.capturing.functional.hidden_writes import HIDDEN
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.members import is_fusable
-from hostjit.lowering.put_rules import PUT, Put
+from hostjit.lowering.places import Behind, check_selection, may_select_nothing
+from hostjit.lowering.pointwise import named_arguments
+from hostjit.lowering.put_rules import write_to_places
+from hostjit.lowering.puts import Put
 from hostjit.lowering.registry import lowers
-from hostjit.lowering.selection import selection_of
 from hostjit.lowering.sizes import symbolic_views
+from hostjit.lowering.views import viewed
 
 __all__ = [
     "expand_scatters",
     "fold_scatters",
     "may_be_of_input",
+    "never_fails",
     "puts",
     "stands_for_scatter",
     "written_parts",
@@ -40,7 +44,10 @@ _SCATTER = "scatter"
 _VIEWS: dict[Any, torch._ops.OpOverload] = {
     aten.select_scatter.default: aten.select.int,
     aten.slice_scatter.default: aten.slice.Tensor,
+    aten.diagonal_scatter.default: aten.diagonal.default,
 }
+
+_PIECES = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
 
 # Operators without a lowering rule that compute with whatever is in their tensors.
 _NEVER_FAIL = frozenset(
@@ -58,21 +65,29 @@ def written_parts(graph: Graph) -> set[Node]:
 
     A call that fails before it has written anything is run again, by eager.
     """
-    found: set[Node] = set()
-    for back in graph.find_nodes(op="call_function", target=aten.copy_.default):
-        chain = _chain(back)
-        if HIDDEN not in back.meta and chain:
-            later = dict.fromkeys(_after(chain[-1]))
-            if not any(_may_fail(node, later) for node in later):
-                found.update(chain)
+    return {scatter for chain, _ in _chains(graph) for scatter in chain}
+
+
+def _chains(graph: Graph) -> list[tuple[list[Node], Behind]]:
+    """The scatters of each input that may be written in place, and what stands behind the first."""
+    found = []
+    backs = graph.find_nodes(op="call_function", target=aten.copy_.default)
+    chains = [chain for back in backs if HIDDEN not in back.meta and (chain := _chain(back))]
+    if not chains:
+        return []
+    scatters = {node for node in graph.nodes if node.target in _VIEWS or Put.of(node) is not None}
+    for chain in chains:
+        first = min(chain)
+        behind = Behind(first, dict.fromkeys(_from(first)), scatters)
+        if not any(_may_fail(node, behind) for node in behind.nodes):
+            found.append((chain, behind))
     return found
 
 
 def puts(graph: Graph) -> list[Node]:
-    """Return the scatters at places that tensors tell."""
-    targets = (aten.index_put.default, aten.index_copy.default)
-    found = [node for t in targets for node in graph.find_nodes(op="call_function", target=t)]
-    return [node for node in sorted(found) if Put.of(node) is not None]
+    """Return the scatters at places that tensors tell, and that replace what is there."""
+    found = ((node, Put.of(node)) for node in graph.nodes if node.op == "call_function")
+    return [node for node, put in found if put is not None and not put.combine]
 
 
 def expand_scatters(graph: Graph) -> None:
@@ -81,7 +96,12 @@ def expand_scatters(graph: Graph) -> None:
     All those at places that tensors tell, of which fewer copies do no harm; parts of inputs.
     """
     views = symbolic_views(graph)
-    of_inputs = written_parts(graph)
+    chains = _chains(graph)
+    if chains:
+        _take_pieces_alone(graph)
+    for _, behind in chains:
+        _check_ahead(behind)
+    of_inputs = {scatter for chain, _ in chains for scatter in chain}
     for scatter in dict.fromkeys((*puts(graph), *of_inputs)):
         base = scatter.args[0]
         with graph.inserting_before(scatter):
@@ -91,9 +111,47 @@ def expand_scatters(graph: Graph) -> None:
         if scatter.target in _VIEWS:
             _write_part(scatter, clone, views)
         else:
-            _put(scatter, clone)
+            put = Put.of(scatter)
+            assert put is not None
+            write_to_places(clone, put, scatter)
         scatter.replace_all_uses_with(clone)
         graph.erase_node(scatter)
+
+
+def _take_pieces_alone(graph: Graph) -> None:
+    """Make pieces of tensors views of their own: a node that has all of them is no tensor."""
+    for pieces in [node for node in graph.nodes if node.target in _PIECES]:
+        arguments = named_arguments(pieces)
+        base, values = arguments["self"], pieces.meta["val"]
+        dim = arguments["dim"] % base.meta["val"].dim()
+        is_split = pieces.target is not aten.unbind.int
+        widths = [value.shape[dim] for value in values] if is_split else []
+        if any(type(width) is not int for width in widths):
+            continue
+        for piece in list(pieces.users):
+            place: Any = piece.args[1] if piece.target is operator.getitem else None
+            if type(place) is not int:
+                continue
+            place %= len(values)
+            if is_split:
+                start = sum(widths[:place])
+                piece.target = aten.slice.Tensor
+                piece.args = (base, dim, start, start + widths[place])
+            else:
+                piece.target, piece.args = aten.select.int, (base, dim, place)
+        if not pieces.users:
+            graph.erase_node(pieces)
+
+
+def _check_ahead(behind: Behind) -> None:
+    """Have all indices checked before the first of the scatters that an input is written by."""
+    for node in list(behind.nodes):
+        put = Put.of(node)
+        if put is not None:
+            for pick in put.picks:
+                behind.move_ahead(pick.index)
+        elif is_fusable(node):
+            check_selection(node, behind)
 
 
 def _write_part(scatter: Node, clone: Node, views: Any) -> None:
@@ -109,15 +167,6 @@ def _write_part(scatter: Node, clone: Node, views: Any) -> None:
         node.meta.update(scatter.meta)
         node.meta["val"] = value
     part.meta[_SCATTER] = scatter.target
-
-
-def _put(scatter: Node, clone: Node) -> None:
-    put = Put.of(scatter)
-    assert put is not None
-    arguments = (clone, put.source, put.checked_places(), list(put.indices))
-    with scatter.graph.inserting_before(scatter):
-        write = scatter.graph.call_function(PUT, arguments)
-    write.meta.update(scatter.meta)
 
 
 def stands_for_scatter(clone: Node) -> bool:
@@ -144,31 +193,48 @@ def fold_scatters(graph: Graph) -> None:
 
 
 def _chain(back: Node) -> list[Node]:
-    """The scatters between an input and what is copied back to it, from the last on."""
-    target, node = back.args[:2]
+    """The scatters between an input and what is copied back to it, those of its parts included."""
+    target, source = back.args[:2]
+    if not (isinstance(target, Node) and target.op == "placeholder"):
+        return []
+    return _scatters_between(target, source) or []
+
+
+def _scatters_between(target: Node, node: Any) -> list[Node] | None:
+    """The scatters that make a node of the target, or of views of it; None if others do, too."""
     chain: list[Node] = []
-    while isinstance(node, Node) and (node.target in _VIEWS or Put.of(node) is not None):
-        chain.append(node)
+    while isinstance(node, Node) and node is not target:
+        if node.target in _VIEWS:
+            chain += [node, *(_scatters_between(target, node.args[1]) or ())]
+        elif Put.of(node) is not None:
+            chain.append(node)
+        elif viewed(node) is None:
+            return None
         node = node.args[0]
-    is_input = isinstance(target, Node) and target.op == "placeholder"
-    return chain if is_input and node is target else []
+    return chain if node is target else None
 
 
-def _after(node: Node) -> Iterator[Node]:
-    while (node := node.next).op != "output":
+def _from(node: Node) -> Iterator[Node]:
+    while node.op != "output":
         yield node
+        node = node.next
 
 
-def _may_fail(node: Node, later: Collection[Node]) -> bool:
-    """Whether a node among the later ones may fail for what is in tensors; errs to yes."""
-    if node.target is operator.getitem or node.target in _NEVER_FAIL:
+def _may_fail(node: Node, behind: Behind) -> bool:
+    """Whether a node may fail for what is in tensors; errs to yes.
+
+    Indices are checked ahead of all that stands behind where that can be.
+    """
+    if never_fails(node):
         return False
-    if lowers.find(node.target) is not None:
-        return node.target is LAUNCH
     put = Put.of(node)
-    if put is not None:  # an index is checked where it is made
-        return any(index in later for index in put.indices.values())
-    if not is_fusable(node):
+    if put is not None:
+        return not all(behind.may_be_ahead(pick.index) for pick in put.picks)
+    return not is_fusable(node) or may_select_nothing(node, behind)
+
+
+def never_fails(node: Node) -> bool:
+    """Whether a node that stands for itself fails for nothing that is in tensors; errs to no."""
+    if node.target is operator.getitem or node.target in _VIEWS or node.target in _NEVER_FAIL:
         return True
-    selection = selection_of(node)
-    return selection is not None and bool(selection.picks)
+    return lowers.find(node.target) is not None and node.target is not LAUNCH

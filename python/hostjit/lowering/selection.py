@@ -24,7 +24,19 @@ from hostjit.lowering.pointwise import (
 from hostjit.lowering.registry import Registry
 from hostjit.lowering.sizes import element_count, size_of
 
-__all__ = ["Pick", "Selection", "along", "index_strides", "selection_of", "selects_elements"]
+__all__ = [
+    "CHECKED",
+    "Pick",
+    "Selection",
+    "along",
+    "index_strides",
+    "selection_of",
+    "selects_elements",
+]
+
+# The entry of `meta` of a node whose indices are known to be places.
+CHECKED = "indices_are_checked"
+
 
 # For each dimension of a node, that of an operand which it walks, or None.
 Walk = tuple[int | None, ...]
@@ -101,6 +113,9 @@ def _emit(context: PointwiseContext) -> int:
         context.require(dtype_of(pick.index) in (DType.I64, DType.I32), "masks pick by number")
         index = context.builder.cast(context.reader.read(pick.index), DType.I64)
         size = size_of(source.shape[pick.dim])
-        place = context.builder.bounded(index, size, pick.error, wraps=pick.wraps)
+        if CHECKED in context.node.meta:
+            place = context.builder.bounded(index, size, error="")
+        else:
+            place = context.builder.bounded(index, size, pick.error, wraps=pick.wraps)
         terms.append((place, pick.dim))
     return context.reader.select(selection, terms)

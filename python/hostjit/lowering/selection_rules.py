@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.fx import Node
 
 from hostjit.lowering.pointwise import NotFusableError, named_arguments
 from hostjit.lowering.selection import Pick, Selection, Walk, selects_elements
 from hostjit.lowering.sizes import shape_of, size_of
+
+__all__ = ["gathered", "index_selected", "indexed"]
 
 _OUT_OF_RANGE = "IndexError: index out of range in self"
 
@@ -39,17 +43,22 @@ def flip(node: Node) -> Selection:
 
 @selects_elements("aten.gather.default")
 def gather(node: Node) -> Selection:
-    """An index for every element. It may be smaller than the source in the other dimensions."""
+    """An index for every element."""
     arguments = named_arguments(node)
-    source, index = _tensor(arguments["self"]), arguments["index"]
+    return gathered(arguments["self"], arguments["dim"], arguments["index"])
+
+
+def gathered(self: Node, dim: int, index: Node) -> Selection:
+    """An index for every element. It may be smaller than `self` in the other dimensions."""
+    source = _tensor(self)
     if source.dim() == 0 or _tensor(index).dim() == 0:
         raise NotFusableError("gather of one element")
-    dim = arguments["dim"] % source.dim()
+    dim %= source.dim()
     size = _named_size(source, dim)
     error = f"RuntimeError: index {{}} is out of bounds for dimension {dim} with size {size}"
     walk = tuple(None if d == dim else d for d in range(source.dim()))
     pick = Pick(dim, index, tuple(range(source.dim())), error)
-    return Selection(arguments["self"], walk, picks=(pick,))
+    return Selection(self, walk, picks=(pick,))
 
 
 @selects_elements("aten.index_select.default")
@@ -65,9 +74,17 @@ def index_select(node: Node) -> Selection:
         # Eager has a function of its own there.
         size = _named_size(source, dim)
         error = f"RuntimeError: INDICES element is out of DATA bounds, id={{}} axis_dim={size}"
-    walk = tuple(None if d == dim else d for d in range(source.dim()))
-    pick = Pick(dim, index, tuple(0 if d == dim else None for d in range(source.dim())), error)
-    return Selection(arguments["self"], walk, picks=(pick,))
+    return index_selected(arguments["self"], dim, index, error)
+
+
+def index_selected(
+    self: Node, dim: int, index: Node, error: str, *, wraps: bool = False
+) -> Selection:
+    """An index for all of what lies along the other dimensions, where `dim` is."""
+    rank = _tensor(self).dim()
+    walk = tuple(None if d == dim else d for d in range(rank))
+    walked = tuple(0 if d == dim and _tensor(index).dim() else None for d in range(rank))
+    return Selection(self, walk, picks=(Pick(dim, index, walked, error, wraps),))
 
 
 @selects_elements("aten.embedding.default")
@@ -89,7 +106,12 @@ def index(node: Node) -> Selection:
     without dims are those of `x[i]`, whose error names the dimension.
     """
     arguments = named_arguments(node)
-    source, indices = _tensor(arguments["self"]), arguments["indices"]
+    return indexed(arguments["self"], arguments["indices"])
+
+
+def indexed(self: Node, indices: Sequence[Node | None]) -> Selection:
+    """What `self[indices]` is made of."""
+    source = _tensor(self)
     picked = {dim: given for dim, given in enumerate(indices) if given is not None}
     tensors = [_tensor(given) for given in picked.values()]
     if not all(tensor.dtype in (torch.int64, torch.int32) for tensor in tensors):
@@ -107,7 +129,7 @@ def index(node: Node) -> Selection:
         error = f"IndexError: index {{}} is out of bounds for dimension {named} with size {size}"
         walked = _broadcast(_tensor(given), len(walk), front + rank)
         picks.append(Pick(dim, given, walked, error, wraps=True))
-    return Selection(arguments["self"], tuple(walk), picks=tuple(picks))
+    return Selection(self, tuple(walk), picks=tuple(picks))
 
 
 def _broadcast(tensor: torch.Tensor, rank: int, end: int) -> Walk:

@@ -17,7 +17,7 @@ from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.kernels.sizes import Size, at_most
 from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
 
-__all__ = ["Access", "Views", "is_tensor"]
+__all__ = ["Access", "Views", "is_tensor", "viewed"]
 
 # Elements of the result of these may coincide in other ways than by repeating all of them.
 _OVERLAPPING = {"aten.as_strided.default", "aten.unfold.default", "aten.diagonal.default"}
@@ -92,7 +92,7 @@ class Views:
         return self._actual[node]
 
     def _view_of_source(self, node: Node) -> tuple[Node, Any] | None:
-        source = _source(node)
+        source = viewed(node)
         if source is None:
             return None
         root, value = self._follow(source)
@@ -120,7 +120,7 @@ class Views:
                 return None
             with self._mode():
                 return torch.empty(value.shape, dtype=value.dtype, device="meta")
-        source = _source(node)
+        source = viewed(node)
         assert source is not None
         value = self._follow_dense(source)
         if value is None:
@@ -177,7 +177,7 @@ def _same_places(a: torch.Tensor, b: torch.Tensor) -> bool:
     )
 
 
-def _source(node: Node) -> Node | None:
+def viewed(node: Node) -> Node | None:
     """The node that `node` may be a view of."""
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
         return None

@@ -7,7 +7,7 @@ an input back to it. Where nobody looks at the memory in between, the copies are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,9 @@ from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.launching.launch_operator import LAUNCH
+from hostjit.lowering.members import is_fusable
 from hostjit.lowering.pointwise import creates
+from hostjit.lowering.put_rules import PUT
 from hostjit.lowering.scatters import (
     expand_scatters,
     fold_scatters,
@@ -26,10 +28,13 @@ from hostjit.lowering.scatters import (
     written_parts,
 )
 from hostjit.lowering.sizes import symbolic_views
+from hostjit.lowering.views import viewed
 
 __all__ = ["with_writes_in_place"]
 
 aten = torch.ops.aten
+# What these nodes are is what they write: their first operand.
+_WRITES = (PUT, aten.copy_.default)
 
 
 def with_writes_in_place(graph: Graph, *, is_own: bool) -> Graph:
@@ -78,96 +83,134 @@ class _Memory:
         )
 
     def leave_out(self, clone: Node) -> None:
-        """Have the users of a clone use its source, if that makes no difference."""
+        """Have the users of a clone use its source, if that makes no difference.
+
+        It makes none where nobody uses the memory of the source any more, or where nobody does
+        until the changed clone is copied back, and the clone is not used any more from there on.
+        """
         source = clone.args[0]
         assert isinstance(source, Node)
         (of_source,), (of_clone,) = self._found[source], self._found[clone]
-        if clone.kwargs or not self._is_exact(clone, source, of_clone):
+        values = None if clone.kwargs else self._values_on(source, clone)
+        if values is None:
             return
         owner = self._nodes[of_source][0]
-        later = {
-            user
-            for node in self._nodes[of_source]
-            for user in node.users
-            if self._position[user] > self._position[clone]
-        }
-        if owner.op == "placeholder":
-            if stands_for_scatter(clone) and not may_be_of_input(clone):
-                return
-            backs = [user for user in later if self._copies_back(user, of_clone)]
-            if len(backs) != 1:
-                return
-            (back,) = backs
-            if any(self._position[user] < self._position[back] for user in later):
-                return
-            if any(
-                self._position[user] > self._position[back]
-                for node in self._nodes[of_clone]
-                for user in node.users
-            ):
-                return
-            back.replace_all_uses_with(owner)
-            self._erase(back)
-        elif later or owner.op != "call_function" or creates.find(owner.target):
+        if creates.find(owner.target):
             return
-        self._replace(clone, source)
+        if owner.op == "placeholder" and stands_for_scatter(clone) and not may_be_of_input(clone):
+            return
+        later = self._uses_behind(clone, of_source)
+        if later:
+            back = later[0]
+            if not self._copies_back(back, clone, values) or self._uses_behind(back, of_clone):
+                return
+            back.replace_all_uses_with(back.args[0])  # type: ignore[arg-type]
+            self._erase(back)
+        elif owner.op != "call_function":
+            return
+        self._replace(clone, source, values)
+
+    def _uses_behind(self, node: Node, storage: int) -> list[Node]:
+        """The nodes behind one that use a memory, in order; making a view of it is no use."""
+        found = {
+            user
+            for member in self._nodes[storage]
+            for user in member.users
+            if self._position[user] > self._position[node] and viewed(user) is None
+        }
+        return sorted(found, key=self._position.__getitem__)
 
     def leave_out_scatter(self, scatter: Node) -> None:
         """Have the users of what replaces all of a tensor use what it is replaced with."""
         base, source, *_ = scatter.args
         assert isinstance(base, Node) and isinstance(source, Node)
-        (storage,) = self._found[scatter]
         if _geometry(base.meta["val"]) != _geometry(source.meta["val"]):
             return
         if [str(x) for x in tree_leaves(scatter.args[2:])] != _geometry(base.meta["val"]):
             return
-        if self._is_exact(scatter, source, storage):
-            self._replace(scatter, source)
+        values = self._values_on(source, scatter)
+        if values is not None:
+            self._replace(scatter, source, values)
 
-    def _replace(self, node: Node, source: Node) -> None:
+    def _replace(self, node: Node, source: Node, values: Mapping[Node, torch.Tensor]) -> None:
         """Have the users of a node use another one of the same elements."""
         (old,), (new,) = self._found[node], self._found[source]
-        offset = source.meta["val"].storage_offset() - node.meta["val"].storage_offset()
         node.replace_all_uses_with(source)
         self._erase(node)
         for view in self._nodes.pop(old):
-            self._move(view, source.meta["val"], offset)
+            view.meta["val"] = values[view]
             self._found[view] = [new]
             self._nodes[new].append(view)
         self._nodes[new].sort(key=self._position.__getitem__)
 
-    def _is_exact(self, clone: Node, source: Node, storage: int) -> bool:
-        """Whether a clone lies as its source does, and all of its users are views of its dtype."""
-        found, expected = clone.meta["val"], source.meta["val"]
-        return _strides(found) == _strides(expected) and all(
-            isinstance(node.meta["val"], torch.Tensor) and node.meta["val"].dtype == found.dtype
-            for node in self._nodes[storage]
-        )
+    def _values_on(self, source: Node, old: Node) -> dict[Node, torch.Tensor] | None:
+        """What a node and the views of it are where it is the source; None if that cannot be.
 
-    def _move(self, node: Node, base: torch.Tensor, offset: int) -> None:
-        """Make the value of a node a view of the storage of `base`."""
-        value = node.meta["val"]
+        Where the source has other strides, views are made anew. Operators may depend on strides.
+        """
+        base, given = source.meta["val"], old.meta["val"]
+        members = self._nodes[self._found[old][0]]
+        if any(not isinstance(node.meta["val"], torch.Tensor) for node in members):
+            return None
+        if any(node.meta["val"].dtype != given.dtype for node in members):
+            return None
+        values = {old: base}
+        is_same = _strides(base) == _strides(given)
+        if not is_same and not all(_is_of_any_strides(user) for n in members for user in n.users):
+            return None
         with self._views():
-            node.meta["val"] = torch.as_strided(
-                base, value.shape, value.stride(), value.storage_offset() + offset
-            )
+            for node in members:
+                if node is old:
+                    continue
+                value = node.meta["val"]
+                if is_same:
+                    offset = base.storage_offset() - given.storage_offset()
+                    values[node] = torch.as_strided(
+                        base, value.shape, value.stride(), value.storage_offset() + offset
+                    )
+                    continue
+                viewed_node = node.args[0]
+                assert isinstance(viewed_node, Node)
+                if node.target in _WRITES:
+                    values[node] = values[viewed_node]
+                    continue
+                if viewed(node) is None:
+                    return None
+                try:
+                    values[node] = node.target(  # type: ignore[operator]
+                        values[viewed_node], *node.args[1:], **node.kwargs
+                    )
+                except RuntimeError:
+                    return None
+        return values
 
-    def _copies_back(self, node: Node, storage: int) -> bool:
-        """Whether a node copies all of a changed copy to the input that it is a copy of."""
+    def _copies_back(self, node: Node, clone: Node, values: Mapping[Node, torch.Tensor]) -> bool:
+        """Whether a node copies all of a changed clone to where it is a clone of.
+
+        `values`: what the views of the clone are where it is its source.
+        """
         if node.target is not aten.copy_.default:
             return False
-        target, source = node.args[:2]
-        if not (isinstance(target, Node) and isinstance(source, Node)):
+        target, written = node.args[:2]
+        source = clone.args[0]
+        assert isinstance(source, Node)
+        if not (isinstance(target, Node) and isinstance(written, Node)):
             return False
-        if target.op != "placeholder" or self._found[source] != [storage]:
+        if (self._found[target], self._found[written]) != (self._found[source], self._found[clone]):
             return False
-        a, b = target.meta["val"], source.meta["val"]
-        return a.dtype == b.dtype and _geometry(a) == _geometry(b)
+        a, b = target.meta["val"], values[written]
+        is_whole = str(b.numel()) == str(values[clone].numel())
+        return is_whole and a.dtype == b.dtype and _geometry(a) == _geometry(b)
 
     def _erase(self, node: Node) -> None:
         for storage in self._found.pop(node):
             self._nodes[storage].remove(node)
         node.graph.erase_node(node)
+
+
+def _is_of_any_strides(node: Node) -> bool:
+    """Whether a node does and makes the same whatever the strides of its operands are."""
+    return node.target in _WRITES or viewed(node) is not None or is_fusable(node)
 
 
 def _written(launch: Node) -> Any:

@@ -37,6 +37,13 @@ TEST(LateWrites, AheadOfPlainWork) {
               "  matmul(lhs=%v, rhs=%v, out=%a)\n  return %a\n"));
 }
 
+TEST(LateWrites, AheadOfAnOperatorThatNeverFails) {
+  EXPECT_TRUE(
+      is_last("  copy(source=%y, out=%x)\n"
+              "  %a = aten_call(target=\"aten::dot\", inputs=[%x, %y], arguments=[$0, $1])"
+              " : tensor<f32, [], cpu>\n  return %a\n"));
+}
+
 TEST(LateWrites, ByWhatMayFail) {
   EXPECT_FALSE(
       is_last("  aten_call(target=\"aten::neg_\", mutated=[%x], arguments=[$0])\n  return %x\n"));

@@ -42,6 +42,9 @@ def tensor(dtype: torch.dtype, position: int, *, special: bool) -> Tensor:
     return (result.abs() if dtype is U8 else result).to(dtype).reshape(3, 4)
 
 
+_OF_ONE_VALUE = ("aten.masked_fill.Tensor", "aten.fill.Tensor")
+
+
 def overload_of(name: str) -> Any:
     namespace, operator, overload = name.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
@@ -58,7 +61,7 @@ def arguments_of(name: str, dtypes: tuple[torch.dtype, ...]) -> Iterator[tuple[A
             break
         if argument.name in ("mask", "condition"):
             choices.append([tensor(BOOL, 1, special=False)])
-        elif argument.name == "value" and name == "aten.masked_fill.Tensor":
+        elif argument.name == "value" and name in _OF_ONE_VALUE:
             choices.append([torch.tensor(2.0).to(dtypes[0])])
         elif "Tensor" in kind:
             choices.append([tensor(dtypes[num_tensors], num_tensors, special=special)])

@@ -184,3 +184,14 @@ def test_gradients_through_a_copy() -> None:
             result = call(leaves[0], torch.tensor(places), leaves[1])
             found.append((result, *torch.autograd.grad(result, leaves)))
         assert_close(*found)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_writes_are_counted(runtime: str) -> None:
+    fast = hostjit.compile(rows, runtime=runtime, fallback=False)
+    x, i, y = torch.randn(4, 4), torch.tensor([2, 0]), torch.randn(2, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            version = x._version
+            fast(x, i, y)
+            assert x._version > version

@@ -240,7 +240,7 @@ def run_dynamo(
     of_numpy = NumbersOfNumpy(kept_out=False)
     follows_places = True
     while True:
-        opened = functools.partial(left_open, numbers, leaves, reads)
+        opened = functools.partial(left_open, numbers, leaves, reads, of_places=not follows_places)
         traced = _run_dynamo(target, args, kwargs, then, numbers, opened, of_numpy, follows_places)
         module = traced.graph_module
         if module is None:

@@ -69,7 +69,8 @@ def _parts(
         elif item is None:
             rest.append(None)
         elif isinstance(item, torch.Tensor):
-            places.append(item)
+            is_index = item.dtype in (torch.int64, torch.int32)
+            places.append(item if is_index else item.long())  # as a list of indices has to be
         elif isinstance(item, slice):
             tensor = tensor[(slice(None),) * dim + (item,)]
             places.append(None)

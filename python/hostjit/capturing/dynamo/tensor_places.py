@@ -19,7 +19,7 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = ["follow_places", "following_places", "is_indexed_by_place"]
 
-_DTYPES = (torch.int64, torch.int32)
+_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 @contextlib.contextmanager

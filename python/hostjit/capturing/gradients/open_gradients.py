@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+from hostjit.capturing.numbers.open_indices import get_item, is_open_index, set_item
+
 __all__ = ["keep_numbers_open"]
 
 
@@ -124,11 +126,17 @@ def norm(x: Tensor, order: float, dim: Any, keepdim: bool) -> Any:
 
 
 def keep_numbers_open(module: GraphModule) -> None:
-    """Put these in the place of calls of Dynamo's graph that take an open float."""
+    """Put these in the place of calls of Dynamo's graph that take an open float.
+
+    And functions that keep open ints open in the place of indexing by such.
+    """
     changed = False
     for node in module.graph.nodes:
         if _is_norm(node):
             node.op, node.target, changed = "call_function", norm, True
+            continue
+        if node.target in _INDEXING and is_open_index(*map(_values, node.args[:2])):
+            node.target, changed = _INDEXING[node.target], True
             continue
         function = None if node.kwargs else _choose(node)
         if function is not None:
@@ -188,6 +196,11 @@ def _value(argument: Any) -> Any:
     return argument.meta.get("example_value", argument.meta.get("val"))
 
 
+def _values(argument: Any) -> Any:
+    return torch.fx.node.map_arg(argument, _value)
+
+
+_INDEXING = {operator.getitem: get_item, operator.setitem: set_item}
 _INTERPOLATIONS = (torch.lerp, "lerp")
 _OPERATORS = (*_INTERPOLATIONS, operator.pow, torch.pow, "pow", "__pow__")
 

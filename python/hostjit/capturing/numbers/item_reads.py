@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that code reads from tensors: `t.item()`, `int(mask.sum())`.
+"""Numbers that code reads from tensors: `t.item()`, `int(mask.sum())`, `x[t]` where it is a view.
 
 Dynamo stops there. Where such a number follows from tensors of the arguments by cheap operators, it
 is an open number of the call instead: a function of the tensors makes it ahead of the program.
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo.variables.builtin import BuiltinVariable
+from torch._dynamo.variables.lists import TupleVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
@@ -99,7 +102,11 @@ class ItemRead:
 
 @contextlib.contextmanager
 def reading_items(
-    leaves: Sequence[torch.Tensor], made: dict[Any, MadeOf], reads: ItemReads | None
+    leaves: Sequence[torch.Tensor],
+    made: dict[Any, MadeOf],
+    reads: ItemReads | None,
+    *,
+    of_places: bool = False,
 ) -> Iterator[None]:
     """Have Dynamo leave such numbers open, in this thread.
 
@@ -107,6 +114,7 @@ def reading_items(
         leaves: the tensor leaves of the arguments.
         made: takes how they are made, by their symbols.
         reads: is told whether there are any; None leaves Dynamo as it is.
+        of_places: int tensors without dims are read where they are indices, too.
     """
     if reads is None:
         yield
@@ -115,20 +123,67 @@ def reading_items(
     owner = threading.get_ident()
     original = TensorVariable.method_item
 
+    def number_of(tensor: Any, tx: Any) -> Any:
+        found = _read(tensor.as_proxy(), tx.output, leaves, reads.runtime)
+        if found is None:
+            return None
+        read, now = found
+        reads.found = True
+        number = new_number(tx.output.shape_env, now, f"item_{len(made)}")
+        made[number.node.expr] = MadeOf(read, (), number)
+        proxy = tx.output.create_proxy("call_function", read, (tensor.as_proxy(),), {})
+        return SymNodeVariable.create(tx, proxy, number)
+
     def item(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == owner and not args and not kwargs:
-            found = _read(self.as_proxy(), tx.output, leaves, reads.runtime)
-            if found is not None:
-                read, now = found
-                reads.found = True
-                number = new_number(tx.output.shape_env, now, f"item_{len(made)}")
-                made[number.node.expr] = MadeOf(read, (), number)
-                proxy = tx.output.create_proxy("call_function", read, (self.as_proxy(),), {})
-                return SymNodeVariable.create(tx, proxy, number)
+            number = number_of(self, tx)
+            if number is not None:
+                return number
         return original(self, tx, *args, **kwargs)
 
-    with replaced_attribute(TensorVariable, "method_item", item):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced_attribute(TensorVariable, "method_item", item))
+        if of_places:
+            stack.enter_context(_places_as_numbers(owner, number_of))
         yield
+
+
+@contextlib.contextmanager
+def _places_as_numbers(owner: int, number_of: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """Have Dynamo index by the numbers in place of tensors that have them."""
+    call_builtin, call_method = BuiltinVariable.call_function, TensorVariable.call_method
+
+    def place(item: Any, tx: Any) -> Any:
+        item = item.realize()
+        if isinstance(item, TupleVariable):
+            return TupleVariable([place(each, tx) for each in item.items])
+        if not isinstance(item, TensorVariable) or not _is_place(item.as_proxy().node):
+            return item
+        number = number_of(item, tx)
+        return item if number is None else number
+
+    def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.fn is operator.getitem and threading.get_ident() == owner:
+            base, key = (argument.realize() for argument in args)
+            args = [base, place(key, tx) if isinstance(base, TensorVariable) else key]
+        return call_builtin(self, tx, args, kwargs)
+
+    def method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if name in ("__getitem__", "__setitem__") and threading.get_ident() == owner:
+            args = [place(args[0], tx), *args[1:]]
+        return call_method(self, tx, name, args, kwargs)
+
+    with (
+        replaced_attribute(BuiltinVariable, "call_function", builtin),
+        replaced_attribute(TensorVariable, "call_method", method),
+    ):
+        yield
+
+
+def _is_place(node: Node) -> bool:
+    value = _value(node)
+    is_tensor = isinstance(value, torch.Tensor) and value.dim() == 0
+    return is_tensor and value.dtype in (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def check_kept_open(environment: Any, made: Mapping[Any, MadeOf], reads: ItemReads | None) -> None:
@@ -217,12 +272,12 @@ def _holds(operand: Any) -> bool:
 
 
 def _is_untouched(graph: Graph, nodes: set[Node]) -> bool:
-    """Whether a graph has so far written no memory of its inputs and of these nodes.
+    """Whether a graph has so far written no memory of these nodes.
 
-    Its inputs may be views of one memory. Neither may it compute otherwise than around it.
+    Calls that write memory which they reach in two ways run eagerly. Neither may the graph compute
+    otherwise than around it.
     """
-    inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
-    memory = {storage_of(leaf) for n in (*inputs, *nodes) for leaf in tree_leaves(_value(n))}
+    memory = {storage_of(leaf) for node in nodes for leaf in tree_leaves(_value(node))}
     for node in graph.nodes:
         if getattr(node.target, "__name__", "") in _CHANGES_MODES:
             return False

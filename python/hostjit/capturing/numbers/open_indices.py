@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Basic indexing by open numbers.
+"""Indexing by open numbers, and by lists that have some.
 
-PyTorch reads a symbolic number in a tuple of indices as the one that it is now; as an argument of
-`select` it stays open.
+PyTorch reads a symbolic number in a tuple or a list of indices as the one that it is now; as an
+argument of `select`, or as what a tensor is filled with, it stays open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["get_item", "keeps_indices_open", "set_item", "without_open_indices"]
+__all__ = [
+    "get_item",
+    "is_open_index",
+    "keeps_indices_open",
+    "set_item",
+    "without_open_indices",
+]
 
 
 def get_item(tensor: Any, index: Any) -> Any:
@@ -32,16 +38,23 @@ def set_item(tensor: Any, index: Any, value: Any) -> None:
     operator.setitem(part, rest, value)
 
 
+def is_open_index(tensor: Any, index: Any) -> bool:
+    """Whether an index of a tensor has open numbers, or lists that have some."""
+    items = index if isinstance(index, tuple) else (index,)
+    has_open = any(isinstance(item, torch.SymInt) or _is_open_list(item) for item in items)
+    return has_open and isinstance(tensor, torch.Tensor)
+
+
 def without_open_indices(tensor: Any, index: Any) -> tuple[Any, Any] | None:
     """Return a view of a tensor and what is left of an index once open numbers have selected it.
 
-    None where there are no open numbers, or no plain tuple of numbers, slices and tensors.
+    Lists of them become tensors. None where there are no open numbers, or no plain tuple of
+    numbers, slices and tensors.
     """
+    if not is_open_index(tensor, index):
+        return None
     items = index if isinstance(index, tuple) else (index,)
-    if not isinstance(tensor, torch.Tensor):
-        return None
-    if not any(isinstance(item, torch.SymInt) for item in items):
-        return None
+    items = tuple(_as_tensor(item) if _is_open_list(item) else item for item in items)
     taken = [_dims_taken(item) for item in items]
     if any(count is None for count in taken) or sum(item is Ellipsis for item in items) > 1:
         return None
@@ -56,6 +69,17 @@ def without_open_indices(tensor: Any, index: Any) -> tuple[Any, Any] | None:
         tensor = tensor.select(place, number)
     left = tuple(item for item in items if not isinstance(item, torch.SymInt))
     return tensor, left or (Ellipsis,)
+
+
+def _is_open_list(item: Any) -> bool:
+    """Whether a list consists of ints, and open ones among them."""
+    if not isinstance(item, list) or not any(isinstance(n, torch.SymInt) for n in item):
+        return False
+    return all(isinstance(n, torch.SymInt) or type(n) is int for n in item)
+
+
+def _as_tensor(numbers: list[Any]) -> torch.Tensor:
+    return torch.stack([torch.full((), number, dtype=torch.int64) for number in numbers])
 
 
 def _dims_taken(item: Any) -> int | None:

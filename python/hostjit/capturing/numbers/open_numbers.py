@@ -186,7 +186,11 @@ def sources_of(
 
 @contextlib.contextmanager
 def left_open(
-    sources: Collection[str], leaves: Sequence[torch.Tensor] = (), reads: ItemReads | None = None
+    sources: Collection[str],
+    leaves: Sequence[torch.Tensor] = (),
+    reads: ItemReads | None = None,
+    *,
+    of_places: bool = False,
 ) -> Iterator[dict[Any, MadeOf]]:
     """Let Dynamo trace these numbers as symbols, and what is read from tensors; no others.
 
@@ -196,6 +200,7 @@ def left_open(
         sources: Dynamo's names of the numbers.
         leaves: the tensor leaves of the arguments.
         reads: see `reading_items`.
+        of_places: see there.
     """
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
@@ -208,7 +213,7 @@ def left_open(
         keeps_tuples_open(sources),
         knows_attributes(),
         number_functions_of_python() as made,
-        reading_items(leaves, made, reads),
+        reading_items(leaves, made, reads, of_places=of_places),
         clamping_read_bounds(made) if reads is not None else contextlib.nullcontext(),
         parameters_stay_open(),
     ):
