@@ -259,6 +259,8 @@ class Compilation(Specializer):
         else:
             program, backward = self._compile_captured(captured)
             self._latest = program
+        if parts and captured.broke and opened.dims and not (program and program.symbols):
+            return parts.by_frames()  # the first part is for sizes that it does not look at
         is_open = captured.environment is not None
         self._count += not self.shapes.replaces_program(self.target, args, kwargs, is_open=is_open)
         return make_specialization(
