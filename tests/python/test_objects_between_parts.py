@@ -115,3 +115,28 @@ def test_modules_that_stay_are_compiled_for() -> None:
         with torch.no_grad(), counted_captures() as count:
             assert_close(fast(x), model(x))
         assert count[0] == 0 or number == 0
+
+
+def total_of_layers(cache: Cache, x: Tensor) -> Tensor:
+    cache.layers.append(x * 2)
+    return torch.stack(cache.layers).sum(0)
+
+
+def test_an_argument_that_is_another_object_at_each_call() -> None:
+    fast, traced = hostjit.compile(total_of_layers), []
+    for number in range(8):
+        x, cache, expected = torch.randn(3 + number % 2, 4), Cache(), Cache()
+        with counted_captures() as count:
+            assert_close(fast(cache, x), total_of_layers(expected, x))
+        assert_close(cache.layers, expected.layers)
+        traced.append(count[0])
+    assert traced[5:] == [0, 0, 0]
+    assert sum(traced) < 9
+
+
+def test_without_fallback_such_an_argument_has_programs() -> None:
+    fast = hostjit.compile(total_of_layers, fallback=False)
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        assert_close(fast(Cache(), x), total_of_layers(Cache(), x))
+    assert all(made.program is not None for made in fast.specializations)

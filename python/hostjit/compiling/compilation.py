@@ -128,6 +128,8 @@ class Compilation(Specializer):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
+        elif (parts := self._make_parts()) and parts.meets_other_objects(args, kwargs):
+            return parts.by_frames()
         if self._as_python is not None and self._is_full(args, kwargs):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)

@@ -93,6 +93,20 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
+    def meets_other_objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether a call brings an object in place of one that programs were made for."""
+        kinds, objects = [], []
+
+        def visit(value: Any) -> None:
+            if is_made_by_callers(value):
+                kinds.append(type(value))
+                objects.append(value)
+
+        walk_arguments(args, visit)
+        walk_arguments(dict(kwargs), visit)
+        known = self._objects.setdefault((tuple(kwargs), *kinds), KnownObjects())
+        return known.note(objects)
+
     def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, floats: bool) -> bool:
         """Tell whether a call differs from an earlier one by what differs at every call.
 
