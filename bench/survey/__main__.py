@@ -119,7 +119,7 @@ def main() -> int:
                 continue
             ways = MODEL_WAYS if isinstance(case, ModelCase) else PROGRAM_WAYS
             for way in arguments.ways.split(","):
-                if way not in ways or (way == "generate" and not case.generates):
+                if way not in ways or (way.startswith("generate") and not case.generates):
                     continue
                 outcome = in_a_process(name, case, way, ways[way], arguments.limit)
                 failed |= bool(outcome.error or outcome.differences)

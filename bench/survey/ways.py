@@ -76,10 +76,19 @@ def train(case: ModelCase, compiler: Compiler, outcome: Outcome) -> None:
 
 def generate(case: ModelCase, compiler: Compiler, outcome: Outcome) -> None:
     """Generate tokens, with a static cache."""
+    _generate(case, compiler, outcome, cache_implementation="static")
+
+
+def generate_with_growing_cache(case: ModelCase, compiler: Compiler, outcome: Outcome) -> None:
+    """Generate tokens, with the cache that is the default."""
+    _generate(case, compiler, outcome)
+
+
+def _generate(case: ModelCase, compiler: Compiler, outcome: Outcome, **cache: str) -> None:
     model = case.make().eval()
     prompt = torch.randint(3, 128, (2, 6))
     settings: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
-    settings.update(eos_token_id=None, cache_implementation="static")
+    settings.update(eos_token_id=None, **cache)
 
     def run() -> Any:
         return model.generate(prompt, **settings)
@@ -87,7 +96,7 @@ def generate(case: ModelCase, compiler: Compiler, outcome: Outcome) -> None:
     expected = run()
     outcome.eager_microseconds = microseconds(run)
     model.forward = compiler(model.forward)
-    for _ in range(2):
+    for _ in range(4):
         outcome.compare("tokens", _timed(outcome, lambda _: run(), None), expected)
     outcome.programs = _programs(model.forward)
     outcome.microseconds = microseconds(run)
@@ -156,6 +165,9 @@ MODEL_WAYS: dict[str, Way] = {
     "train": (train, hostjit.compile),
     "train with torch.compile": (train, as_backend),
     "generate": (generate, as_backend),
+    "generate with a growing cache": (generate_with_growing_cache, as_backend),
+    "generate by compile": (generate, hostjit.compile),
+    "generate by compile with a growing cache": (generate_with_growing_cache, hostjit.compile),
 }
 PROGRAM_WAYS: dict[str, Way] = {
     "compile": (run_program, hostjit.compile),

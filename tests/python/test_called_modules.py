@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from in_parts import counted_captures
 from torch import nn
 
 import hostjit
+from hostjit.capturing import capture as capture_module
 
 numpy = pytest.importorskip("numpy")
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
@@ -217,6 +219,46 @@ def test_whoever_profiles_goes_on_doing_so() -> None:
     assert sys.getprofile() is None
     fast(numpy.ones(4))
     assert programs(fast) == 1
+
+
+def test_modules_are_compiled_without_being_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiles = []
+    capture = capture_module.capture
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        profiles.append(sys.getprofile())
+        return capture(*args, **kwargs)
+
+    monkeypatch.setattr(capture_module, "capture", noted)
+    fast = hostjit.compile(Actor().normalised)
+    for _ in range(3):
+        fast(numpy.ones(4))
+    assert programs(fast) == 1
+    assert profiles == [None] * len(profiles)
+
+
+class Nested(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) % numpy.lcm(2, 3) != 0:
+            x = x + 1
+        y: torch.Tensor = self.inner(x)
+        return y + 1
+
+
+def test_modules_in_modules_are_compiled_at_the_first_calls() -> None:
+    torch.manual_seed(0)
+    model = Nested(Nested(Nested(nn.Linear(4, 4))))
+    fast, x = hostjit.compile(model), torch.randn(3, 4)
+    for _ in range(6):
+        torch.testing.assert_close(fast(x), model(x))
+    with counted_captures() as count:
+        for _ in range(20):
+            torch.testing.assert_close(fast(x), model(x))
+    assert count[0] == 0
 
 
 def test_without_fallback_the_code_is_left_as_it_is() -> None:

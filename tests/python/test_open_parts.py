@@ -103,3 +103,23 @@ def test_parts_are_compiled_for_any_size(gradients: bool) -> None:
                 )
                 assert_close(ours, eager, rtol=1e-4, atol=1e-4)
     assert count[0] == 0
+
+
+def test_a_first_part_that_computes_nothing_serves_any_size() -> None:
+    def in_a_loop(x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = printing(x)
+        return x
+
+    def function(x: Tensor, scale: float) -> Tensor:
+        return in_a_loop(x).tanh() * scale
+
+    fast = hostjit.compile(function)
+    for size in range(2, 7):
+        x = torch.randn(size, 4)
+        assert_close(fast(x, 2.0), function(x, 2.0))
+    with counted_captures() as count:
+        for size in range(7, 20):
+            x = torch.randn(size, 4)
+            assert_close(fast(x, 2.0), function(x, 2.0))
+    assert count[0] == 0

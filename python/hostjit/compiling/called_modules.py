@@ -54,11 +54,16 @@ class WithCompiledModules:
             return self._look(args, kwargs)
         return self._run(args, kwargs)
 
-    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        seen: Callable[[_C.CompiledFunction], Callable[..., Any]] | None = None,
+    ) -> Any:
         given: list[dict[str, Any]] = []
         for state, compiled in self._compiled:
             if _CALL not in state:
-                state[_CALL] = compiled
+                state[_CALL] = compiled if seen is None else seen(compiled)
                 given.append(state)
         try:
             return self._target(*args, **kwargs)
@@ -77,7 +82,7 @@ class WithCompiledModules:
         called = _Called(self._target)
         sys.setprofile(called.note)
         try:
-            return self._run(args, kwargs)
+            return self._run(args, kwargs, called.unseen)
         finally:
             sys.setprofile(None)
             for module in called.modules.values():
@@ -108,3 +113,18 @@ class _Called:
         if not self._inside and _CALL not in module.__dict__ and not isinstance(module, _OF_OTHERS):
             self.modules[id(module)] = module
         self._inside += 1
+
+    def unseen(self, compiled: _C.CompiledFunction) -> Callable[..., Any]:
+        """Return what runs a compiled module without telling of its frames.
+
+        It may compile, which takes twice as long while the interpreter tells of each frame.
+        """
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            sys.setprofile(None)
+            try:
+                return compiled(*args, **kwargs)
+            finally:
+                sys.setprofile(self.note)
+
+        return run

@@ -128,6 +128,8 @@ class Compilation(Specializer):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
+        elif (parts := self._make_parts()) and parts.meets_other_objects(args, kwargs):
+            return parts.by_frames()
         if self._as_python is not None and self._is_full(args, kwargs):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
@@ -259,6 +261,8 @@ class Compilation(Specializer):
         else:
             program, backward = self._compile_captured(captured)
             self._latest = program
+        if parts and captured.broke and opened.dims and not (program and program.symbols):
+            return parts.by_frames()  # the first part is for sizes that it does not look at
         is_open = captured.environment is not None
         self._count += not self.shapes.replaces_program(self.target, args, kwargs, is_open=is_open)
         return make_specialization(

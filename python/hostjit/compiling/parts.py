@@ -17,6 +17,7 @@ from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
+from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.optimizers import RULES, OptimizerCompilation
@@ -56,6 +57,7 @@ class Parts:
         self._functions: dict[Any, _C.CompiledFunction] = {}
         self._steps: dict[int, _C.CompiledFunction] = {}
         self._seen: dict[Any, list[Any]] = {}
+        self._objects: dict[Any, KnownObjects] = {}
 
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return the compiled function for the rest of a call."""
@@ -91,11 +93,26 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
+    def meets_other_objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Tell whether a call brings an object in place of one that programs were made for."""
+        kinds, objects = [], []
+
+        def visit(value: Any) -> None:
+            if is_made_by_callers(value):
+                kinds.append(type(value))
+                objects.append(value)
+
+        walk_arguments(args, visit)
+        walk_arguments(dict(kwargs), visit)
+        known = self._objects.setdefault((tuple(kwargs), *kinds), KnownObjects())
+        return known.note(objects)
+
     def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, floats: bool) -> bool:
         """Tell whether a call differs from an earlier one by what differs at every call.
 
-        Code is compiled for the functions among its arguments. What a break leaves behind may be
-        another at every call: a function made on the way, or the value of a tensor.
+        Code is compiled for the functions and the objects among its arguments. What a break leaves
+        behind may be another at every call: a function or an object made on the way, or the value
+        of a tensor.
 
         Args:
             args: the positional arguments of the call.
@@ -104,11 +121,14 @@ class Parts:
         """
         structure: list[Any] = [floats]
         values: list[Any] = []
+        objects: list[Any] = []
 
         def visit(value: Any) -> None:
             structure.append(type(value))
             if isinstance(value, torch.Tensor):
                 structure.append((value.dtype, value.dim()))
+            elif is_made_by_callers(value):
+                objects.append(value)
             elif isinstance(value, (tuple, list)):
                 structure.append(len(value))
             elif isinstance(value, dict):
@@ -121,7 +141,9 @@ class Parts:
 
         walk_arguments(args, visit)
         walk_arguments(dict(kwargs), visit)
-        return self._seen.setdefault(tuple(structure), values) != values
+        key = tuple(structure)
+        differs = self._seen.setdefault(key, values) != values
+        return self._objects.setdefault(key, KnownObjects()).note(objects) or differs
 
 
 class PartCompilation(Compilation):

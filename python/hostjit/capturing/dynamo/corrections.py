@@ -22,6 +22,7 @@ from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.remembered import forget_classes_and_functions
 from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
+from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
 
 __all__ = ["corrected"]
 
@@ -39,6 +40,7 @@ _CORRECTIONS = (
     stopping_at_kept_results,
     stopping_at_class_changes,
     memberships_of_tensors,
+    unchanged_buffers_are_themselves,
     refusing_lazy_modules,
     stopping,
 )
