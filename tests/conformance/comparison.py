@@ -93,18 +93,20 @@ def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) 
 def _compare_resized(call: Call, subject: Subject, programs: Callable[[Any], int]) -> Finding:
     """Compare the call and those like it with other sizes; one program serves any size."""
     once = dataclasses.replace(subject, shared=True, programs=None)
-    found = Finding()
+    eagerly = Finding()
     for others in resized(call) or [[]]:
         shared: Shared = {}
         for index, each in enumerate((call, *others)):
             found = compare(each, once, shared)
             sizes = [tuple(x.shape) for x in tree_leaves(each.args) if hasattr(x, "shape")]
-            if found.kind not in ("", EAGERLY):
-                return Finding(found.kind, f"sizes {sizes}: {found.message}")
             _, compiled = shared[call.function]
-            if not found.kind and programs(compiled) > min(index + 1, 2):
+            if found.kind == EAGERLY:
+                eagerly = found
+            elif found.kind:
+                return Finding(found.kind, f"sizes {sizes}: {found.message}")
+            elif not eagerly.kind and programs(compiled) > min(index + 1, 2):
                 return Finding(PER_SIZE, f"a program for sizes {sizes}")
-    return found
+    return eagerly
 
 
 def _compiled(

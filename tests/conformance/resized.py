@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
 from conformance.case import Call, seed_everything
@@ -30,8 +31,11 @@ def resized(call: Call) -> list[list[Call]]:
     """Return groups of calls like one, each of two, in whose tensors other dims have other sizes.
 
     The dims of all sizes but one and zero, if eager takes that; otherwise groups for each size that
-    may be another by itself. None for what has no such dim, or other tensors than dense ones.
+    may be another by itself. None for what has no such dim, or other tensors than dense ones, and
+    for modules that take their sizes from the first call.
     """
+    if isinstance(call.function, torch.nn.Module) and any(map(is_lazy, call.function.parameters())):
+        return []
     tensors = [x for x in tree_leaves((call.args, call.kwargs)) if isinstance(x, torch.Tensor)]
     if any(x.layout is not torch.strided or x.is_nested for x in tensors):
         return []
