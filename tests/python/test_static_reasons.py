@@ -110,13 +110,14 @@ def test_the_warning_of_the_limit_blames_what_differs(advice: str) -> None:
 def test_a_position_in_a_tensor_is_named_with_its_line() -> None:
     cache = torch.zeros(2, 8)
 
-    def write(x: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    def write(x: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        position = scores.softmax(0).argmax()
         cache[:, position] = x
         return cache[:, position]  # a view
 
     with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        hostjit.compile(write)(torch.ones(2), torch.tensor(3))
+        hostjit.compile(write)(torch.ones(2), torch.eye(8)[3])
     said = [str(warning.message) for warning in caught]
     text = said[-1]
     assert "runs in parts" in text and "gradient" not in text

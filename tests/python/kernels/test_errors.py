@@ -52,8 +52,8 @@ def test_terms_of_stores() -> None:
 def test_kernel_errors() -> None:
     invalid("kernel 'k': load has 0 strides, expected 1", values=(Load(0, DType.F32, ()),))
     invalid(
-        "kernel 'k': load of operand 1, there are 1",
-        values=(Load(1, DType.F32, (1,)),),
+        "kernel 'k': load of operand 2, there are 2",  # the output is read, too
+        values=(Load(2, DType.F32, (1,)),),
     )
     invalid(
         "kernel 'k': load of operand 0 as i32, expected f32",
