@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import torch.nn.functional as F
 from against_eager import RUNTIMES
 from torch import Tensor
 from torch.testing import assert_close
+from written_parts import check_calls
 
 import hostjit
 
@@ -75,33 +75,19 @@ def main_of(fast: Any) -> str:
     return str(fast.host_ir()).split("kernel @")[0]
 
 
-def check(fast: Function, function: Function, *calls: tuple[Any, ...]) -> None:
-    with torch.no_grad():
-        for args in calls:
-            ours, eager = copy.deepcopy(args), copy.deepcopy(args)
-            try:
-                expected = function(*eager)
-            except (IndexError, RuntimeError) as error:
-                with pytest.raises(type(error), match=re.escape(str(error))):
-                    fast(*ours)
-            else:
-                assert_close(fast(*ours), expected)
-            assert_close(ours, eager)
-
-
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_against_eager(function: Function, runtime: str) -> None:
     fast = hostjit.compile(function, runtime=runtime)
     for make in (lambda: torch.randn(4, 4), lambda: torch.randn(4, 8)[:, ::2]):
         for places in ([1, 0], [2, 3], [0, 0], [3, -1], [-4, 1], [1, 4], [-5, 2]):
-            check(fast, function, (make(), torch.tensor(places), torch.randn(2, 4)))
+            check_calls(fast, function, (make(), torch.tensor(places), torch.randn(2, 4)))
 
 
 @pytest.mark.parametrize("function", [rows, rows_by_a_method, columns, last_columns, one_value])
 def test_no_copy_of_the_whole(function: Function) -> None:
     fast: Any = hostjit.compile(function, fallback=False)
-    check(fast, function, (torch.randn(4, 4), torch.tensor([2, 0]), torch.randn(2, 4)))
+    check_calls(fast, function, (torch.randn(4, 4), torch.tensor([2, 0]), torch.randn(2, 4)))
     assert not WHOLE.search(main_of(fast))
 
 
@@ -115,7 +101,7 @@ def test_types(dtype: torch.dtype, of_places: torch.dtype) -> None:
     fast = hostjit.compile(function, fallback=False)
     for places in ([1, 0], [2, 3], [-1, 0]):
         args = torch.randn(4, 3).to(dtype), torch.tensor(places, dtype=of_places), torch.randn(2, 3)
-        check(fast, function, (*args[:2], args[2].to(dtype)))
+        check_calls(fast, function, (*args[:2], args[2].to(dtype)))
 
 
 @pytest.mark.parametrize("function", [rows, rows_by_a_method])
@@ -123,7 +109,7 @@ def test_any_number_of_places(function: Function) -> None:
     fast: Any = hostjit.compile(function, fallback=False)
     for count in (2, 3, 5, 7, 0, 1):
         places = torch.randperm(8)[:count]
-        check(fast, function, (torch.randn(8, 3), places, torch.randn(count, 3)))
+        check_calls(fast, function, (torch.randn(8, 3), places, torch.randn(count, 3)))
         assert len(fast.specializations) <= 2 or count < 2
     assert not WHOLE.search(main_of(fast))
 
@@ -136,11 +122,11 @@ def test_tensors_without_dims() -> None:
     for index in (torch.tensor([0]), torch.tensor(0)):
         fast = hostjit.compile(function, fallback=False)
         for shape in ((), (1,), (3,)):
-            check(fast, function, (torch.zeros(shape), index, torch.ones(shape[:1] and (1,))))
+            check_calls(fast, function, (torch.zeros(shape), index, torch.ones(shape[:1] and (1,))))
 
 
 def test_the_last_of_equal_places_counts() -> None:
-    check(
+    check_calls(
         hostjit.compile(rows, fallback=False),
         rows,
         (torch.zeros(3, 2), torch.tensor([1, 1, 2, 1]), torch.arange(8.0).view(4, 2)),
