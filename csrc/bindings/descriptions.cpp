@@ -48,6 +48,8 @@ py::dict describe_modes(const GlobalState& state) {
   described["default_dtype"] = modes.process.default_dtype;
   described["autocast_cpu"] = modes.autocast_cpu;
   described["autocast_cuda"] = modes.autocast_cuda;
+  described["default_device"] =
+      modes.default_device ? py::object(py::str(modes.default_device->str())) : py::none();
   return described;
 }
 

@@ -133,7 +133,7 @@ bool is_off(const CompiledFunction* self) { return !compile_enabled() && self->i
                                                        PyObject* const* values, Py_ssize_t nargs,
                                                        PyObject* kwnames, HeldArguments* given_up) {
   const GlobalState state = GlobalState::current();
-  if (torch_function_mode_active() || self->refusals.skip() || is_off(self)) [[unlikely]] {
+  if (state.belongs_to_mode() || self->refusals.skip() || is_off(self)) [[unlikely]] {
     return run_eagerly(self, values, nargs, kwnames);
   }
   const SpecializationList::Use use(*self->specializations);

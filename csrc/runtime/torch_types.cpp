@@ -57,7 +57,10 @@ constexpr c10::DeviceType device_type(DeviceType type) {
 
 ScalarType to_torch(DType dtype) { return scalar_type(dtype); }
 
-c10::Device to_torch(Device device) { return {device_type(device.type), device.index}; }
+c10::Device to_torch(Device device) {
+  if (device.type == DeviceType::kMeta) return c10::DeviceType::Meta;  // PyTorch knows one
+  return {device_type(device.type), device.index};
+}
 
 c10::Scalar to_torch(double number, c10::ScalarType dtype) {
   if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return number;

@@ -31,6 +31,7 @@ def in_modes(modes: dict[str, Any]) -> Iterator[None]:
         stack.enter_context(torch.set_grad_enabled(bool(modes["gradients"])))
         for name, device in _AUTOCAST.items():
             stack.enter_context(_autocast(device, modes[name]))
+        stack.enter_context(_default_device(modes.get("default_device")))
         yield
 
 
@@ -55,7 +56,20 @@ def modes_to_text(modes: dict[str, Any]) -> str:
     for name, device in _AUTOCAST.items():
         if modes[name] is not None:
             words.append(f"autocast to {modes[name]} on {device}")
+    if modes.get("default_device") is not None:
+        words.append(f"new tensors on {modes['default_device']}")
     return ", ".join(words)
+
+
+@contextlib.contextmanager
+def _default_device(device: str | None) -> Iterator[None]:
+    """Have new tensors on a device, or where they are without a default, whatever it is now."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        if device is not None:
+            stack.enter_context(torch.device(device))
+        yield
 
 
 @contextlib.contextmanager

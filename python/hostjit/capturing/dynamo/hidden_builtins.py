@@ -35,9 +35,16 @@ def guarding_builtins() -> Iterator[None]:
     def load_builtin(self: Any, inst: Any) -> Any:
         if threading.get_ident() == owner and not is_installed_file(self.f_code.co_filename):
             name = self.output.install_global_by_id(_GLOBALS, self.f_globals)
-            absent = functools.partial(GuardBuilder.DICT_NOT_CONTAINS, key=inst.argval)
-            install_guard(GlobalSource(name).make_guard(absent))
+            install_guard(GlobalSource(name).make_guard(_absence_of(inst.argval)))
         return load(self, inst)
 
     with replaced_attribute(kind, "load_builtin", load_builtin):
         yield
+
+
+def _absence_of(key: str) -> Any:
+    """Return what makes the guard that a dict has no such key."""
+    guards: Any = GuardBuilder
+    if hasattr(guards, "DICT_NOT_CONTAINS"):
+        return functools.partial(guards.DICT_NOT_CONTAINS, key=key)
+    return functools.partial(guards.DICT_CONTAINS, key=key, invert=True)  # torch 2.11

@@ -246,7 +246,7 @@ class Guards:
         if kind in kinds.GLOBAL_STATE:
             return
         source = guard.originating_source
-        if type(source).__name__ in kinds.GLOBAL_SOURCES:
+        if _is_of_thread(source):
             return
         create = guard.create_fn
         extra = create.keywords if isinstance(create, functools.partial) else {}
@@ -392,6 +392,13 @@ class Guards:
                     function = getattr(value, "__func__", getattr(value, "fget", value))
                     if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
                         self._watches.function(function, f"{base.__qualname__}.{name}")
+
+
+def _is_of_thread(source: Any) -> bool:
+    """Tell whether a source begins at the state of the thread, which the caller compares."""
+    while hasattr(source, "base"):
+        source = source.base
+    return type(source).__name__ in kinds.GLOBAL_SOURCES
 
 
 def _bases(source: Any, walker: SourceWalker) -> Iterator[Any]:
