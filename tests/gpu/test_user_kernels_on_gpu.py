@@ -51,9 +51,7 @@ def from_ptx() -> hostjit.Kernel:
 def from_cupy() -> hostjit.Kernel:
     cupy = pytest.importorskip("cupy")
     kernel = cupy.RawKernel(SOURCE, "scale")
-    made = hostjit.kernel(kernel, parameters=PARAMETERS, writes=[0], block=128)
-    made.owner = kernel  # type: ignore[attr-defined]  # which unloads it at its end
-    return made
+    return hostjit.kernel(kernel, parameters=PARAMETERS, writes=[0], block=128)
 
 
 def from_triton() -> hostjit.Kernel:

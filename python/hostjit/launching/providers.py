@@ -169,7 +169,8 @@ def _loaded(kernel: Any, entry: str | None) -> Code:
     if address <= 0:
         raise ValueError(f"kernel: the address of its CUfunction is {address}")
     name = entry or getattr(kernel, "name", None) or "function"
-    return Code("cuda_function", hex(address), str(name))
+    # CuPy and cuda.core unload a module with the last object that is of it.
+    return Code("cuda_function", hex(address), str(name), owner=kernel)
 
 
 def _of_triton(kernel: Any) -> Code:

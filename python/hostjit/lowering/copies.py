@@ -98,7 +98,9 @@ def copy_values(context: LoweringContext, source: _C.Value, target: _C.Value) ->
     else:
         call = {"target": "aten::copy_", "inputs": [source], "mutated": [target]}
         arguments = [_C.Operand(1), _C.Operand(0), False]
-        context.create("aten_call", {**call, "arguments": arguments, "pure": False})
+        # It returns its target, which has a name already.
+        rest = {"arguments": arguments, "absent": [0], "pure": False}
+        context.create("aten_call", call | rest)
 
 
 def can_fill(dtype: torch.dtype, device: torch.device) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from cuda_programs import cuda_program, on_cuda, ops_of
 from torch import nn
+from torch.nn.functional import interpolate
 
 
 def test_a_group_is_launched_on_the_device() -> None:
@@ -128,6 +129,39 @@ def test_fills_are_kernels() -> None:
 
 def test_writes_of_inputs_are_kernels() -> None:
     assert ops_of(lambda x: x.add_(1), lambda: (torch.empty(8),)) == ["add_cuda", "copy_cuda"]
+
+
+LAYOUTS_ON_CUDA: dict[str, tuple[Any, list[int]]] = {
+    "roll": (lambda x: x.roll(1, 1), [120, 20, 5, 1]),
+    "shuffle": (lambda x: torch.channel_shuffle(x, 2), [120, 20, 5, 1]),
+    "bilinear": (lambda x: interpolate(x, scale_factor=2, mode="bilinear"), [480, 1, 60, 6]),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS_ON_CUDA)
+def test_results_have_the_strides_of_eager_on_cuda(name: str) -> None:
+    """As an H200 with torch 2.11 gave them."""
+    function, strides = LAYOUTS_ON_CUDA[name]
+    channels_last = torch.channels_last
+    program = cuda_program(
+        function, lambda: (torch.empty((1, 6, 4, 5), memory_format=channels_last),)
+    )
+    assert program.outputs[0].type.strides == strides
+
+
+def test_calls_tell_all_that_operators_return() -> None:
+    """A result that a call does not tell of is an error when the program runs."""
+
+    def choose(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+    program = cuda_program(choose, lambda: (torch.empty(8),))
+    calls = [op for op in program.ops if op.name == "aten_call"]
+    for call in calls:
+        packet, _, overload = call.target.removeprefix("aten::").partition(".")
+        operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        assert len(call.results) + len(call.absent) == len(operator._schema.returns)
+    assert calls
 
 
 def test_conditions_are_brought_to_the_host() -> None:

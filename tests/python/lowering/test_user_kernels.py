@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -359,6 +361,25 @@ def test_a_function_that_is_loaded_is_no_text() -> None:
     assert 'cuda_function(entry="k", parameters=[ptr])' in str(program)
     with pytest.raises(hostjit.Error, match="is a cuda_function of the process that printed it"):
         hostjit.ir.parse(str(program))
+
+
+def test_a_kernel_of_another_package_lives_as_long_as_programs_call_it() -> None:
+    class Function:
+        """Unload a module at the end, as CuPy's does."""
+
+        ptr = 0x7F00
+
+    function = Function()
+    gone = weakref.ref(function)
+    kernel = hostjit.kernel(function, "k", parameters=["ptr"], writes=[0], block=32)
+    program = _C.Program("p")
+    kernel.add_to(program, "k", ["ptr"])
+    del function, kernel
+    gc.collect()
+    assert gone() is not None
+    del program
+    gc.collect()
+    assert gone() is None
 
 
 def test_inputs_that_share_memory_are_not_captured() -> None:

@@ -207,6 +207,16 @@ def _norm_in_format_of_operand(func: Any, args: Sequence[Any], kwargs: Any, resu
     return (_in_format_of_operand(func, args, kwargs, normalised), *statistics)
 
 
+def _resampled_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
+    """In the format of its operand: traces for CUDA forget it where there are few channels."""
+    x, *rest = args
+    memory_format = suggest_memory_format(x)
+    if result.is_contiguous(memory_format=memory_format):
+        return result
+    packed = func(x.clone(memory_format=torch.contiguous_format), *rest, **kwargs)
+    return packed.clone(memory_format=memory_format)
+
+
 def _angle_as_eager(func: Any, args: Sequence[Any], kwargs: Any, result: Tensor) -> Any:
     """Packed for complex numbers, whose angles eager copies to where they belong."""
     return result.contiguous() if args[0].is_complex() else result
@@ -218,5 +228,7 @@ _STRIDED_OTHERWISE: dict[Any, Correction] = {
     aten.expand.default: _expanded_as_eager,
     aten.max_unpool2d.default: _in_format_of_operand,
     aten.native_group_norm.default: _norm_in_format_of_operand,
+    aten.upsample_bilinear2d.default: _resampled_as_eager,
+    aten.upsample_trilinear3d.default: _resampled_as_eager,
     aten.view.default: _viewed_as_eager,
 }

@@ -62,7 +62,12 @@ def _as_before(x: Tensor, order: Sequence[int]) -> Tensor:
 
 
 def _roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Any:
-    """In channels_last, where dimensions are named: as they lie in memory, as the result does."""
+    """In channels_last, where dimensions are named: as they lie in memory, as the result does.
+
+    On CUDA results are contiguous.
+    """
+    if x.is_cuda:
+        return _of_contiguous(aten.roll.default, x, shifts, dims)
     order = _channels_last_order(x) if dims else None
     if order is None or not all(map(functools.partial(_stays_channels_last, x), shifts, dims)):
         return NotImplemented
@@ -80,14 +85,42 @@ def _stays_channels_last(x: Tensor, shift: Any, dim: int) -> bool:
     return all(suggest_memory_format(part) is not torch.contiguous_format for part in parts)
 
 
+def _packed(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _of_contiguous(func: torch._ops.OpOverload, x: Tensor, *args: Any) -> Any:
+    """The operator for an operand that has other strides, packed."""
+    return NotImplemented if x.is_contiguous() else func(_packed(x), *args)
+
+
 def _channel_shuffle(x: Tensor, groups: int) -> Any:
-    """In channels_last: a transpose of groups and their channels, which are last in memory."""
+    """In channels_last: a transpose of groups and their channels, which are last in memory.
+
+    On CUDA results are contiguous, and operands such that pixels are one dimension.
+    """
+    if x.is_cuda and groups > 0 and known(x.shape[1] % groups == 0):
+        apart = x.view(x.shape[0], groups, x.shape[1] // groups, -1)
+        return _packed(apart.permute(0, 2, 1, 3)).view(x.shape)
     order = _channels_last_order(x)
     if order is None or groups < 1 or not known(x.shape[1] % groups == 0):
         return NotImplemented
     channels = x.permute(order).unflatten(-1, (groups, x.shape[1] // groups))
-    shuffled = channels.transpose(-1, -2).clone(memory_format=torch.contiguous_format)
-    return _as_before(shuffled.flatten(-2), order)
+    return _as_before(_packed(channels.transpose(-1, -2)).flatten(-2), order)
+
+
+def _of_first_dim(
+    func: torch._ops.OpOverload, place: int, x: Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """Distinct slices along a dim, which is argument `place`: on CUDA contiguous, as gathered."""
+    dim = args[place] if len(args) > place else kwargs.get("dim")
+    if not x.is_cuda or dim is None or dim % max(x.dim(), 1) == 0:
+        return NotImplemented
+    others = (*args[:place], 0, *args[place + 1 :])
+    if len(args) <= place:
+        others, kwargs = args, kwargs | {"dim": 0}
+    slices, *rest = func(x.movedim(dim, 0), *others, **kwargs)
+    return (_packed(slices.movedim(0, dim)), *rest)
 
 
 # Their results are in channels_last if the operand is, and contiguous otherwise.
@@ -104,4 +137,11 @@ MEMORY_FORMATS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.channel_shuffle.default: _channel_shuffle,
     aten.roll.default: _roll,
     aten.rrelu.default: _rrelu,
+    aten.unique_consecutive.default: functools.partial(
+        _of_first_dim, aten.unique_consecutive.default, 2
+    ),
+    aten.unique_dim.default: functools.partial(_of_first_dim, aten.unique_dim.default, 0),
+    aten.unique_dim_consecutive.default: functools.partial(
+        _of_first_dim, aten.unique_dim_consecutive.default, 0
+    ),
 }
