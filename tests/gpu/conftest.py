@@ -21,8 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.gpu)
-        # What is not compiled runs eagerly, and says so: these tests are about what comes out.
-        item.add_marker(pytest.mark.filterwarnings("ignore:hostjit"))
+        # What is not compiled runs eagerly, and says so. Where tests expect it, they say so too.
+        item.add_marker(pytest.mark.filterwarnings("error:hostjit"), append=False)
         if MISSING:
             item.add_marker(pytest.mark.skip(reason=MISSING))
 

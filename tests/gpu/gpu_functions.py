@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import map as torch_map
+from torch._higher_order_ops import scan, while_loop
 from torch.nn import functional
 
-__all__ = ["FUNCTIONS", "RANDOM_FUNCTIONS", "Sample"]
+__all__ = ["FUNCTIONS", "IN_PARTS", "RANDOM_FUNCTIONS", "Sample"]
 
 # Makes a function and the arguments of a call.
 Sample = Callable[[str], tuple[Callable[..., Any], tuple[Any, ...]]]
@@ -180,6 +182,67 @@ def complex_numbers(x: Tensor) -> tuple[Tensor, ...]:
     return z * z, z.abs(), torch.view_as_real(z), torch.fft.fft(x).real
 
 
+def layouts(x: Tensor) -> tuple[Tensor, ...]:
+    last = x.contiguous(memory_format=torch.channels_last)
+    return (
+        *(last.roll(1, 1), last.roll((1, 2), (0, 3)), torch.channel_shuffle(last, 2)),
+        *(functional.interpolate(last, scale_factor=2, mode=mode) for mode in _MODES),
+        *(last.relu(), last.softmax(1), functional.avg_pool2d(last, 2), last.flip(1)),
+    )
+
+
+_MODES = ("nearest", "bilinear", "bicubic")
+
+
+def distinct(x: Tensor) -> tuple[Tensor, ...]:
+    n = x.round()
+    return (
+        *(n.unique(dim=1), n.unique(dim=0), n.unique_consecutive(dim=-1), n.unique()),
+        *(n.unique(return_inverse=True)[1], n.nonzero(), n[n > 0]),
+    )
+
+
+def chosen(x: Tensor) -> tuple[Tensor, ...]:
+    larger = torch.cond(x.sum() > 0, lambda x: x.tanh(), lambda x: x - 1, (x,))
+    nested = torch.cond(
+        x[0, 0] > 9,
+        lambda x: x * 2,
+        lambda x: torch.cond(x[0, 0] > -9, lambda x: x * 3, lambda x: x * 4, (x,)),
+        (x,),
+    )
+    return larger, nested
+
+
+def repeated(x: Tensor) -> tuple[Tensor, ...]:
+    count, y = while_loop(
+        lambda count, y: (count < 5) & (y.abs().max() < 100),
+        lambda count, y: (count + 1, y * 2 + 1),
+        (torch.zeros((), dtype=torch.int64, device=x.device), x),
+    )
+    state, steps = scan(lambda h, row: (h * 0.5 + row, h.sin()), x[0], x)
+    return count, y, state, steps, torch_map(lambda row, y: row.tanh() + y, x, x[0] + 1)
+
+
+def at_places(x: Tensor) -> tuple[Tensor, ...]:
+    place = x.argmax()
+    row = x.sum(1).argmax()
+    taken = x[row].clone()
+    buffer = torch.zeros_like(x)
+    buffer[row] = taken
+    buffer.index_copy_(0, row.reshape(1), taken[None] * 2)
+    return x.flatten()[place], taken, buffer, x[row:].sum(), x.masked_fill(x > 0, 2.0)
+
+
+def written(x: Tensor, y: Tensor) -> Tensor:
+    x[:, 1:] = y[:, 1:]
+    x[1, 2:] += 1
+    x[[0, 2]] = y[[2, 0]]
+    x.index_add_(0, torch.tensor([0, 1, 0], device=x.device), y[:3])
+    x.scatter_(1, torch.tensor([[0], [2]], device=x.device), 5.0)
+    x[x > 4] = -1
+    return x * 2
+
+
 def scalars(device: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     x = torch.randn(4, 5, device=device)
     return with_scalars_on_the_cpu, (x, torch.tensor(2.5), torch.tensor(1.5))
@@ -226,9 +289,18 @@ FUNCTIONS: dict[str, Sample] = {
     "bfloat16": of(halves, (4, 16), (3, 16), dtype=torch.bfloat16),
     "autocast": of(under_autocast, (4, 16), (8, 16)),
     "complex_numbers": of(complex_numbers, (8,)),
+    "layouts": of(layouts, (2, 6, 4, 5)),
+    "distinct": of(distinct, (5, 3, 4)),
+    "chosen": of(chosen, (4, 5)),
+    "repeated": of(repeated, (4, 5)),
+    "at_places": of(at_places, (4, 5)),
+    "written": of(written, (4, 5), (4, 5)),
     "scalars_on_the_cpu": scalars,
     "across_devices": of(across_devices, (4, 5)),
 }
+
+# Dynamo stops in them, wherever they run.
+IN_PARTS = frozenset({"distinct"})
 
 
 def dropout(x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from beside_eager_on_gpu import assert_same, assert_same_calls, outcome
 from gpu_device import DEVICE, MISSING
-from gpu_functions import FUNCTIONS, RANDOM_FUNCTIONS, pointwise
+from gpu_functions import FUNCTIONS, IN_PARTS, RANDOM_FUNCTIONS, pointwise
 from gpu_modules import MODULES, make_module
 from torch import Tensor, nn
 
@@ -24,7 +24,12 @@ TOLERANCES: dict[str, dict[str, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+def quiet(name: str) -> Any:
+    """The name as a parameter; that it runs in parts or eagerly is expected."""
+    return pytest.param(name, marks=pytest.mark.filterwarnings("ignore:hostjit"))
+
+
+@pytest.mark.parametrize("name", [quiet(name) if name in IN_PARTS else name for name in FUNCTIONS])
 def test_functions(name: str, runtime: str, device: str) -> None:
     function, arguments = FUNCTIONS[name](device)
     compiled = hostjit.compile(function, runtime=runtime)

@@ -105,6 +105,11 @@ class _TileWriter(ValueWriter):
             type_ = MEMORY_TYPES[load.dtype]
             body.add(f"__shared__ {type_} tile{number}[{SIDE}][{SIDE + 1}];")
         across, inner = _square(self.space, self.tiles)
+        # On their way from memory while those of the square are.
+        if straight := [number for number in reads if number not in turned]:
+            with self._each_point(body, inner, across) as scope:
+                for number in straight:
+                    self.load_vector(scope, number)
         with self._each_point(body, across, inner) as scope:
             for number in turned:
                 load = kernel.values[number]
@@ -113,11 +118,8 @@ class _TileWriter(ValueWriter):
                 scope.add(f"tile{number}[line][column] = *({place});")
         body.add("__syncthreads();")
         with self._each_point(body, inner, across) as scope:
-            for number in reads:
-                if number in turned:
-                    scope.add(f"r{number}[u].element[0] = tile{number}[column][line];")
-                else:
-                    self.load_vector(scope, number)
+            for number in turned:
+                scope.add(f"r{number}[u].element[0] = tile{number}[column][line];")
         with self._each_point(body, inner, across) as scope:
             for position, store in enumerate(kernel.stores):
                 self.begin_store(scope, store, f"o{position}")

@@ -26,6 +26,7 @@ from hostjit.kernels.expression import (
     Index,
     Load,
     PointwiseKernel,
+    Reduce,
     ScalarArgument,
     SizeNumber,
     Store,
@@ -51,6 +52,7 @@ class ValueWriter:
         self.dtypes = self.kernel.value_dtypes()
         self.levels = space.levels()
         self.rounded = _rounded_quotients(self.kernel, self.levels, self.dtypes)
+        self.rounded |= _rounded_powers(self.kernel, self.levels, self.dtypes, self.rounded)
         # Values of arrays of the thread, which are kept from pass to pass.
         self.kept: set[int] = set()
 
@@ -198,6 +200,8 @@ class ValueWriter:
                 return text_of(value.size, self.symbols)
             case Cast():
                 return self._cast(self.value(scope, value.operand), value.dtype)
+            case Apply("exp") if number in self.rounded:
+                return f"exp_to_round({self.value(scope, value.operands[0])})"
             case Apply() if number in self.rounded:
                 dividend, divisor = value.operands
                 return f"divided({self.value(scope, dividend)}, {self._divisor(scope, divisor)})"
@@ -241,4 +245,41 @@ def _rounded_quotients(kernel: PointwiseKernel, levels: list[int], dtypes: list[
         for number, value in enumerate(kernel.values)
         if isinstance(value, Apply) and value.name == "div" and dtypes[number] is DType.F32
         if number not in exact and levels[value.operands[1]] == ROW < levels[number]
+    }
+
+
+def _rounded_powers(
+    kernel: PointwiseKernel, levels: list[int], dtypes: list[DType], quotients: set[int]
+) -> set[int]:
+    """Powers of a softmax of which all that is kept is rounded to a half type.
+
+    They are of distances from a number for a row, and used in sums of the row and in quotients.
+    """
+    if not all(_is_half(store.dtype) for store in kernel.stores):
+        return set()
+    users: dict[int, list[int]] = {}
+    for number, value in enumerate(kernel.values):
+        for operand in operands_of(value):
+            users.setdefault(operand, []).append(number)
+
+    def is_distance(number: int) -> bool:
+        value = kernel.values[number]
+        return (
+            isinstance(value, Apply)
+            and value.name == "sub"
+            and isinstance(kernel.values[value.operands[1]], Reduce)
+            and levels[value.operands[1]] == ROW < levels[number]
+        )
+
+    def is_rounded(number: int) -> bool:
+        value = kernel.values[number]
+        is_sum = isinstance(value, Reduce) and value.name == "sum"
+        is_half = isinstance(value, Cast) and _is_half(value.dtype)
+        return is_sum or is_half or number in quotients
+
+    return {
+        number
+        for number, value in enumerate(kernel.values)
+        if isinstance(value, Apply) and value.name == "exp" and dtypes[number] is DType.F32
+        if is_distance(value.operands[0]) and all(map(is_rounded, users.get(number, [])))
     }

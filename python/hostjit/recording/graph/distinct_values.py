@@ -135,9 +135,7 @@ def _back_in_place(write: Writer, rows: Node, dim: int, like: torch.Tensor) -> N
     """Return rows as slices along a dim, with the sizes and strides that eager gives them."""
     order = _dim_first(dim, like.dim())
     moved = write.call(aten.reshape.default, rows, [like.shape[axis] for axis in order])
-    slices = write.call(
-        aten.permute.default, moved, [order.index(x) for x in range(like.dim())]
-    )
+    slices = write.call(aten.permute.default, moved, [order.index(x) for x in range(like.dim())])
     if not like.is_cuda:
         return slices
     # There eager picks them along the dim, and packs them thereby.
