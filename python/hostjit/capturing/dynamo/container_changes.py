@@ -20,6 +20,7 @@ from torch._dynamo.variables import SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
 from hostjit.replacements import replaced_attribute
 
@@ -69,11 +70,10 @@ def stopping_at_container_changes() -> Iterator[None]:
         return replaced_attribute(kind, name, operate)
 
     def limit(deque: Any, tx: Any) -> Any:
-        resolve = getattr(tx.output, "resolve_source_value", None)
-        if threading.get_ident() != owner or deque.source is None or resolve is None:
+        if threading.get_ident() != owner or deque.source is None:
             return deque.maxlen
         source = AttrSource(deque.source, "maxlen")
-        return VariableTracker.build(tx, resolve(deque.source).maxlen, source)
+        return VariableTracker.build(tx, value_at(tx, deque.source).maxlen, source)
 
     def reading(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
@@ -128,8 +128,7 @@ def _may_have_limit(tx: Any, deque: Any) -> bool:
     if deque.source is None:
         return deque.maxlen.as_python_constant() is not None
     # Dynamo does not know the limit of one that it was given.
-    resolve = getattr(tx.output, "resolve_source_value", None)
-    return resolve is None or resolve(deque.source).maxlen is not None
+    return value_at(tx, deque.source).maxlen is not None
 
 
 def _is_wrong_for_ordered_dict(tx: Any, ordered: Any, name: str) -> bool:

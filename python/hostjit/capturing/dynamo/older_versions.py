@@ -14,9 +14,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._dynamo.exc import (
+    ObservedAttributeError,
+    handle_observed_exception,
+    raise_observed_exception,
+)
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
 
 from hostjit.replacements import replaced_attribute
@@ -26,7 +32,7 @@ __all__ = ["as_later_dynamo"]
 
 @contextlib.contextmanager
 def as_later_dynamo() -> Iterator[None]:
-    """Guard attributes of classes, and run setters of properties, in this thread."""
+    """Have Dynamo do as later ones do, in this thread."""
     if torch.__version__ >= "2.12":
         yield
         return
@@ -34,6 +40,7 @@ def as_later_dynamo() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _guard_attributes_of_classes(stack, owner)
         _run_setters(stack, owner)
+        _raise_for_absent_attributes(stack, owner)
         yield
 
 
@@ -72,3 +79,28 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
             UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
         )
     )
+
+
+def _raise_for_absent_attributes(stack: contextlib.ExitStack, owner: int) -> None:
+    """Raise the AttributeError of a tensor in the code that is traced, which may handle it."""
+    original: Any = TensorVariable.dynamic_getattr
+    ask: Any = TensorVariable.call_obj_hasattr
+
+    def dynamic_getattr(self: Any, tx: Any, name: str) -> Any:
+        try:
+            return original(self, tx, name)
+        except AttributeError as error:
+            if threading.get_ident() != owner:
+                raise
+            raise_observed_exception(AttributeError, tx, args=list(error.args))
+            raise
+
+    def call_obj_hasattr(self: Any, tx: Any, name: str) -> Any:
+        try:
+            return ask(self, tx, name)
+        except ObservedAttributeError:
+            handle_observed_exception(tx)
+            return ConstantVariable.create(False)
+
+    stack.enter_context(replaced_attribute(TensorVariable, "dynamic_getattr", dynamic_getattr))
+    stack.enter_context(replaced_attribute(TensorVariable, "call_obj_hasattr", call_obj_hasattr))
