@@ -10,7 +10,8 @@ import contextlib
 import enum
 import inspect
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,9 +23,11 @@ from torch._dynamo.exc import (
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.functions import UserMethodVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
 
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["as_later_dynamo"]
@@ -41,6 +44,7 @@ def as_later_dynamo() -> Iterator[None]:
         _guard_attributes_of_classes(stack, owner)
         _run_setters(stack, owner)
         _raise_for_absent_attributes(stack, owner)
+        stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
         yield
 
 
@@ -79,6 +83,33 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
             UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
         )
     )
+
+
+class _Length(UserMethodVariable):
+    """The length of a container of a user's class, which C code tells; it was true in any case."""
+
+    def call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
+        return self.obj.call_method(tx, "__len__", list(args), kwargs)
+
+
+def _lengths(owner: int) -> Callable[[Read], Read]:
+    """Have `if container` ask what `len(container)` does."""
+
+    def reading(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            kind = self.python_type()
+            if name == "__len__" and threading.get_ident() == owner:
+                if isinstance(getattr(kind, name, None), types.WrapperDescriptorType):
+                    return _Length(_length, self)
+            return original(self, tx, name)
+
+        return read
+
+    return reading
+
+
+def _length(container: Any) -> int:
+    return len(container)
 
 
 def _raise_for_absent_attributes(stack: contextlib.ExitStack, owner: int) -> None:
