@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import inspect
 import threading
 import types
@@ -21,11 +22,13 @@ from torch._dynamo.exc import (
     raise_observed_exception,
 )
 from torch._dynamo.source import AttrSource
+from torch._dynamo.variables import torch as torch_variables
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.functions import UserMethodVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
+from torch.utils._device import _device_constructors
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
@@ -45,6 +48,7 @@ def as_later_dynamo() -> Iterator[None]:
         _run_setters(stack, owner)
         _raise_for_absent_attributes(stack, owner)
         stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
+        stack.enter_context(_modes_see_factories(owner))
         yield
 
 
@@ -135,3 +139,21 @@ def _raise_for_absent_attributes(stack: contextlib.ExitStack, owner: int) -> Non
 
     stack.enter_context(replaced_attribute(TensorVariable, "dynamic_getattr", dynamic_getattr))
     stack.enter_context(replaced_attribute(TensorVariable, "call_obj_hasattr", call_obj_hasattr))
+
+
+def _modes_see_factories(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """Have modes asked for functions that make tensors, all of them: a default device is one."""
+    original = torch_variables.get_overridable_functions
+    functions = _with_factories(original)
+
+    def get_overridable_functions() -> Any:
+        return functions if threading.get_ident() == owner else original()
+
+    return replaced_attribute(
+        torch_variables, "get_overridable_functions", get_overridable_functions
+    )
+
+
+@functools.cache
+def _with_factories(known: Callable[[], Any]) -> frozenset[Any]:
+    return frozenset({*known(), torch.empty_like, torch.full_like, *_device_constructors()})
