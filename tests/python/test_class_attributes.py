@@ -105,6 +105,7 @@ def test_classes_that_change(number: int) -> None:
     assert results(hostjit.compile(function)) == results(function)
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 12), reason="Dynamo stops where a class is changed")
 def test_derived_classes_are_compiled_with() -> None:
     Counted.made = 0
     if "made" in vars(Derived):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,60 @@ def picked(x: Tensor) -> Tensor:
         return x.index_select(0, x.sum().long().reshape(1)) * 2
     except IndexError:
         return x * 3
+
+
+def _made(filename: str, body: str, lines: int = 100) -> Callable[[Tensor], Tensor]:
+    """A function whose body follows many lines, in a file of that name."""
+    line = "    x = x if flags[{0}] is None else x + flags[{0}]\n"
+    before = "".join(line.format(index) for index in range(lines))
+    namespace = {"torch": torch, "flags": [None] * lines, "state": {"mode": 1}}
+    exec(compile(f"def made(x):\n{before}{body}", filename, "exec"), namespace)
+    function: Callable[[Tensor], Tensor] = namespace["made"]  # type: ignore[assignment]
+    return function
+
+
+HANDLED = """
+    try:
+        x = torch.linalg.cholesky(x)
+    except RuntimeError:
+        x = x * 3
+    return x + 1
+"""
+PUT_BACK = """
+    before = state["mode"]
+    state["mode"] = 2
+    try:
+        x = torch.linalg.cholesky(x) * state["mode"]
+    finally:
+        if before is not None:
+            state["mode"] = before
+    return x + state["mode"]
+"""
+INSTALLED = os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "made.py")
+
+
+@pytest.mark.parametrize("filename", ["made.py", INSTALLED])
+def test_handlers_behind_many_lines(filename: str) -> None:
+    function = _made(filename, HANDLED)
+    with pytest.raises(hostjit.CaptureError, match="cholesky raises for some elements"):
+        hostjit.compile(function, fallback=False)(POSITIVE)
+    fast = hostjit.compile(function)
+    for x in (POSITIVE, POSITIVE * 2, NEGATIVE, POSITIVE):
+        assert_close(fast(x), function(x))
+
+
+def test_packages_that_put_back_what_they_have_changed() -> None:
+    with pytest.raises(hostjit.CaptureError, match="cholesky raises for some elements"):
+        hostjit.compile(_made("made.py", PUT_BACK), fallback=False)(POSITIVE)
+    function = _made(INSTALLED, PUT_BACK)
+    fast = hostjit.compile(function, fallback=False)
+    for x in (POSITIVE, POSITIVE * 2, POSITIVE):
+        assert_close(fast(x), function(x))
+    for call in (fast, function):
+        with pytest.raises(torch.linalg.LinAlgError):
+            call(NEGATIVE)
+        assert function.__globals__["state"] == {"mode": 1}
+    assert_close(fast(POSITIVE), function(POSITIVE))
 
 
 @pytest.mark.parametrize("make", [hostjit.compile, hostjit.capture])

@@ -21,6 +21,7 @@ from torch._dynamo.source import AttrSource, TorchFunctionModeStackSource
 from torch._dynamo.variables import ConstDictVariable, builtin
 from torch._guards import ChainedSource
 
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_absences"]
@@ -116,8 +117,7 @@ def _guard(tx: Any, holder: Any, attribute: str, reads: bool) -> None:
         return
     if tx.output.side_effects.has_pending_mutation_of_attr(holder, attribute):
         return
-    resolve = getattr(tx.output, "resolve_source_value", None)
-    if resolve is None or (reads and _is_there(resolve(source), attribute)):
+    if reads and _is_there(value_at(tx, source), attribute):
         return
     if _BY_NAME:
         create: Any = functools.partial(GuardBuilder.HASATTR, attr=attribute)

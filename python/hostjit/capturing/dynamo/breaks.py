@@ -31,6 +31,7 @@ from torch._dynamo.symbolic_convert import (
 )
 from torch._dynamo.variables.tensor import TensorVariable
 
+from hostjit.capturing.dynamo.older_resumption import can_make_resumed, making_resumed
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
@@ -69,7 +70,7 @@ class Breaks:
 def resumable() -> bool:
     """Tell whether this torch resumes in inlined functions, over the globals of each."""
     return (
-        hasattr(OutputGraph, "install_resume_function_global")
+        can_make_resumed()
         and hasattr(TensorVariable, "_warn_capture_scalar_outputs")
         and all(hasattr(torch._dynamo.config, name) for name in _SETTINGS)
     )
@@ -114,6 +115,7 @@ def stopping_at_breaks() -> Iterator[Breaks]:
     with (
         torch._dynamo.config.patch(_SETTINGS),
         _operators_break(owner),
+        making_resumed(),
         replaced_attribute(convert_frame, "compile_frame", compile_up_to_break),
         replaced_attribute(OutputGraph, "compile_subgraph", stop),
         replaced_attribute(InstructionTranslatorBase, "log_graph_break", record),

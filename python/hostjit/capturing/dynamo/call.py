@@ -36,7 +36,6 @@ from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
-from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.places import with_places_as_data
@@ -277,7 +276,6 @@ def _run_dynamo(
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())
         stack.enter_context(whole_operators())
-        stack.enter_context(as_later_dynamo())
         stack.enter_context(guarding_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_numpy(of_numpy))

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import AttrSource
-from torch._dynamo.variables import SetVariable
+from torch._dynamo.variables import BuiltinVariable, SetVariable
 from torch._dynamo.variables.base import VariableTracker
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
 from hostjit.replacements import replaced_attribute
 
@@ -33,12 +35,13 @@ _CHANGES = frozenset(
         *("copy", "__copy__", "__add__", "__mul__", "__rmul__", "__imul__"),
     }
 )
-# The same, as operators. Dynamo of torch 2.11 has no methods for them, and those before torch 2.14
-# have others for changes of elements.
+# The same, as operators. Dynamo of torch 2.11 has no methods for them, but asks builtin functions,
+# and those before torch 2.14 have others for changes of elements.
 _OPERATORS = (
     *("sq_concat_impl", "sq_repeat_impl", "sq_inplace_concat_impl", "sq_inplace_repeat_impl"),
     "sq_ass_item_impl",
 )
+_SUMS = (operator.add, operator.iadd, operator.mul, operator.imul)
 # Those that heed the limit in Dynamo too, for a deque that the call makes itself.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
@@ -69,11 +72,10 @@ def stopping_at_container_changes() -> Iterator[None]:
         return replaced_attribute(kind, name, operate)
 
     def limit(deque: Any, tx: Any) -> Any:
-        resolve = getattr(tx.output, "resolve_source_value", None)
-        if threading.get_ident() != owner or deque.source is None or resolve is None:
+        if threading.get_ident() != owner or deque.source is None:
             return deque.maxlen
         source = AttrSource(deque.source, "maxlen")
-        return VariableTracker.build(tx, resolve(deque.source).maxlen, source)
+        return VariableTracker.build(tx, value_at(tx, deque.source).maxlen, source)
 
     def reading(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
@@ -100,12 +102,29 @@ def stopping_at_container_changes() -> Iterator[None]:
         for name in _OPERATORS:
             if hasattr(lists.DequeVariable, name):
                 stack.enter_context(operating(lists.DequeVariable, name))
+        if not hasattr(lists.DequeVariable, _OPERATORS[0]):
+            stack.enter_context(_stopping_at_sums(owner, lists.DequeVariable))
         # Torch 2.11 has no class of its own for them.
         ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
         stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
         if subtract is not None:
             taking = replaced_attribute(SetVariable, "nb_inplace_subtract_impl", take_away)
             stack.enter_context(taking)
+        yield
+
+
+@contextlib.contextmanager
+def _stopping_at_sums(owner: int, deque: Any) -> Iterator[None]:
+    original: Any = BuiltinVariable.call_function
+
+    def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.fn in _SUMS and threading.get_ident() == owner:
+            found = [arg.realize() for arg in args]
+            if any(isinstance(arg, deque) and _may_have_limit(tx, arg) for arg in found):
+                _stop("operators on a deque with a limit")
+        return original(self, tx, args, kwargs)
+
+    with replaced_attribute(BuiltinVariable, "call_function", call):
         yield
 
 
@@ -128,8 +147,7 @@ def _may_have_limit(tx: Any, deque: Any) -> bool:
     if deque.source is None:
         return deque.maxlen.as_python_constant() is not None
     # Dynamo does not know the limit of one that it was given.
-    resolve = getattr(tx.output, "resolve_source_value", None)
-    return resolve is None or resolve(deque.source).maxlen is not None
+    return value_at(tx, deque.source).maxlen is not None
 
 
 def _is_wrong_for_ordered_dict(tx: Any, ordered: Any, name: str) -> bool:

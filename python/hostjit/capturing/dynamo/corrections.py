@@ -17,6 +17,7 @@ from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_tensors
+from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.remembered import forget_classes_and_functions
@@ -27,6 +28,7 @@ from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_the
 __all__ = ["corrected"]
 
 _CORRECTIONS = (
+    as_later_dynamo,
     tracing_instead,
     stopping_at_random_numbers,
     stopping_at_operator_errors,

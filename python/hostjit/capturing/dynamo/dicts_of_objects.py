@@ -22,6 +22,7 @@ from torch._dynamo.variables.constant import ConstantVariable
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.capturing.dynamo.kept_results import is_installed_file
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.instances import instance_dict
 from hostjit.replacements import replaced_attribute
 
@@ -80,10 +81,9 @@ def guarding_dicts_of_objects() -> Iterator[None]:
 
 def _own(partial: Any, tx: Any, name: str) -> Any:
     """Return what a partial from outside has in its dict; None where there is no such attribute."""
-    resolve = getattr(tx.output, "resolve_source_value", None)
-    if partial.source is None or resolve is None or hasattr(functools.partial, name):
+    if partial.source is None or hasattr(functools.partial, name):
         return None
-    state = vars(resolve(partial.source))
+    state = vars(value_at(tx, partial.source))
     if name not in state:
         return None
     return VariableTracker.build(tx, state[name], AttrSource(partial.source, name))

@@ -53,7 +53,7 @@ def stopping_at_kept_results() -> Iterator[None]:
         if not _is_installed(wrapper) and not _gives(self, args, kwargs, result):
             unimplemented(
                 gb_type="kept result",
-                context=str(self.get_name()),
+                context=str(getattr(wrapper, "__name__", wrapper)),
                 explanation="functools.lru_cache keeps what the function returned before.",
                 hints=[],
             )

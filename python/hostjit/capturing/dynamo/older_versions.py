@@ -8,17 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import inspect
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._dynamo.exc import (
+    ObservedAttributeError,
+    handle_observed_exception,
+    raise_observed_exception,
+)
 from torch._dynamo.source import AttrSource
+from torch._dynamo.variables import torch as torch_variables
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.functions import UserMethodVariable
+from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
+from torch.utils._device import _device_constructors
 
+from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["as_later_dynamo"]
@@ -26,7 +38,7 @@ __all__ = ["as_later_dynamo"]
 
 @contextlib.contextmanager
 def as_later_dynamo() -> Iterator[None]:
-    """Guard attributes of classes, and run setters of properties, in this thread."""
+    """Have Dynamo do as later ones do, in this thread."""
     if torch.__version__ >= "2.12":
         yield
         return
@@ -34,6 +46,9 @@ def as_later_dynamo() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         _guard_attributes_of_classes(stack, owner)
         _run_setters(stack, owner)
+        _raise_for_absent_attributes(stack, owner)
+        stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
+        stack.enter_context(_modes_see_factories(owner))
         yield
 
 
@@ -72,3 +87,73 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
             UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
         )
     )
+
+
+class _Length(UserMethodVariable):
+    """The length of a container of a user's class, which C code tells; it was true in any case."""
+
+    def call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:
+        return self.obj.call_method(tx, "__len__", list(args), kwargs)
+
+
+def _lengths(owner: int) -> Callable[[Read], Read]:
+    """Have `if container` ask what `len(container)` does."""
+
+    def reading(original: Read) -> Read:
+        def read(self: Any, tx: Any, name: str) -> Any:
+            kind = self.python_type()
+            if name == "__len__" and threading.get_ident() == owner:
+                if isinstance(getattr(kind, name, None), types.WrapperDescriptorType):
+                    return _Length(_length, self)
+            return original(self, tx, name)
+
+        return read
+
+    return reading
+
+
+def _length(container: Any) -> int:
+    return len(container)
+
+
+def _raise_for_absent_attributes(stack: contextlib.ExitStack, owner: int) -> None:
+    """Raise the AttributeError of a tensor in the code that is traced, which may handle it."""
+    original: Any = TensorVariable.dynamic_getattr
+    ask: Any = TensorVariable.call_obj_hasattr
+
+    def dynamic_getattr(self: Any, tx: Any, name: str) -> Any:
+        try:
+            return original(self, tx, name)
+        except AttributeError as error:
+            if threading.get_ident() != owner:
+                raise
+            raise_observed_exception(AttributeError, tx, args=list(error.args))
+            raise
+
+    def call_obj_hasattr(self: Any, tx: Any, name: str) -> Any:
+        try:
+            return ask(self, tx, name)
+        except ObservedAttributeError:
+            handle_observed_exception(tx)
+            return ConstantVariable.create(False)
+
+    stack.enter_context(replaced_attribute(TensorVariable, "dynamic_getattr", dynamic_getattr))
+    stack.enter_context(replaced_attribute(TensorVariable, "call_obj_hasattr", call_obj_hasattr))
+
+
+def _modes_see_factories(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """Have modes asked for functions that make tensors, all of them: a default device is one."""
+    original = torch_variables.get_overridable_functions
+    functions = _with_factories(original)
+
+    def get_overridable_functions() -> Any:
+        return functions if threading.get_ident() == owner else original()
+
+    return replaced_attribute(
+        torch_variables, "get_overridable_functions", get_overridable_functions
+    )
+
+
+@functools.cache
+def _with_factories(known: Callable[[], Any]) -> frozenset[Any]:
+    return frozenset({*known(), torch.empty_like, torch.full_like, *_device_constructors()})

@@ -20,7 +20,8 @@ from torch._dynamo import exc, graph_break_hints, utils
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from hostjit.capturing.dynamo.handled_code import is_handled
+from hostjit.capturing.dynamo.handled_code import is_handler, only_cleans_up
+from hostjit.capturing.dynamo.kept_results import is_installed_file
 from hostjit.capturing.failures import is_library_file
 from hostjit.replacements import replaced_attribute
 
@@ -101,13 +102,34 @@ def _name(target: Any) -> str:
 
 
 def _is_handled(tx: Any) -> bool:
-    """Tell whether the code that is traced, or a caller of it, handles errors; not of libraries."""
+    """Tell whether the code that is traced, or a caller of it, handles errors; not of libraries.
+
+    What an installed package only does on the way (`finally`) does not count: most of it undoes
+    what the call has changed, which a program that raises has not.
+    """
     while tx is not None:
-        code = tx.f_code
-        in_library = is_library_file(code.co_filename)
-        if not in_library and is_handled(code, tx.current_instruction.offset or 0):
+        name = tx.f_code.co_filename
+        if not is_library_file(name) and _has_handler(tx, or_cleans_up=not is_installed_file(name)):
             return True
         tx = getattr(tx, "parent", None)
+    return False
+
+
+def _has_handler(tx: Any, or_cleans_up: bool) -> bool:
+    """Tell whether a frame handles what its instruction raises, by Dynamo's copy of the code.
+
+    The offsets of that are not those of the code.
+    """
+    suppresses = "suppress" in tx.f_code.co_names
+    entry, seen = tx.current_instruction.exn_tab_entry, set()
+    while entry is not None and id(entry.target) not in seen:
+        seen.add(id(entry.target))
+        index = tx.indexof[entry.target]
+        if is_handler(tx.instructions, index, suppresses):
+            if or_cleans_up or not only_cleans_up(tx.instructions, tx.indexof, index):
+                return True
+        # The end of a `with` block, or the clean-up of a handler or a generator, raises it again.
+        entry = entry.target.exn_tab_entry
     return False
 
 

@@ -23,6 +23,7 @@ from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, G
 
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.dynamo.growing_lists import adding_to_lists, growing_names
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.instances import instance_dict
 from hostjit.replacements import replaced_attribute
 
@@ -201,11 +202,10 @@ def _items(variable: Any) -> Iterator[tuple[Any, Any]]:
 
 def _elements(variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
     """The same for the elements of a list."""
-    resolve = getattr(tx.output, "resolve_source_value", None)
-    if resolve is None or _is_each_calls_own(variable.source):
+    if _is_each_calls_own(variable.source):
         yield None, None
         return
-    before = resolve(variable.source)
+    before = value_at(tx, variable.source)
     if type(before) is not list or len(before) != len(variable.items):
         yield None, None
         return
