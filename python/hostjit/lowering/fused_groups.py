@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group of operators as one launch of one kernel, or two where one long row is shared."""
+"""A group of operators as one launch of one kernel, or several where long rows are shared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch.fx import Node
 
 from hostjit import _C
 from hostjit.capturing.traced_graph import source_location
-from hostjit.kernels import PointwiseKernel, SplitRow, num_items, split_row
+from hostjit.kernels import DType, PointwiseKernel, SplitRow, num_items, split_row
+from hostjit.kernels.cuda import split_long_rows
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.destinations import shared_buffers
 from hostjit.lowering.devices import on_cuda
@@ -49,16 +50,27 @@ def lower_group(
         outputs = [outputs[n] for n in read] + [v for n, v in enumerate(outputs) if n not in read]
     kernel = dataclasses.replace(kernel, name=_kernel_name(group, kernel))
     device = tensor_type(outputs[0]).device
+
+    def temporary(dtype: DType, count: int) -> _C.Value:
+        return context.create("allocate", {}, [_C.TensorType(dtype.value, [count], [1], device)])
+
     parts = _shared_rows(kernel, outputs[0])
     if parts is None:
-        launch(context, kernel, inputs, outputs, num_in_out=len(set(shared.values())))
+        # Steps read inputs anew, which none before may have written.
+        steps = split_long_rows(kernel) if on_cuda(outputs[0]) and not targets else None
+        if steps is None:
+            launch(context, kernel, inputs, outputs, num_in_out=len(set(shared.values())))
+            return
+        temporaries = [temporary(*made) for made in steps.temporaries]
+        buffers = {"input": inputs, "output": outputs, "temporary": temporaries}
+        for step in steps.steps:
+            read, written = (
+                [buffers[one.kind][one.place] for one in operands]
+                for operands in (step.inputs, step.outputs)
+            )
+            launch(context, step.kernel, read, written)
         return
-    partials = [
-        context.create(
-            "allocate", {}, [_C.TensorType(dtype.value, [parts.partial_size], [1], device)]
-        )
-        for dtype in parts.partials
-    ]
+    partials = [temporary(dtype, parts.partial_size) for dtype in parts.partials]
     launch(context, parts.first, inputs, [*(outputs[n] for n in parts.elements), *partials])
     launch(context, parts.second, [*inputs, *partials], [outputs[n] for n in parts.results])
 

@@ -48,6 +48,23 @@ def test_a_long_row_is_shared_by_blocks() -> None:
     assert ops_of(lambda x: x.sum(), lambda: (torch.empty(1 << 10),)) == ["sum_cuda"]
 
 
+def test_long_rows_of_several_passes_are_shared_by_blocks() -> None:
+    """Where what a pass computes depends on the row's results, each result is two launches."""
+
+    def normalised(x: Any) -> Any:
+        y = x - x.mean()
+        return y / y.abs().amax()
+
+    for function, count in ((normalised, 5), (lambda x: x.softmax(-1), 5)):
+        program = cuda_program(function, lambda: (torch.empty(1, 1 << 20),))
+        launches = [op for op in program.ops if op.name == "launch_kernel"]
+        assert len(launches) == count
+        few = [op.kernel for op in launches if op.grid[0] < 100]
+        assert all("rows" in name or "_end_" in name for name in few)
+    short = cuda_program(lambda x: x.softmax(-1), lambda: (torch.empty(1000, 1000),))
+    assert sum(op.name == "launch_kernel" for op in short.ops) == 1
+
+
 def test_nothing_is_launched_for_no_elements() -> None:
     assert ops_of(lambda x: x.exp() + 1, lambda: (torch.empty(0, 8),)) == []
 
