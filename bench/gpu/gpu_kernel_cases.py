@@ -113,6 +113,8 @@ def cases() -> Iterator[Case]:
         yield softmax(dtype, 1 << 19, 128)
         yield layer_norm(dtype, 4096, 16384)
         yield softmax(dtype, 2048, 65536)
+        yield softmax(dtype, 1, 1 << 20)
+        yield softmax(dtype, 16, 1 << 20)
         yield sum_of_rows(dtype, 8192, 8192)
         yield sum_of_columns(dtype, 8192, 8192)
         yield sum_of_columns(dtype, 65536, 1024)

@@ -56,6 +56,10 @@ void append_results(const c10::IValue& value, std::vector<at::Tensor>& results) 
 }
 
 // Memory of its own, with the same sizes and strides.
+bool is_none(const Literal& literal) {
+  return std::holds_alternative<std::monostate>(literal.value);
+}
+
 at::Tensor copy_of(const at::Tensor& tensor) {
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
   copy.copy_(tensor);
@@ -84,11 +88,17 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
                 c10::toString(op_.schema())));
   }
   for (size_t i = 0; i < schema.size(); ++i) {
+    const c10::TypePtr type = schema[i].real_type();
+    if (is_none(spec.arguments[i]) && type->kind() == c10::TypeKind::TensorType) {
+      // As PyTorch takes None from Python: the gradient of attention has a bias that may be missing.
+      arguments_.emplace_back().constant = at::Tensor();
+      continue;
+    }
     try {
-      arguments_.push_back(make_argument(spec.arguments[i], schema[i].real_type(), schema[i].N()));
+      arguments_.push_back(make_argument(spec.arguments[i], type, schema[i].N()));
     } catch (const LiteralMismatch&) {
       fail(concat("argument '", schema[i].name(), "' is ", to_string(spec.arguments[i]),
-                  ", expected ", schema[i].real_type()->str()));
+                  ", expected ", type->str()));
     }
   }
   for (const int64_t slot : result_slots_) {

@@ -107,10 +107,8 @@ c10::impl::GenericList make_list(const c10::TypePtr& element) {
 
 IValue to_ivalue(const Literal& literal, const c10::Type& type, std::optional<int32_t> list_size) {
   if (std::holds_alternative<std::monostate>(literal.value)) {
-    if (type.kind() == TypeKind::OptionalType) return IValue();
-    // As PyTorch takes None from Python: gradients of attention have a bias that may be undefined.
-    if (type.kind() == TypeKind::TensorType) return at::Tensor();
-    throw LiteralMismatch();
+    if (type.kind() != TypeKind::OptionalType) throw LiteralMismatch();
+    return IValue();
   }
   const c10::Type& inner = without_optional(type);
   switch (inner.kind()) {

@@ -149,6 +149,22 @@ TEST(AtenCall, AnArgumentMayBeOfAnyType) {
   expect_call(target, {operand(0), lit(0.5)}, {x}, {x * 0.5});
 }
 
+TEST(AtenCall, NoneIsAnUndefinedTensor) {
+  static const auto library = [] {
+    auto made = std::make_unique<torch::Library>(torch::Library::FRAGMENT, "hostjit_none",
+                                                 std::nullopt, __FILE__, __LINE__);
+    made->def("pick(Tensor x, Tensor bias) -> Tensor");
+    made->impl("pick", torch::dispatch(c10::DispatchKey::CPU,
+                                       [](const at::Tensor& x, const at::Tensor& bias) {
+                                         return bias.defined() ? x + bias : x * 2;
+                                       }));
+    return made;
+  }();
+  const at::Tensor x = at::ones({3});
+  expect_call("hostjit_none::pick", {operand(0), none}, {x}, {x * 2});
+  expect_call("hostjit_none::pick", {operand(0), operand(1)}, {x, x}, {x + x});
+}
+
 TEST(AtenCall, ScalarOperands) {
   const at::Tensor x = at::arange(12, at::kFloat).view({3, 4});
   expect_call("aten::slice.Tensor", {operand(0), lit(1), operand(1), operand(2), lit(1)}, {x},
