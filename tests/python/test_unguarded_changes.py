@@ -168,6 +168,8 @@ def test_functions_that_change(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_that_change_are_compiled(name: str) -> None:
+    if name == "attributes_of_a_function" and torch.__version__ < (2, 12):
+        pytest.skip("Dynamo does not follow the values of a function's dict: it runs in parts")
     check(PROGRAMS[name], functools.partial(hostjit.compile, fallback=False))
 
 

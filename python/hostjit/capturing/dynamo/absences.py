@@ -117,7 +117,9 @@ def _guard(tx: Any, holder: Any, attribute: str, reads: bool) -> None:
         return
     if tx.output.side_effects.has_pending_mutation_of_attr(holder, attribute):
         return
-    if reads and _is_there(value_at(tx, source), attribute):
+    value = value_at(tx, source)
+    # None has the same attributes always; torch 2.11 fails at such a guard.
+    if value is None or (reads and _is_there(value, attribute)):
         return
     if _BY_NAME:
         create: Any = functools.partial(GuardBuilder.HASATTR, attr=attribute)

@@ -27,15 +27,15 @@ def guarding_looked_up_keys() -> Iterator[None]:
     """Have Dynamo guard them, in this thread."""
     owner = threading.get_ident()
     kind = _hashed()
-    if not hasattr(LazyVariableTracker, "is_hashable_lazy"):
-        yield  # older versions of torch wrap it first
-        return
+    # Of torch 2.11, by another name; that of a variable which is wrapped asks that.
+    is_hashable: Any = vars(LazyVariableTracker).get("is_hashable_lazy")
+    is_hashable = is_hashable or vars(LazyVariableTracker)["is_hashable"]
     original = kind.__init__
 
     def init(self: Any, key: Any) -> None:
         if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
             source: Any = None if key.is_realized() else key._cache.source
-            is_compared = source is not None and key.is_hashable_lazy()
+            is_compared = source is not None and is_hashable(key)
             if is_compared and type(source).__name__ not in _OF_CONTAINERS:
                 install_guard(source.make_guard(GuardBuilder.ID_MATCH))
         original(self, key)

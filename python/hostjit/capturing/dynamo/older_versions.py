@@ -21,11 +21,13 @@ from torch._dynamo.exc import (
     handle_observed_exception,
     raise_observed_exception,
 )
+from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import torch as torch_variables
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
-from torch._dynamo.variables.functions import UserMethodVariable
+from torch._dynamo.variables.functions import UserFunctionVariable, UserMethodVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
 from torch.utils._device import _device_constructors
@@ -45,6 +47,8 @@ def as_later_dynamo() -> Iterator[None]:
     owner = threading.get_ident()
     with contextlib.ExitStack() as stack:
         _guard_attributes_of_classes(stack, owner)
+        _guard_names_of_functions(stack, owner)
+        _guard_elements_of_classes(stack, owner)
         _run_setters(stack, owner)
         _raise_for_absent_attributes(stack, owner)
         stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
@@ -65,6 +69,37 @@ def _guard_attributes_of_classes(stack: contextlib.ExitStack, owner: int) -> Non
         return original(self, tx, name)
 
     stack.enter_context(replaced_attribute(UserDefinedClassVariable, "var_getattr", var_getattr))
+
+
+def _guard_names_of_functions(stack: contextlib.ExitStack, owner: int) -> None:
+    """Have the names of functions and of their modules guarded, as their other attributes are."""
+    kind: Any = BuiltinVariable
+    original = kind.call_getattr
+
+    def call_getattr(self: Any, tx: Any, holder: Any, name: Any, *default: Any) -> Any:
+        if threading.get_ident() == owner and name.is_python_constant():
+            text, found = name.as_python_constant(), holder.realize()
+            if text in ("__name__", "__module__") and type(found) is UserFunctionVariable:
+                if found.source is not None:
+                    source = AttrSource(found.source, text)
+                    return VariableTracker.build(tx, getattr(found.fn, text), source)
+        return original(self, tx, holder, name, *default)
+
+    stack.enter_context(replaced_attribute(kind, "call_getattr", call_getattr))
+
+
+def _guard_elements_of_classes(stack: contextlib.ExitStack, owner: int) -> None:
+    """Guard that a class has no elements (`x in kind`): a metaclass may gain a `__contains__`."""
+    original: Any = UserDefinedClassVariable.call_method
+
+    def call_method(self: Any, tx: Any, name: str, *args: Any) -> Any:
+        is_asked = name == "__contains__" and threading.get_ident() == owner
+        if is_asked and self.source and not hasattr(self.value, name):
+            source = AttrSource(self.source, name)
+            install_guard(source.make_guard(GuardBuilder.HASATTR))
+        return original(self, tx, name, *args)
+
+    stack.enter_context(replaced_attribute(UserDefinedClassVariable, "call_method", call_method))
 
 
 def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
