@@ -187,6 +187,7 @@ def layouts(x: Tensor) -> tuple[Tensor, ...]:
     return (
         *(last.roll(1, 1), last.roll((1, 2), (0, 3)), torch.channel_shuffle(last, 2)),
         *(functional.interpolate(last, scale_factor=2, mode=mode) for mode in _MODES),
+        *(torch.pixel_shuffle(last[:, :4], 2), torch.pixel_unshuffle(last[..., :4], 2)),
         *(last.relu(), last.softmax(1), functional.avg_pool2d(last, 2), last.flip(1)),
     )
 

@@ -57,7 +57,7 @@ def lower_group(
     parts = _shared_rows(kernel, outputs[0])
     if parts is None:
         # Steps read inputs anew, which none before may have written.
-        steps = split_long_rows(kernel) if on_cuda(outputs[0]) and not targets else None
+        steps = split_long_rows(kernel) if on_cuda(outputs[0]) and not shared else None
         if steps is None:
             launch(context, kernel, inputs, outputs, num_in_out=len(set(shared.values())))
             return

@@ -34,7 +34,7 @@ from hostjit.lowering.members import (
     points,
     selects,
 )
-from hostjit.lowering.narrow_rows import num_narrow_rows, takes_passes
+from hostjit.lowering.narrow_rows import is_left_apart, num_narrow_rows
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.reductions import points_shape
 from hostjit.lowering.selection import selection_of
@@ -125,7 +125,7 @@ class _Grouping:
     def _is_fusable(self, node: Node) -> bool:
         if device_of(node) not in self.devices or not is_fusable(node):
             return False
-        return num_narrow_rows(node) is None or not takes_passes(node)
+        return not is_left_apart(node)
 
     def _selects_of_a_creator(self, node: Node) -> bool:
         """Whether a node takes elements of what is repeated where it is used: not in memory."""

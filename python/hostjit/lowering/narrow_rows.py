@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Few long rows on a CUDA device, where a block for each would leave most of the device idle.
 
-Where they take one pass, blocks share them by two launches; what would take more is left apart.
+Blocks share them: by two launches where they take one pass, by several where they take more. Of
+what can't be divided, one pass each is left apart.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import math
 from torch.fx import Node
 
 from hostjit.kernels import KernelBuilder, PointwiseKernel
+from hostjit.kernels.cuda import split_long_rows
 from hostjit.kernels.expression import Load
 from hostjit.kernels.reduction_plan import make_plan
 from hostjit.lowering.devices import device_of
 from hostjit.lowering.pointwise import check_tensor, dtype_of
 from hostjit.lowering.reductions import emit_reduction, points_shape, rows_of, rule_of
 
-__all__ = ["num_narrow_rows", "parts_on_cuda", "takes_passes"]
+__all__ = ["is_left_apart", "num_narrow_rows", "parts_on_cuda"]
 
 # Blocks that fill a large device, and the elements that one of them reads in the time of a launch.
 _FEW = 128
@@ -40,16 +42,19 @@ def num_narrow_rows(node: Node) -> int | None:
     return number if number < _FEW else None
 
 
-def takes_passes(node: Node) -> bool:
-    """Whether a reduction by itself goes over its elements more than once."""
-    rule = rule_of(node)
-    assert rule is not None
-    builder = KernelBuilder("probe", (2,), 1)
-    results = emit_reduction(node, builder, _RowProbe(builder))
+def is_left_apart(node: Node) -> bool:
+    """Whether a reduction of few long rows goes over them more than once, and can't be shared."""
+    rule, number = rule_of(node), num_narrow_rows(node)
+    if rule is None or number is None:
+        return False
+    length = math.prod(points_shape(node)) // number
+    builder = KernelBuilder("probe", (number, length), 1)
+    results = emit_reduction(node, builder, _RowProbe(builder, length))
     for kind, value in zip(rule.results, results, strict=False):
-        dtype = builder.dtype(value)
-        builder.store(builder.output(dtype), value, (1 if kind == "element" else 0,))
-    return len(make_plan(builder.build(), 1).passes) > 1
+        strides = (length, 1) if kind == "element" else (1, 0)
+        builder.store(builder.output(builder.dtype(value)), value, strides)
+    kernel = builder.build()
+    return len(make_plan(kernel, 1).passes) > 1 and split_long_rows(kernel) is None
 
 
 def parts_on_cuda(kernel: PointwiseKernel) -> int:
@@ -74,12 +79,13 @@ def _lie_side_by_side(kernel: PointwiseKernel) -> bool:
 class _RowProbe:
     """Reads operands, element by element, into a kernel that is thrown away."""
 
-    def __init__(self, builder: KernelBuilder) -> None:
+    def __init__(self, builder: KernelBuilder, length: int) -> None:
         self.builder = builder
+        self.length = length
 
     def read(self, node: Node) -> int:
         check_tensor(node)
-        return self.builder.load(self.builder.input(dtype_of(node)), (1,))
+        return self.builder.load(self.builder.input(dtype_of(node)), (self.length, 1))
 
     def position(self, node: Node) -> int:
         raise AssertionError("a reduction makes nothing of nothing")

@@ -63,6 +63,21 @@ def test_long_rows_of_several_passes_are_shared_by_blocks() -> None:
     assert len(launches) == 11
 
 
+@pytest.mark.parametrize(
+    ("function", "length", "expected"),
+    [
+        (lambda x: x.softmax(-1), 1 << 20, ["parts1", "rows1", "parts2", "rows2", "elements"]),
+        (lambda x: x.log_softmax(-1), 50304, ["parts1", "rows1", "parts2", "rows2", "elements"]),
+        (lambda x: x.softmax(-1), 1000003, ["aten::_softmax"]),
+    ],
+)
+def test_few_long_rows(function: Any, length: int, expected: list[str]) -> None:
+    ops = ops_of(function, lambda: (torch.empty(4, length),))
+    assert [op.removesuffix("_cuda").split("_")[-1] for op in ops] == [
+        op.split("_")[-1] for op in expected
+    ]
+
+
 def test_nothing_is_launched_for_no_elements() -> None:
     assert ops_of(lambda x: x.exp() + 1, lambda: (torch.empty(0, 8),)) == []
 
@@ -199,11 +214,10 @@ def test_arithmetic_rounds_where_cuda_does() -> None:
     assert "op_div(v" not in text
 
 
-def test_few_long_rows_take_one_pass() -> None:
+def test_few_long_rows_take_few_launches() -> None:
     long = lambda: (torch.empty(1 << 20),)  # noqa: E731
     ops = ops_of(lambda x: x.exp() - x.mean().sqrt(), long)
     assert ops == ["exp_mean_sqrt_cuda", "exp_mean_sqrt_end_cuda", "sub_cuda"]
-    assert ops_of(lambda x: torch.softmax(x, 0), long) == ["aten::_softmax"]
     assert ops_of(lambda x: torch.softmax(x, 0), lambda: (torch.empty(1 << 12),)) == [
         "softmax_cuda"
     ]

@@ -109,6 +109,11 @@ def _channel_shuffle(x: Tensor, groups: int) -> Any:
     return _as_before(_packed(channels.transpose(-1, -2)).flatten(-2), order)
 
 
+def _pixels(func: torch._ops.OpOverload, x: Tensor, factor: int) -> Any:
+    """Rearranged pixels, which on CUDA are contiguous whatever the operand is."""
+    return _of_contiguous(func, x, factor) if x.is_cuda else NotImplemented
+
+
 def _of_first_dim(
     func: torch._ops.OpOverload, place: int, x: Tensor, *args: Any, **kwargs: Any
 ) -> Any:
@@ -135,6 +140,10 @@ MEMORY_FORMATS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **{norm: _of_packed(norm, suggest_memory_format) for norm in _NORMS},
     **{operator: _of_packed(operator, _always_contiguous) for operator in _CONTIGUOUS},
     aten.channel_shuffle.default: _channel_shuffle,
+    **{
+        operator: functools.partial(_pixels, operator)
+        for operator in (aten.pixel_shuffle.default, aten.pixel_unshuffle.default)
+    },
     aten.roll.default: _roll,
     aten.rrelu.default: _rrelu,
     aten.unique_consecutive.default: functools.partial(
