@@ -92,6 +92,12 @@ def returns_what_it_writes(x: Tensor, y: Tensor) -> Tensor:
     return result
 
 
+branches_may_write = pytest.mark.skipif(
+    torch.__version__ < (2, 12), reason="torch.cond refuses branches that write, in eager mode too"
+)
+
+
+@branches_may_write
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("function", [adds_or_scales, returns_what_it_writes])
 def test_branches_may_change_what_they_are_given(
@@ -106,6 +112,7 @@ def test_branches_may_change_what_they_are_given(
             assert_close(ours, eager)
 
 
+@branches_may_write
 def test_branches_that_change_memory_of_two_operands_run_eagerly() -> None:
     def shift(row: Tensor, both: Tensor) -> Tensor:
         row.add_(1)

@@ -184,6 +184,9 @@ class Memory(nn.Module):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_buffer_through_time(way: str) -> None:
+    if way == "backend" and torch.__version__ < (2, 12):
+        pytest.skip("AOTAutograd forgets what was done with the buffer before, for any backend")
+
     def train(make: Callable[[Any], Any]) -> list[Tensor]:
         torch.manual_seed(0)
         model = Memory()
