@@ -40,6 +40,7 @@ from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.places import with_places_as_data
+from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.dynamo.stores import Changes, recording_changes
@@ -273,6 +274,7 @@ def _run_dynamo(
         stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
         stack.enter_context(composites_of_open_sizes())
+        stack.enter_context(skipping_steps())
         stack.enter_context(regions_take_floats())
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())
