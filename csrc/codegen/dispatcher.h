@@ -48,6 +48,7 @@ class Dispatcher {
   void emit(const Constant& op);
   // shape.cpp
   void emit(const View& op);
+  void emit(const Select& op);
   void emit(const Size& op);
   void emit(const IndexConstant& op);
   void emit(const FloatConstant& op);
@@ -107,6 +108,9 @@ class Dispatcher {
   // A number of the frame's row; loaded once, at entry.
   llvm::Value* row_value(size_t index);
 
+  // shape.cpp: the tensor of a view, where somebody needs one.
+  void emit_view_header(const Value* view);
+
   // sizes.cpp: constants, or what the row says.
   llvm::Value* dim(const Dim& dim);
   std::vector<llvm::Value*> sizes(const TensorType& type);
@@ -116,6 +120,7 @@ class Dispatcher {
   llvm::Value* num_bytes(const TensorType& type);
   // Bytes from the base of the storage to its first element.
   llvm::Value* offset(const Storage& storage);
+  llvm::Value* offset(const Storage::Term& term);
   // Alignment of the first element that holds on every call.
   llvm::Align alignment(const Value* value) const;
 

@@ -57,6 +57,7 @@ struct HeaderOperands {
   void operator()(const Fill&) {}
   void operator()(const Constant&) {}
   void operator()(const View&) {}
+  void operator()(const Select&) {}
   void operator()(const Size&) {}
   void operator()(const IndexConstant&) {}
   void operator()(const IndexBinary&) {}

@@ -6,12 +6,23 @@
 namespace hostjit {
 
 // A view is an offset that its users fold; only a header over memory of the call costs something.
-void Dispatcher::emit(const View& op) {
-  const int64_t slot = storage_.slot_of(op.result);
+void Dispatcher::emit(const View& op) { emit_view_header(op.result); }
+
+void Dispatcher::emit(const Select& op) {
+  llvm::Value* size = dim(op.source->tensor_type().dims[0]);
+  llvm::Value* is_outside = builder_.CreateICmpUGE(scalar(op.index), size);
+  const auto* known = llvm::dyn_cast<llvm::ConstantInt>(is_outside);
+  if (!known || known->isOne()) emit_failure_if(is_outside, std::string(Select::kOutOfRange));
+  emit_view_header(op.result);
+}
+
+void Dispatcher::emit_view_header(const Value* view) {
+  const int64_t slot = storage_.slot_of(view);
   if (slot < 0 || !is_made_by_code(slot)) return;
-  const Storage& storage = storage_.of(op.result);
-  llvm::Value* bytes = integer(size_in_bytes(op.result->tensor_type().dtype));
-  llvm::Value* elements = builder_.CreateExactSDiv(offset(storage), bytes);
+  const Storage& storage = storage_.of(view);
+  llvm::Value* bytes = integer(size_in_bytes(view->tensor_type().dtype));
+  llvm::Value* behind_root = builder_.CreateSub(offset(storage), offset(storage_.of(storage.root)));
+  llvm::Value* elements = builder_.CreateExactSDiv(behind_root, bytes);
   call_fallible(Extern::hostjit_view, {frame_, header(storage.root), elements, integer(slot)});
   slot_made(slot, storage.root);
 }

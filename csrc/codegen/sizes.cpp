@@ -50,10 +50,19 @@ llvm::Value* Dispatcher::offset(const Storage& storage) {
     bytes = builder_.CreateAdd(row_value(storage_.symbols().size() + block), bytes);
   }
   for (const Storage::Term& term : storage.terms) {
-    llvm::Value* step = builder_.CreateMul(dim(Dim::make_symbol(term.symbol)), integer(term.bytes));
-    bytes = builder_.CreateAdd(bytes, step);
+    bytes = builder_.CreateAdd(bytes, offset(term));
   }
   return bytes;
+}
+
+llvm::Value* Dispatcher::offset(const Storage::Term& term) {
+  if (!term.select) {
+    return builder_.CreateMul(dim(Dim::make_symbol(term.symbol)), integer(term.bytes));
+  }
+  llvm::Value* step = integer(term.bytes);
+  const TensorType& source = term.select->source->tensor_type();
+  if (!term.stride_is_known) step = builder_.CreateMul(step, strides(source)[0]);
+  return builder_.CreateMul(scalar(term.select->index), step);
 }
 
 }  // namespace hostjit

@@ -2,6 +2,7 @@
 #include "codegen/storage.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "codegen/header_operands.h"
 #include "codegen/literal_bytes.h"
@@ -23,6 +24,19 @@ int64_t extent_of(const Value* value) {
   return type.is_static() ? type.extent_in_bytes() : Storage::kUnknown;
 }
 
+// Elements from one index of the first dim to the next; nullopt where a symbol decides.
+std::optional<int64_t> first_stride(const TensorType& type) {
+  if (!type.strides.empty()) {
+    return type.strides[0].is_constant() ? std::optional(type.strides[0].value) : std::nullopt;
+  }
+  int64_t stride = 1;
+  for (const Dim& size : type.dims | std::views::drop(1)) {
+    if (!size.is_constant()) return std::nullopt;
+    stride *= size.value;
+  }
+  return stride;
+}
+
 NodeInfo make_node_info(const Op& op) {
   std::string name(op.name());
   if (const auto* call = op.get_if<AtenCall>()) name += " " + call->target;
@@ -37,8 +51,9 @@ bool may_overlap(const Storage& a, const Storage& b) {
   if (a.base == b.base && a.index == b.index) {
     // Blocks of buffers that live together are apart.
     if (a.block != b.block) return false;
-    if (!a.is_known() || !b.is_known()) return true;
-    return a.offset < b.offset + b.extent && b.offset < a.offset + a.extent;
+    const std::optional<ByteRange> left = a.bytes();
+    const std::optional<ByteRange> right = b.bytes();
+    return !left || !right || left->overlaps(*right);
   }
   if (a.is_shared || b.is_shared) return true;
   // Two inputs may be views of one tensor; memory that this program owns is its own.
@@ -117,6 +132,7 @@ void StoragePlan::place_region(const Region& region, bool is_init) {
     if (const auto* allocate = op->get_if<Allocate>()) place(*allocate, is_init);
     if (const auto* constant = op->get_if<Constant>()) place(*constant);
     if (const auto* view = op->get_if<View>()) place(*view);
+    if (const auto* select = op->get_if<Select>()) place(*select);
     if (const auto* call = op->get_if<AtenCall>()) place(*call, is_init);
     for_each_region(
         *op, [&](std::string_view, const NestedRegion& nested) { place_region(*nested, is_init); });
@@ -161,6 +177,18 @@ void StoragePlan::place(const View& op) {
   } else {
     storage.terms.push_back({op.offset.symbol, bytes});
   }
+  storage.extent = extent_of(op.result);
+  storages_[op.result] = storage;
+}
+
+void StoragePlan::place(const Select& op) {
+  Storage storage = of(op.source);
+  const TensorType& type = op.source->tensor_type();
+  storage.reach = storage.bytes();
+  const std::optional<int64_t> stride = first_stride(type);
+  storage.terms.push_back({.bytes = stride.value_or(1) * size_in_bytes(type.dtype),
+                           .select = &op,
+                           .stride_is_known = stride.has_value()});
   storage.extent = extent_of(op.result);
   storages_[op.result] = storage;
 }
@@ -245,6 +273,12 @@ void StoragePlan::require_header(const Value* value) {
   const Storage& storage = of(value);
   const bool is_input = storage.base == MemoryBase::kInput && storage.root == value;
   if (is_input || slots_.contains(value)) return;
+  if (storage.is_selected()) {
+    require_header(storage.root);
+    slots_[value] =
+        add_slot(init_values_.contains(value) ? SlotKind::kFrame : SlotKind::kCall, 0, value);
+    return;
+  }
   switch (storage.base) {
     case MemoryBase::kArena:
       slots_[value] = add_slot(SlotKind::kArena, storage.offset, value);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "codegen/launch_plan.h"
 #include "ir/row_symbols.h"
 #include "ir/stream_numbers.h"
+#include "passes/alias_analysis.h"
 #include "passes/arena_blocks.h"
 #include "runtime/abi.h"
 
@@ -43,15 +45,26 @@ struct Storage {
   // The block of an arena after whose begin `offset` counts, as they are in RowContents::table; -1
   // in a static program.
   int64_t block = -1;
-  // To be added to `offset`: symbols, each times so many bytes.
+  // To be added to `offset`: symbols, or indices of `select`, each times so many bytes. Where
+  // symbols decide how far apart rows are, `bytes` are those of an element.
   struct Term {
     std::string symbol;
     int64_t bytes = 0;
+    const Select* select = nullptr;
+    bool stride_is_known = true;
   };
   std::vector<Term> terms = {};
+  // Of memory that is selected: what it is selected from, if that is known.
+  std::optional<ByteRange> reach = std::nullopt;
 
   // Whether offset and extent say it all.
   bool is_known() const { return terms.empty() && extent != kUnknown; }
+  // Whether it begins elsewhere each time that the code which selects it runs.
+  bool is_selected() const { return std::ranges::any_of(terms, &Term::select); }
+  // The bytes from the base on that it lies in; nullopt where symbols decide.
+  std::optional<ByteRange> bytes() const {
+    return is_known() ? std::optional(ByteRange{offset, offset + extent}) : reach;
+  }
 };
 
 // True unless the two, operands of one op, cannot share a byte in any row.
@@ -107,6 +120,7 @@ class StoragePlan {
   void place(const Allocate& op, bool is_init);
   void place(const Constant& op);
   void place(const View& op);
+  void place(const Select& op);
   void place(const AtenCall& op, bool is_init);
   void add_headers(const Program& program, const Region& region);
   void add_aten_call(const AtenCall& op);

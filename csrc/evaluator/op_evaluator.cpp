@@ -39,6 +39,15 @@ at::Tensor new_tensor(const TensorType& type) {
       at::TensorOptions().dtype(to_torch(type.dtype)).device(to_torch(type.device)));
 }
 
+// As in compiled code, what gradients are wanted of is detached.
+at::Tensor view_of(const at::Tensor& source, const TensorType& type, int64_t offset) {
+  if (source.requires_grad()) {
+    return alias_of(source, type.sizes(), type.static_strides(), offset);
+  }
+  return at::as_strided(source, type.sizes(), type.static_strides(),
+                        source.storage_offset() + offset);
+}
+
 at::Scalar scalar(const Literal& literal) {
   return to_ivalue(literal, *c10::NumberType::get()).toScalar();
 }
@@ -126,14 +135,15 @@ void OpEvaluator::evaluate(const Constant& op) {
 }
 
 void OpEvaluator::evaluate(const View& op) {
+  values_.set(op.result, view_of(tensor(op.source), op.result->tensor_type(), op.offset.value));
+}
+
+void OpEvaluator::evaluate(const Select& op) {
   const at::Tensor& source = tensor(op.source);
-  const TensorType& type = op.result->tensor_type();
-  // As in compiled code, what gradients are wanted of is detached.
-  values_.set(op.result,
-              source.requires_grad()
-                  ? alias_of(source, type.sizes(), type.static_strides(), op.offset.value)
-                  : at::as_strided(source, type.sizes(), type.static_strides(),
-                                   source.storage_offset() + op.offset.value));
+  const int64_t index = values_.index(op.index);
+  HOSTJIT_CHECK(index >= 0 && index < source.size(0), Select::kOutOfRange);
+  const int64_t stride = op.source->tensor_type().strides[0].value;
+  values_.set(op.result, view_of(source, op.result->tensor_type(), index * stride));
 }
 
 void OpEvaluator::evaluate(const Size& op) {

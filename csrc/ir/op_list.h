@@ -17,6 +17,7 @@
   X(Constant)                  \
   /* shape */                  \
   X(View)                      \
+  X(Select)                    \
   X(Size)                      \
   X(IndexConstant)             \
   X(IndexBinary)               \

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ir/shape_ops.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 namespace hostjit {
 namespace {
@@ -79,6 +81,20 @@ void View::verify(const OpVerifier& verifier) const {
   if (need <= have && offset.value <= have - need) return;
   verifier.fail("result", concat("covers ", need, " elements of memory from offset ", offset.value),
                 concat("to stay within the ", have, " of 'source'"));
+}
+
+void Select::verify(const OpVerifier& verifier) const {
+  const TensorType& from = verifier.require_tensor("source", source);
+  const TensorType& to = verifier.require_tensor("result", result);
+  verifier.require_scalar("index", index, {"index"});
+  if (from.rank() == 0) verifier.fail("source", "has rank 0", "1 or more");
+  verifier.require_dtype("result", result, from.dtype);
+  verifier.require_device("result", result, from.device);
+  verifier.require_sizes("result", result, {from.dims.begin() + 1, from.dims.end()});
+  if (!from.is_static() || !to.is_static()) return;
+  if (std::ranges::equal(to.strides, std::span(from.strides).subspan(1))) return;
+  verifier.fail("result", concat("has strides ", to_string(to.strides)),
+                concat("those of 'source' behind the first, which has ", to_string(from.strides)));
 }
 
 void Size::verify(const OpVerifier& verifier) const {

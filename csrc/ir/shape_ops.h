@@ -26,6 +26,26 @@ struct View {
   void verify(const OpVerifier& verifier) const;
 };
 
+// The index may change as the program runs, as that of a loop does. Of another dim than the first:
+// of a view that has it in front.
+struct Select {
+  static constexpr OpInfo kInfo{
+      "select", "What a tensor has at an index of its first dim, as a view; costs nothing."};
+  Value* source = nullptr;
+  Value* index = nullptr;  // fails where it is out of range; no negative one counts from the end
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("source", self.source, Access::kMetadata);
+    visit.operand("index", self.index, Access::kRead);
+    visit.result("result", self.result, ResultKind::kAlias);
+  }
+  void verify(const OpVerifier& verifier) const;
+
+  static constexpr std::string_view kOutOfRange =
+      "select: the index is out of range of the first dim of 'source'";
+};
+
 struct Size {
   static constexpr OpInfo kInfo{"size", "The size of one dim of a tensor."};
   Value* source = nullptr;

@@ -27,8 +27,8 @@ bool has_shape_rules(const Op& op) {
     return std::ranges::any_of(launch->grid, [](const Dim& dim) { return !dim.is_constant(); }) ||
            std::ranges::any_of(launch->block, [](const Dim& dim) { return !dim.is_constant(); });
   }
-  return op.is<View>() || op.is<Copy>() || op.is<Matmul>() || op.is<Linear>() || op.is<Bmm>() ||
-         op.is<Addmm>() || op.is<Baddbmm>() || op.is<Allocate>();
+  return op.is<View>() || op.is<Select>() || op.is<Copy>() || op.is<Matmul>() || op.is<Linear>() ||
+         op.is<Bmm>() || op.is<Addmm>() || op.is<Baddbmm>() || op.is<Allocate>();
 }
 
 }  // namespace

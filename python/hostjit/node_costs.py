@@ -14,7 +14,16 @@ from hostjit import _C
 __all__ = ["node_bytes", "node_flops", "node_result"]
 
 # Ops that look at no element.
-_NO_DATA = {"allocate", "deallocate", "constant", "view", "size", "range_push", "range_pop"}
+_NO_DATA = {
+    "allocate",
+    "deallocate",
+    "constant",
+    "view",
+    "select",
+    "size",
+    "range_push",
+    "range_pop",
+}
 _WRITTEN = {"out", "outputs", "in_out", "mutated", "result", "results"}
 _READ_TOO = {"in_out", "mutated"}
 

@@ -242,6 +242,20 @@ def test_scan_carries_a_state(runtime: str, reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
+def test_rows_are_views(runtime: str) -> None:
+    def cumulate(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def turn(carry: Tensor, row: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+            return carry * row + other, (other @ other.mT).sum(-1)
+
+        return scan(lambda c, rows: turn(c, *rows), torch.zeros(3, 4), (x, y), dim=0)
+
+    x = torch.arange(60.0).reshape(5, 3, 4) / 60
+    across = x.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    compiled = check(cumulate, runtime, (x, x + 1), (across, x), (x.expand(5, 3, 4), x[:, :1] * 2))
+    assert "aten::select" not in compiled.host_ir()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_random_numbers_inside_a_branch_are_eagers(runtime: str) -> None:
     def draw(x: Tensor) -> Tensor:
         y = torch.cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x + 1, (x,))

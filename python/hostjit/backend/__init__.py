@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends import registry
 
+from hostjit.capturing.dynamo.recurrent_steps import skip_steps
 from hostjit.capturing.dynamo.stops import stop_from_now_on
 from hostjit.capturing.dynamo.tensor_places import follow_places
 from hostjit.capturing.dynamo.whole_operators import keep_operators_whole
@@ -67,6 +68,7 @@ def register() -> None:
     keep_operators_whole(_is_traced_for_hostjit)
     stop_from_now_on(_is_traced_for_hostjit)
     follow_places(_is_traced_for_hostjit)
+    skip_steps(_is_traced_for_hostjit)
 
 
 def _is_traced_for_hostjit(translator: Any) -> bool:

@@ -18,6 +18,7 @@ from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.copies import copy_values
 from hostjit.lowering.devices import on_cuda
 from hostjit.lowering.sizes import size_of
+from hostjit.lowering.types import tensor_type
 
 __all__ = ["CONTROL_RULES"]
 
@@ -94,31 +95,20 @@ def _lower_walk(
     )
     index = context.create("for", {"begin": begin, "end": end}, ["index"])
     inside = context.regions()["body"]
-    slices = [_slice(inside, context.value(source), source.meta["val"], index) for source in walked]
+    slices = [_slice(inside, context.value(source), index) for source in walked]
     results = lower(inside, graph, [*state, *slices, *_operands(context, operands)])
-    places = [
-        _slice(inside, buffer, shape, index)
-        for buffer, shape in zip(stacked, node.meta["val"][len(state) :], strict=True)
-    ]
+    places = [_slice(inside, buffer, index) for buffer in stacked]
     _copy_all(inside, results[len(state) :], places)
     _copy_all(inside, _apart(inside, results[: len(state)], node), state)
     context.bind_all(node, buffers)
 
 
-def _slice(
-    context: LoweringContext, source: _C.Value, shape: torch.Tensor, index: _C.Value
-) -> _C.Value:
+def _slice(context: LoweringContext, source: _C.Value, index: _C.Value) -> _C.Value:
     """The part of `source` at `index` of its first dimension."""
-    value: _C.Value = context.create(
-        "aten_call",
-        {
-            "target": "aten::select.int",
-            "inputs": [source, index],
-            "arguments": [_C.Operand(0), 0, _C.Operand(1)],
-            "aliases": [0],
-        },
-        [context.indices.type_of(shape.select(0, 0))],
-    )
+    whole = tensor_type(source)
+    strides = whole.strides[1:] if whole.strides else None  # contiguous ones
+    type_ = _C.TensorType(whole.dtype, whole.dims[1:], strides, whole.device)
+    value: _C.Value = context.create("select", {"source": source, "index": index}, [type_])
     return value
 
 

@@ -80,7 +80,10 @@ void AbstractMachine::run_regions(const Op& op, std::deque<Bytes>& memory) {
   const auto holds = [&](const Value* condition) { return read(condition).front() % 2 == 1; };
   if (const auto* loop = op.get_if<For>()) {
     const int64_t end = integers_.at(loop->end);
-    for (int64_t i = integers_.at(loop->begin); i < end; i += loop->step) run_all(*loop->body);
+    for (int64_t i = integers_.at(loop->begin); i < end; i += loop->step) {
+      integers_[loop->index] = i;
+      run_all(*loop->body);
+    }
   } else if (const auto* branch = op.get_if<If>()) {
     run_all(holds(branch->condition) ? *branch->then : *branch->otherwise);
   } else if (const auto* loop = op.get_if<While>()) {
@@ -99,6 +102,10 @@ void AbstractMachine::make_result(const Op& op, const Value* result, uint64_t se
   if (const auto* view = op.get_if<View>()) {
     const int64_t bytes = view->offset.value * size_in_bytes(result->tensor_type().dtype);
     addresses_[result] = addresses_.at(view->source) + bytes;
+  } else if (const auto* select = op.get_if<Select>()) {
+    const TensorType& type = select->source->tensor_type();
+    const int64_t offset = integers_.at(select->index) * type.strides[0].value;
+    addresses_[result] = addresses_.at(select->source) + offset * size_in_bytes(type.dtype);
   } else if (const auto* allocate = op.get_if<Allocate>(); allocate && allocate->offset >= 0) {
     addresses_[result] = arena_.data() + allocate->offset;
     if (result->tensor_type().extent_in_bytes() > 0) live_.insert(result);

@@ -98,7 +98,7 @@ class RandomProgram {
   }
 
   void add_step() {
-    switch (below(18)) {
+    switch (below(19)) {
       case 0:
       case 1:
       case 2: return allocate_and(/*use_inputs=*/true);
@@ -117,6 +117,7 @@ class RandomProgram {
       case 15: return open_ranges_ > 0 && below(2) ? close_range() : open_range();
       case 16:
       case 17: return add_regions();
+      case 18: return add_select();
     }
   }
 
@@ -177,6 +178,21 @@ class RandomProgram {
     tensors_.push_back({result, is_writable, source.is_constant});
   }
 
+  // By the index of a loop around it, if that stays in the tensor.
+  void add_select() {
+    if (indices_.empty()) return;
+    const auto& [index, end] = indices_[below(static_cast<int64_t>(indices_.size()))];
+    const Tensor source = any_tensor();
+    const TensorType& type = source.value->tensor_type();
+    if (type.rank() == 0 || type.dims[0].value < end) return;
+    TensorType shape = type;
+    shape.dims.erase(shape.dims.begin());
+    shape.strides.erase(shape.strides.begin());
+    Value* result = add(shape);
+    emit(Select{.source = source.value, .index = index, .result = result});
+    tensors_.push_back({result, source.is_writable, source.is_constant});
+  }
+
   void add_constant() {
     Value* result = add(TensorType::make(DType::kI64, {2}));
     emit(Constant{.values = {{below(5)}, {below(5)}}, .result = result});
@@ -227,10 +243,14 @@ class RandomProgram {
     switch (below(3)) {
       case 0: {
         Value* begin = builder_.back().index_constant(0);
-        Value* end = builder_.back().index_constant(below(4));
+        const int64_t last = below(4);
+        Value* end = builder_.back().index_constant(last);
         For loop{.begin = begin, .end = end, .index = program_.add_value(IndexType{})};
         emit(loop);
-        return fill_region(*loop.body);
+        indices_.emplace_back(loop.index, last);
+        fill_region(*loop.body);
+        indices_.pop_back();
+        return;
       }
       case 1: {
         While loop{.condition = flag_};
@@ -277,6 +297,7 @@ class RandomProgram {
   Value* flag_ = nullptr;
   std::vector<Builder> builder_;  // of the regions around what is added
   std::vector<Tensor> tensors_;
+  std::vector<std::pair<Value*, int64_t>> indices_;  // of the loops around, and their ends
   int num_ops_ = 0;
   int open_ranges_ = 0;
 };

@@ -8,6 +8,7 @@ their results agree to rounding. Larger work is left to the operator.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ from hostjit.capturing.decompositions.encoder_layer import encoder_layer
 from hostjit.capturing.decompositions.launches import with_aliases_written
 from hostjit.capturing.decompositions.lstm import lstm
 from hostjit.capturing.decompositions.memory_formats import MEMORY_FORMATS
+from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS, Scan, recurrent_network
 from hostjit.capturing.decompositions.scaled_dot_product import scaled_dot_product_attention
 from hostjit.capturing.functional.result_types import refuse_other_result_types
 from hostjit.capturing.numbers.refused_numbers import refuse_numbers
@@ -56,9 +58,11 @@ class Decompositions(TorchDispatchMode):
         strided_views: the arguments of each `as_strided` that it has met.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scan: Scan) -> None:
+        """Replace operators in a graph that `scan` records loops of."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.strided_views: list[Sequence[Any]] = []
+        self._scan = scan
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -75,7 +79,7 @@ class Decompositions(TorchDispatchMode):
         return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
-        decomposition = _decomposition_of(func, args)
+        decomposition = self._decomposition_of(func, args)
         with self:
             # What a composite operator is made of may be in the table too.
             result = (decomposition or func.decompose)(*args, **kwargs)
@@ -88,21 +92,22 @@ class Decompositions(TorchDispatchMode):
                 return result
             with self:
                 return correct(func, args, kwargs, result)
-        if decomposition is None or func in MEMORY_FORMATS or func is aten.cudnn_batch_norm.default:
+        if decomposition is None or func in _WITH_EAGERS_STRIDES:
             return result
         with disable_proxy_modes_tracing():
             whole = func(*args, **kwargs)
         with self:
             return tree_map(with_strides, result, whole)
 
-
-def _decomposition_of(func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
-    if func in _BY_DEVICE:
-        cpu, cuda = _BY_DEVICE[func]
-        decomposition = cuda if on_cuda(args) else cpu
-        if decomposition is not None:
-            return decomposition
-    return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
+    def _decomposition_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
+        if func in RECURRENT_CELLS and not on_cuda(args):
+            return functools.partial(recurrent_network, RECURRENT_CELLS[func], self._scan)
+        if func in _BY_DEVICE:
+            cpu, cuda = _BY_DEVICE[func]
+            decomposition = cuda if on_cuda(args) else cpu
+            if decomposition is not None:
+                return decomposition
+        return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
 
 
 def _multiply_add(a: Tensor, b: Tensor | float, c: Tensor) -> Tensor:
@@ -236,6 +241,8 @@ _BY_DEVICE: dict[
     aten.lstm.input: (lstm, None),
     aten.scaled_dot_product_attention.default: (scaled_dot_product_attention, None),
 }
+# Those whose decompositions have results of the operator's strides.
+_WITH_EAGERS_STRIDES = frozenset({*MEMORY_FORMATS, *RECURRENT_CELLS, aten.cudnn_batch_norm.default})
 # Operators that Dynamo itself puts into graphs, by name: they exist once it has. The schema of
 # this one says that a number is a tensor.
 _OF_DYNAMO: dict[str, Callable[..., Any]] = {"prims::fma": _multiply_add}

@@ -39,6 +39,7 @@ from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_nump
 from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.places import with_places_as_data
+from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
 from hostjit.capturing.dynamo.stores import Changes, recording_changes
@@ -272,6 +273,7 @@ def _run_dynamo(
         stack.enter_context(strides_known())
         stack.enter_context(eager_attention_path())
         stack.enter_context(composites_of_open_sizes())
+        stack.enter_context(skipping_steps())
         stack.enter_context(regions_take_floats())
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())

@@ -186,7 +186,8 @@ class _Recipe:
             ]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
-            decompositions = Decompositions()
+            scan = functools.partial(interpreter.call_function, torch.ops.higher_order.scan)
+            decompositions = Decompositions(scan)
             with dropout_between_layers(), decompositions:
                 results = interpreter.run(*wrapped[: self._count])
             if isinstance(results, torch.Tensor):  # of a region with one

@@ -38,6 +38,7 @@ from hostjit.recording.running.generator_draws import (
     signed,
 )
 from hostjit.recording.running.gradient_hooks import AddedHook
+from hostjit.recording.running.recurrent_networks import is_whole_network
 
 __all__ = ["Read", "Recorder"]
 
@@ -157,7 +158,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             if func is torch.ops.higher_order.while_loop:
                 return run_loop(*args)
             return func(*args, **(kwargs or {}))
-        if torch.is_inference_mode_enabled():
+        if torch.is_inference_mode_enabled() and not is_whole_network(func, args):
             # There, composite operators come as they are.
             with self:
                 result = func.decompose(*args, **(kwargs or {}))

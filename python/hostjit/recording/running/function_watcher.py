@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hostjit.capturing.decompositions.attention import native_attention
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.running.recurrent_networks import networks_whole
 
 __all__ = ["FunctionWatcher", "unseen_watcher"]
 
@@ -71,7 +72,8 @@ class FunctionWatcher(TorchFunctionMode):
                 return func(*args, **(kwargs or {}))
         if func is torch._native_multi_head_attention and not args[0].is_nested:
             return native_attention(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        with networks_whole(func, args):
+            return func(*args, **(kwargs or {}))
 
 
 _lock = threading.Lock()

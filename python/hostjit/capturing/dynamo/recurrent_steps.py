@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nn.GRU` and `nn.RNN` for inference, which Dynamo does not trace step by step.
+
+PyTorch takes fake tensors through the steps, one by one: that takes long, and what is traced is for
+that many steps. In what Dynamo traces for hostjit they get the results at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS
+from hostjit.capturing.functional.recurrent_networks import network_results
+from hostjit.capturing.open_sizes import some
+from hostjit.capturing.python_kernels import (
+    Kernels,
+    change_python_kernels,
+    python_kernels_changed,
+)
+
+__all__ = ["skip_steps", "skipping_steps"]
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+@contextlib.contextmanager
+def skipping_steps() -> Iterator[None]:
+    """Have Dynamo skip the steps, in this thread, for the time of one capture."""
+    owner = threading.get_ident()
+    with python_kernels_changed(_kernels(lambda: threading.get_ident() == owner)):
+        yield
+
+
+def skip_steps(is_chosen: Callable[[Any], bool]) -> None:
+    """Have Dynamo skip them from now on, where its translator is in the code that is chosen."""
+    from torch._dynamo import symbolic_convert
+
+    def is_traced() -> bool:
+        translator = getattr(symbolic_convert.tls, "current_tx", None)
+        return translator is not None and is_chosen(translator)
+
+    change_python_kernels(_kernels(is_traced))
+
+
+def _kernels(is_chosen: Callable[[], bool]) -> dict[torch._ops.OpOverload, Kernels]:
+    return {
+        operator: {
+            _COMPOSITE: functools.partial(
+                _run, operator, operator.py_kernels[_COMPOSITE], is_chosen
+            )
+        }
+        for operator in RECURRENT_CELLS
+    }
+
+
+def _run(
+    operator: torch._ops.OpOverload,
+    steps: Callable[..., Any],
+    is_chosen: Callable[[], bool],
+    x: Tensor,
+    hx: Tensor,
+    params: Sequence[Tensor],
+    *options: Any,
+) -> Any:
+    if _is_for_dynamo(x) and not _needs_gradients(x, hx, *params) and is_chosen():
+        return network_results(operator, x, hx, params, *options)
+    return steps(x, hx, params, *options)
+
+
+def _is_for_dynamo(x: Tensor) -> bool:
+    """Whether nobody but Dynamo looks, for which results of the right sizes do.
+
+    A backend that traces the graph further does so while Dynamo's translator is still there.
+    """
+    is_sequence = x.dim() == 3 and some(x.shape)  # else eager raises
+    return is_sequence and isinstance(x, FakeTensor) and get_proxy_mode() is None
+
+
+def _needs_gradients(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nn.GRU` and `nn.RNN`: one program for sequences of any length, and a short one for long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import many_calls
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hostjit
+
+LENGTHS = [4, 5, 30, 2, 17]
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "GRU": nn.GRU,
+    "RNN, tanh": nn.RNN,
+    "RNN, relu": lambda *args, **options: nn.RNN(*args, nonlinearity="relu", **options),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "without biases": {"bias": False},
+    "of batches": {"batch_first": True},
+    "layers with dropout": {"num_layers": 3, "dropout": 0.5},
+    "both directions": {"bidirectional": True},
+    "all": {"bidirectional": True, "batch_first": True, "num_layers": 2, "bias": False},
+}
+
+
+def network(name: str = "GRU", **options: Any) -> nn.Module:
+    return NETWORKS[name](6, 5, **options).eval().requires_grad_(False)
+
+
+def sequence(length: int, batch: int | None, *, batch_first: bool = False, **_: Any) -> Tensor:
+    if batch is None:
+        return torch.randn(length, 6)
+    return torch.randn(batch, length, 6) if batch_first else torch.randn(length, batch, 6)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_any_length(batch: int, options: dict[str, Any], runtime: str) -> None:
+    calls = [(sequence(length, batch, **options),) for length in LENGTHS]
+    many_calls.check(network(**options), calls, programs=1, dynamic=True, runtime=runtime)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_any_length_without_batch(name: str, runtime: str) -> None:
+    calls = [(sequence(length, None),) for length in LENGTHS]
+    many_calls.check(network(name), calls, programs=1, dynamic=True, runtime=runtime)
+
+
+def test_any_length_and_batch_with_a_state_given(runtime: str) -> None:
+    options = OPTIONS["all"]
+    calls = [
+        (sequence(length, batch, **options), torch.randn(4, batch, 5))
+        for length, batch in [(3, 4), (4, 2), (30, 5), (2, 7)]
+    ]
+    many_calls.check(network(**options), calls, programs=1, dynamic=True, runtime=runtime)
+
+
+def test_operands_that_lie_apart(runtime: str) -> None:
+    calls = [
+        (torch.randn(3, length, 6).transpose(0, 1), torch.randn(1, 3, 10)[..., ::2])
+        for length in LENGTHS
+    ]
+    many_calls.check(network(), calls, programs=1, dynamic=True, runtime=runtime)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_types(dtype: torch.dtype, runtime: str) -> None:
+    calls = [(sequence(length, 2).to(dtype),) for length in LENGTHS]
+    many_calls.check(network().to(dtype), calls, programs=1, dynamic=True, runtime=runtime)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_without_being_told_of_the_length(mode: Callable[[], Any]) -> None:
+    with mode():
+        calls = [(sequence(length, 1),) for length in LENGTHS]
+        many_calls.check(network(), calls, programs=2)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("length", [5, 40])
+def test_recorded(length: int, mode: Callable[[], Any]) -> None:
+    net = network(num_layers=2, batch_first=True)
+    with mode():
+        captured = hostjit.capture(net)
+        for _ in range(4):
+            x = sequence(length, 2, batch_first=True)
+            torch.testing.assert_close(captured(x), net(x), check_stride=True)
+    assert captured.captured is not None
+    assert str(captured.host_ir()).count("for(begin=") == (2 if length == 40 else 0)
+
+
+def test_recorded_under_autocast_and_in_training() -> None:
+    net = nn.GRU(6, 5, num_layers=2, dropout=0.5).requires_grad_(False)
+
+    def step(x: Tensor) -> Tensor:
+        with torch.autocast("cpu"):
+            state: Tensor = net(x)[1]
+            return state
+
+    for function in (step, net):
+        captured = hostjit.capture(function)
+        for _ in range(4):
+            x = sequence(5, 2)
+            results = []
+            for call in (captured, function):
+                torch.manual_seed(1)
+                results.append((call(x), torch.get_rng_state()))
+            torch.testing.assert_close(*results, rtol=0.02, atol=0.02)
+        assert captured.captured is not None
+
+
+@pytest.mark.filterwarnings("ignore:hostjit. 'GRU' has 8 recordings")
+def test_recorded_at_many_lengths() -> None:
+    net = network()
+    captured = hostjit.capture(net)
+    for length in range(2, 15):
+        x = sequence(length, 1)
+        torch.testing.assert_close(captured(x), net(x), check_stride=True)
+    assert len(captured.specializations) <= 2
+
+
+def test_backend_of_torch_compile() -> None:
+    net = network(num_layers=2)
+    frames = torch._dynamo.utils.counters["stats"]
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(allow_rnn=True):
+        compiled = torch.compile(net, backend="hostjit", dynamic=True)
+        before = frames["unique_graphs"]
+        for length in LENGTHS:
+            x = sequence(length, 1)
+            torch.testing.assert_close(compiled(x), net(x), check_stride=True)
+    assert frames["unique_graphs"] - before == 1
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gradients(name: str) -> None:
+    net = NETWORKS[name](6, 5, bidirectional=True)
+    compiled = hostjit.compile(net)
+    with torch.enable_grad():
+        for length in (3, 4, 5, 3):
+            x = sequence(length, 2)
+            gradients = []
+            for call in (compiled, net):
+                loss = call(x)[0].square().sum()
+                gradients.append(torch.autograd.grad(loss, list(net.parameters())))
+            torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("backend", [False, True])
+def test_gradients_of_what_comes_behind(backend: bool) -> None:
+    frozen = network(bidirectional=True)
+    head = nn.Linear(10, 2)
+
+    def loss(x: Tensor) -> Tensor:
+        return head(frozen(x)[0]).square().sum()
+
+    torch._dynamo.reset()
+    with torch.enable_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        compiled = torch.compile(loss, backend="hostjit") if backend else hostjit.compile(loss)
+        for length in (4, 5, 6, 4):
+            x = sequence(length, 2)
+            gradients = [
+                torch.autograd.grad(f(x), list(head.parameters())) for f in (compiled, loss)
+            ]
+            torch.testing.assert_close(*gradients)
+
+
+def test_dropout_draws_eagers_numbers() -> None:
+    net = nn.GRU(6, 5, num_layers=3, dropout=0.5).requires_grad_(False)
+    compiled = hostjit.compile(net, dynamic=True, fallback=False)
+    for length in LENGTHS:
+        x = sequence(length, 2)
+        results = []
+        for call in (compiled, net):
+            torch.manual_seed(1)
+            results.append((call(x), torch.get_rng_state()))
+        torch.testing.assert_close(*results)
+    assert len(compiled.specializations) == 1
+
+
+def test_errors_are_eagers() -> None:
+    compiled = hostjit.compile(network(), dynamic=True)
+    compiled(sequence(5, 2))
+    with pytest.raises(RuntimeError, match="Expected sequence length to be larger than 0"):
+        compiled(torch.randn(0, 2, 6))
+    with pytest.raises(RuntimeError, match="must be equal to input_size"):
+        compiled(torch.randn(5, 2, 7))
+
+
+@pytest.mark.parametrize("length", [17, 300])
+def test_long_sequences_are_walked(length: int, runtime: str) -> None:
+    net = network()
+    x = sequence(length, 1)
+    compiled = many_calls.check(net, [(x,)], programs=1, runtime=runtime)
+    text = str(compiled.host_ir())
+    assert text.count("for(begin=") == 1
+    assert "aten_call" not in text
+
+
+def test_short_sequences_are_not() -> None:
+    net = network(bidirectional=True)
+    compiled = many_calls.check(net, [(sequence(8, 1),)], programs=1)
+    text = str(compiled.host_ir())
+    assert "for(begin=" not in text
+    assert "aten_call" not in text
+
+
+@pytest.mark.parametrize("length", [4, 20])
+def test_under_autocast(length: int) -> None:
+    net = network()
+
+    def function(x: Tensor) -> Any:
+        with torch.autocast("cpu"):
+            return net(x)
+
+    x = sequence(length, 2)
+    compiled = hostjit.compile(function, fallback=False)
+    torch.testing.assert_close(compiled(x), function(x), rtol=0.02, atol=0.02)
