@@ -300,8 +300,8 @@ FUNCTIONS: dict[str, Sample] = {
     "across_devices": of(across_devices, (4, 5)),
 }
 
-# Dynamo stops in them, wherever they run.
-IN_PARTS = frozenset({"distinct"})
+# Dynamo stops in them: at sizes that depend on data, and at places that a CUDA tensor tells.
+IN_PARTS = frozenset({"distinct", "at_places"})
 
 
 def dropout(x: Tensor) -> Tensor:
