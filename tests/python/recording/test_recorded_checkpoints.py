@@ -130,7 +130,8 @@ def test_gradients_flow_through_a_checkpoint_that_is_replayed() -> None:
         assert_close(x.grad, y.grad)
         for a, b in zip(model.parameters(), twin.parameters(), strict=True):
             assert_close(a.grad, b.grad)
-    assert fast.captured is not None
+    # Before, a function with a backward of its own saves what a checkpoint is given.
+    assert (fast.captured is not None) == (torch.__version__ >= (2, 12))
 
 
 def forked(x: Tensor) -> Tensor:

@@ -42,6 +42,7 @@ _OF_TENSORS = frozenset(
         *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
         *(torch.add, torch.sub, torch.mul, torch.div, torch.where),
         *("add", "sub", "mul", "div", "add_", "sub_", "mul_"),
+        *("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"),
     }
 )
 # Such that a number and a tensor without dims make the same result of them, and the same error.
@@ -173,6 +174,8 @@ class _Rewriting:
     def _compute(self, node: Node) -> Node:
         """Compute an int or a truth of what is counted."""
         target: Any = node.target
+        if node.op == "call_method":  # of torch 2.11, `__abs__`
+            target = getattr(operator, target, None)
         if target in _DIVIDE:
             divisor = node.args[1]
             if not isinstance(divisor, int) or divisor == 0:

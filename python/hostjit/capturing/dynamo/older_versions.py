@@ -28,6 +28,7 @@ from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.functions import UserFunctionVariable, UserMethodVariable
+from torch._dynamo.variables.lists import RangeVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
 from torch.utils._device import _device_constructors
@@ -51,6 +52,7 @@ def as_later_dynamo() -> Iterator[None]:
         _guard_elements_of_classes(stack, owner)
         _run_setters(stack, owner)
         _raise_for_absent_attributes(stack, owner)
+        stack.enter_context(_truths_of_ranges(owner))
         stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
         stack.enter_context(_modes_see_factories(owner))
         yield
@@ -174,6 +176,20 @@ def _raise_for_absent_attributes(stack: contextlib.ExitStack, owner: int) -> Non
 
     stack.enter_context(replaced_attribute(TensorVariable, "dynamic_getattr", dynamic_getattr))
     stack.enter_context(replaced_attribute(TensorVariable, "call_obj_hasattr", call_obj_hasattr))
+
+
+def _truths_of_ranges(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """Have `n in range(5)` be a truth; it was how often the number is there."""
+    original: Any = RangeVariable.call_method
+
+    def call_method(self: Any, tx: Any, name: str, *args: Any) -> Any:
+        found = original(self, tx, name, *args)
+        is_asked = name == "__contains__" and threading.get_ident() == owner
+        if is_asked and found.is_python_constant():
+            return ConstantVariable.create(bool(found.as_python_constant()))
+        return found
+
+    return replaced_attribute(RangeVariable, "call_method", call_method)
 
 
 def _modes_see_factories(owner: int) -> contextlib.AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ import gc
 import struct
 import sys
 import types
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ SKIPPED: tuple[type, ...] = (
     *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType),
     type(vars(collections.namedtuple("_", "field"))["field"]),
+    # Of C code from Python 3.12 on, of which nobody sees the attributes.
+    *(typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple),
     *(torch.Generator, torch._ops.OpOverload, torch._ops.OpOverloadPacket),
     *numpy_types.CONSTANTS,
 )
