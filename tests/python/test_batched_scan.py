@@ -91,6 +91,8 @@ def test_scan_under_vmap(name: str, runtime: str) -> None:
 
 @pytest.mark.parametrize("name", ["sums", "some_results_that_all_items_have", "chooses"])
 def test_gradients(name: str) -> None:
+    if name == "some_results_that_all_items_have" and torch.__version__ < (2, 12):
+        pytest.skip("a scan whose results share memory with what it carries is refused")
     torch.manual_seed(0)
     torch.compiler.reset()
     function = FUNCTIONS[name]

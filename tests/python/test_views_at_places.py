@@ -74,7 +74,8 @@ def test_one_program(function: Function, runtime: str, dtype: torch.dtype) -> No
             for mine, other in zip(*results, strict=True):
                 assert (mine._base is ours[0]) == (other._base is eager[0])
                 assert mine.storage_offset() == other.storage_offset()
-    assert len(fast.specializations) <= 4
+    # There may be one more before.
+    assert len(fast.specializations) <= 4 + (torch.__version__ < (2, 12))
 
 
 def test_a_row_of_a_buffer() -> None:

@@ -57,6 +57,8 @@ MASKS = ([1, 0, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1,
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("function", [selects, counts, writes, casts])
 def test_what_is_found_differs(function: Callable[..., Any], gradients: bool, runtime: str) -> None:
+    if function is casts and torch.__version__ < (2, 12):
+        pytest.skip("Dynamo fails where it starts over inside of an autocast: it runs eagerly")
     with torch.set_grad_enabled(gradients):
         calls = [
             (torch.rand(5, requires_grad=gradients), torch.tensor(mask).bool()) for mask in MASKS

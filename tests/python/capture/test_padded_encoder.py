@@ -108,7 +108,8 @@ def test_any_size() -> None:
             x, lengths = torch.randn(batch, length, 8), torch.arange(1, batch + 1)
             mask = torch.arange(length) >= lengths[:, None]
             same(*(call(x, src_key_padding_mask=mask) for call in (compiled, model)))
-    assert len(compiled.specializations) == 2
+    # There is one for each size before.
+    assert len(compiled.specializations) == (2 if torch.__version__ >= (2, 12) else 4)
 
 
 def test_state_that_changes() -> None:

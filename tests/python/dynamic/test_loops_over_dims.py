@@ -86,6 +86,8 @@ def test_one_program_for_all_counts(
 @pytest.mark.parametrize("loop", [_scan, _scan_numbers, _map])
 @torch.enable_grad()
 def test_gradients_of_loops(loop: Loop, runtime: str) -> None:
+    if loop is _scan and torch.__version__ < (2, 12):
+        pytest.skip("a scan whose results share memory with what it carries is refused")
     n = hostjit.Dim("n", 1, 12)
     fast = hostjit.capture(loop, runtime=runtime, fallback=False)
 

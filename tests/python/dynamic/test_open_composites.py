@@ -39,10 +39,17 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+def programs_of(name: str) -> int:
+    """Pooling along the last dim has two before torch 2.12."""
+    has_two = name in ("max_pool1d", "max_pool1d with indices") and torch.__version__ < (2, 12)
+    return 2 if has_two else 1
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_size(name: str, runtime: str) -> None:
     calls = [(torch.randn(n, m),) for n, m in SIZES]
-    many_calls.check(FUNCTIONS[name], calls, programs=1, dynamic=True, runtime=runtime)
+    programs = programs_of(name)
+    many_calls.check(FUNCTIONS[name], calls, programs=programs, dynamic=True, runtime=runtime)
 
 
 # Eager raises for `vander` with gradients.
@@ -59,7 +66,7 @@ def test_gradients_at_any_size(name: str) -> None:
                 result = result[0] if isinstance(result, tuple) else result
                 gradients += torch.autograd.grad(result.square().sum(), x)
             torch.testing.assert_close(*gradients)
-    assert len(compiled.specializations) == 1
+    assert len(compiled.specializations) == programs_of(name)
 
 
 def test_ends_of_linspace_that_vary() -> None:

@@ -262,7 +262,9 @@ def test_the_code_of_launches_is_not_guarded(monkeypatch: pytest.MonkeyPatch) ->
     watches = capture(_launch_global, (randn(8),), {}).guards.watches
     paths = " ".join(str(watch.path) for watch in watches)
     assert "launching" not in paths and "SCALE" not in paths
-    assert sum("hooks" not in str(watch.path) for watch in watches) <= 6
+    # Before torch 2.12, Dynamo compares by Python code of its own, in two more modules.
+    most = 6 if torch.__version__ >= (2, 12) else 10
+    assert sum("hooks" not in str(watch.path) for watch in watches) <= most
 
     # What the user has is: the name of the kernel, and that of the function.
     fast = hostjit.compile(_launch_global)

@@ -50,6 +50,7 @@ from hostjit.capturing.dynamo.whole_operators import whole_operators
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
+from hostjit.capturing.functional.open_powers import powers_of_open_numbers
 from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import left_open
 from hostjit.capturing.numbers.python_functions import MadeOf, made_in, without_guards_on
@@ -274,6 +275,7 @@ def _run_dynamo(
         stack.enter_context(eager_attention_path())
         stack.enter_context(composites_of_open_sizes())
         stack.enter_context(skipping_steps())
+        stack.enter_context(powers_of_open_numbers())
         stack.enter_context(regions_take_floats())
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())

@@ -45,6 +45,7 @@ from hostjit.capturing.functional.hidden_writes import (
     mark_hidden,
 )
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
+from hostjit.capturing.functional.open_powers import powers_of_open_numbers
 from hostjit.capturing.functional.recorder import record
 from hostjit.capturing.functional.recurrent_dropout import dropout_between_layers
 from hostjit.capturing.functional.recurrent_networks import KEPT_ON_CUDA, recurrent_networks_known
@@ -124,6 +125,7 @@ def trace_functional(
         recurrent_networks_known(),
         interpolation_in_one(),
         composites_of_open_sizes(),
+        powers_of_open_numbers(),
         eager_derivatives(),
         batch_norms_hide_writes(),
         dropout_as_eager(),

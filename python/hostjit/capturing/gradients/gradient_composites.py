@@ -15,6 +15,7 @@ from hostjit.capturing.decompositions.dropout import dropout_as_eager
 from hostjit.capturing.decompositions.interpolation import interpolation_in_one
 from hostjit.capturing.functional.eager_derivatives import eager_derivatives
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
+from hostjit.capturing.functional.open_powers import powers_of_open_numbers
 from hostjit.capturing.functional.recurrent_dropout import dropout_between_layers
 from hostjit.capturing.gradients.kept_checks import checks_kept
 
@@ -35,6 +36,7 @@ def composites_with_gradients() -> Iterator[None]:
             eager_derivatives(),
             interpolation_in_one(),
             composites_of_open_sizes(),
+            powers_of_open_numbers(),
             dropout_between_layers(),
             checks_kept(),
             inductor_config.patch(fallback_random=True),
