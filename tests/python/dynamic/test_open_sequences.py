@@ -10,6 +10,7 @@ import many_calls
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 import hostjit
 
@@ -113,6 +114,24 @@ def test_recorded_under_autocast_and_in_training() -> None:
                 results.append((call(x), torch.get_rng_state()))
             torch.testing.assert_close(*results, rtol=0.02, atol=0.02)
         assert captured.captured is not None
+
+
+def test_recorded_with_forward_derivatives() -> None:
+    net = network()
+
+    def derivative(x: Tensor, tangent: Tensor) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(net(forward_ad.make_dual(x, tangent))[0]).tangent
+
+    def of_transform(x: Tensor, tangent: Tensor) -> Any:
+        return torch.func.jvp(lambda x: net(x)[0], (x,), (tangent,))
+
+    for function in (derivative, of_transform):
+        captured = hostjit.capture(function)
+        for _ in range(3):
+            x, tangent = sequence(4, 2), sequence(4, 2)
+            with torch.enable_grad():
+                torch.testing.assert_close(captured(x, tangent), function(x, tangent))
 
 
 @pytest.mark.filterwarnings("ignore:hostjit. 'GRU' has 8 recordings")
