@@ -46,6 +46,7 @@ class Dispatcher {
   void emit(const Copy& op);
   void emit(const Fill& op);
   void emit(const Constant& op);
+  void emit(const Item& op);
   // shape.cpp
   void emit(const View& op);
   void emit(const Select& op);

@@ -56,6 +56,7 @@ struct HeaderOperands {
   void operator()(const Deallocate&) {}
   void operator()(const Fill&) {}
   void operator()(const Constant&) {}
+  void operator()(const Item&) {}
   void operator()(const View&) {}
   void operator()(const Select&) {}
   void operator()(const Size&) {}

@@ -3,6 +3,7 @@
 
 #include "codegen/copy_plan.h"
 #include "codegen/dispatcher.h"
+#include "codegen/half_floats.h"
 #include "codegen/literal_bytes.h"
 #include "codegen/loop_nest.h"
 
@@ -196,5 +197,26 @@ void Dispatcher::emit(const Fill& op) {
 
 // Constants are laid out by the storage plan.
 void Dispatcher::emit(const Constant&) {}
+
+void Dispatcher::emit(const Item& op) {
+  const DType dtype = op.source->tensor_type().dtype;
+  llvm::Value* from = data(op.source);
+  const auto load = [&](llvm::Type* type) {
+    return builder_.CreateAlignedLoad(type, from, alignment(op.source), op.result->name());
+  };
+  llvm::Value*& number = scalars_[op.result];
+  if (is_floating_point(dtype)) {
+    llvm::Value* stored = load(memory_type(module_.getContext(), dtype));
+    number = builder_.CreateFPExt(widen(builder_, stored, dtype), builder_.getDoubleTy());
+  } else if (dtype == DType::kBool) {
+    number = builder_.CreateZExt(load_bool(from), builder_.getInt64Ty());
+  } else {
+    const auto bits = static_cast<unsigned>(8 * size_in_bytes(dtype));
+    llvm::Value* stored = load(builder_.getIntNTy(bits));
+    const bool is_unsigned = dtype == DType::kU8 || dtype == DType::kU16 || dtype == DType::kU32;
+    number = is_unsigned ? builder_.CreateZExt(stored, builder_.getInt64Ty())
+                         : builder_.CreateSExt(stored, builder_.getInt64Ty());
+  }
+}
 
 }  // namespace hostjit

@@ -134,6 +134,15 @@ void OpEvaluator::evaluate(const Constant& op) {
   values_.set(op.result, std::move(result));
 }
 
+void OpEvaluator::evaluate(const Item& op) {
+  const at::Scalar number = tensor(op.source).item();
+  if (std::holds_alternative<F64Type>(op.result->type())) {
+    values_.set(op.result, number.toDouble());
+  } else {
+    values_.set(op.result, number.toLong());
+  }
+}
+
 void OpEvaluator::evaluate(const View& op) {
   values_.set(op.result, view_of(tensor(op.source), op.result->tensor_type(), op.offset.value));
 }

@@ -61,6 +61,17 @@ bool works_on_cuda(const Op& op) {
   return result;
 }
 
+bool reads_number(const Op& op) {
+  bool is_number = false;
+  bool reads_memory = false;
+  for_each_result(op,
+                  [&](const Value*, ResultKind kind) { is_number |= kind == ResultKind::kScalar; });
+  for_each_operand(op, [&](const Value* value, Access access) {
+    reads_memory |= value->is_tensor() && reads(access);
+  });
+  return is_number && reads_memory;
+}
+
 bool has_regions(const Op& op) {
   bool result = false;
   for_each_region(op, [&](std::string_view, const NestedRegion&) { result = true; });

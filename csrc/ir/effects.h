@@ -32,6 +32,9 @@ std::vector<InPlacePair> in_place_pairs(const Op& op);
 // Whether the op itself touches memory of CUDA devices: it gives work to a stream.
 bool works_on_cuda(const Op& op);
 
+// Whether a result is a number out of memory, which may be another one at every call.
+bool reads_number(const Op& op);
+
 bool has_regions(const Op& op);
 
 // Its ops and those of the regions inside. Ops are numbered in the order of the text.

@@ -35,6 +35,12 @@ std::string expected_element(const Literal& literal, DType dtype) {
   return concat("an integer from ", least, " to ", most, " for dtype ", dtype);
 }
 
+// The type of the number that an element of `dtype` is, empty where no type holds all of them.
+std::string_view number_type(DType dtype) {
+  if (is_complex(dtype) || dtype == DType::kU64 || dtype >= DType::kF8E4M3FN) return "";
+  return is_floating_point(dtype) ? "f64" : "index";
+}
+
 }  // namespace
 
 void Allocate::verify(const OpVerifier& verifier) const {
@@ -76,6 +82,17 @@ void Constant::verify(const OpVerifier& verifier) const {
     if (expected.empty()) continue;
     verifier.fail({"values", i}, concat("is ", to_string(values[i])), expected);
   }
+}
+
+void Item::verify(const OpVerifier& verifier) const {
+  verifier.require_rank("source", source, 0);
+  verifier.require_device("source", source, Device{});
+  const DType dtype = source->tensor_type().dtype;
+  const std::string_view type = number_type(dtype);
+  if (type.empty()) {
+    verifier.fail("source", concat("has dtype ", dtype), "one whose values are f64 or index");
+  }
+  verifier.require_scalar("result", result, {type});
 }
 
 }  // namespace hostjit

@@ -77,4 +77,17 @@ struct Constant {
   void verify(const OpVerifier& verifier) const;
 };
 
+// An f64 of a floating-point number, an index of an integer or a bool.
+struct Item {
+  static constexpr OpInfo kInfo{"item", "The number that a tensor without dims on the CPU holds."};
+  Value* source = nullptr;
+  Value* result = nullptr;
+
+  static void fields(auto& self, auto& visit) {
+    visit.operand("source", self.source, Access::kRead);
+    visit.result("result", self.result, ResultKind::kScalar);
+  }
+  void verify(const OpVerifier& verifier) const;
+};
+
 }  // namespace hostjit

@@ -15,6 +15,7 @@
   X(Copy)                      \
   X(Fill)                      \
   X(Constant)                  \
+  X(Item)                      \
   /* shape */                  \
   X(View)                      \
   X(Select)                    \

@@ -134,6 +134,8 @@ class ProgramVerifier {
                   ": has effects of its own, expected in init only ops without");
     HOSTJIT_CHECK(!has_regions(op), describe(op),
                   ": has regions, expected in init only ops without");
+    HOSTJIT_CHECK(!reads_number(op), describe(op),
+                  ": takes a number out of memory, expected in init only ops without");
     for_each_named_operand(op, [&](const std::string& name, const Value* value, Access) {
       if (!inputs_.contains(value)) return;
       verifier_of(op).fail(name, concat("is %", value->name(), ", an input"),

@@ -47,7 +47,8 @@ class HoistableOps {
     for (const auto& op : program.body()) {
       if (op->is<Deallocate>()) continue;
       add_uses(*op, position++);
-      if (is_removable(*op) && !has_regions(*op)) hoistable_.insert(op.get());
+      const bool has_place = is_removable(*op) && !has_regions(*op) && !reads_number(*op);
+      if (has_place) hoistable_.insert(op.get());
     }
     while (strike_out(program.body())) {
     }

@@ -56,8 +56,8 @@ bool cannot_fail(const Op& op) {
   }
   return op.is<Allocate>() || op.is<Deallocate>() || op.is<Copy>() || op.is<Fill>() ||
          op.is<View>() || op.is<Size>() || op.is<IndexConstant>() || op.is<IndexBinary>() ||
-         op.is<FloatConstant>() || op.is<Matmul>() || op.is<Linear>() || op.is<Bmm>() ||
-         op.is<Addmm>() || op.is<Baddbmm>();
+         op.is<FloatConstant>() || op.is<Item>() || op.is<Matmul>() || op.is<Linear>() ||
+         op.is<Bmm>() || op.is<Addmm>() || op.is<Baddbmm>();
 }
 
 }  // namespace

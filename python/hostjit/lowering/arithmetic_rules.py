@@ -36,10 +36,14 @@ def divide(context: PointwiseContext) -> int:
 
 
 def _inverse(context: PointwiseContext, divisor: int) -> int | None:
-    """What eager multiplies by on CUDA devices where a divisor is a known number."""
+    """What eager multiplies by on CUDA devices where a divisor is a number of the host."""
     number, value = context.arguments["other"], context.builder.values[divisor]
     is_of_device = isinstance(number, Node) and not is_number_of_the_host(number)
-    if not context.on_cuda() or is_of_device or not isinstance(value, Constant):
+    if not context.on_cuda() or is_of_device:
+        return None
+    if isinstance(number, Node) and not isinstance(value, Constant):
+        return context.apply("div", context.constant_like(divisor, 1), divisor)
+    if not isinstance(value, Constant):
         return None
     dtype = torch.float64 if value.dtype is DType.F64 else torch.float32
     inverse = torch.tensor(value.number, dtype=dtype).reciprocal().item()

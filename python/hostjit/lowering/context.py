@@ -132,10 +132,21 @@ class LoweringContext:
             return index
         return self.value(value)
 
-    def scalars(self, kernel: PointwiseKernel) -> list[_C.Value]:
-        """Return what the scalar arguments and the symbols of a kernel are."""
-        numbers = [self.numbers[scalar.name] for scalar in kernel.scalars()]
-        return numbers + [self.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
+    def scalars(self, kernel: PointwiseKernel, numbers: Mapping[str, _C.Value]) -> list[_C.Value]:
+        """Return what the scalar arguments and the symbols of a kernel are.
+
+        `numbers` are scalar arguments by their names; the call brings the others.
+        """
+        known = {**self.numbers, **numbers}
+        scalars = [known[scalar.name] for scalar in kernel.scalars()]
+        return scalars + [self.indices.value(as_size(symbol)) for symbol in kernel.symbols()]
+
+    def item(self, node: Node) -> _C.Value:
+        """Take the number that a tensor without dims on the CPU holds here."""
+        tensor = node.meta["val"]
+        type_ = "f64" if tensor.dtype.is_floating_point else "index"
+        value: _C.Value = self.create("item", {"source": self.value(node)}, [type_])
+        return value
 
     def bind(self, node: Node, value: _C.Value) -> None:
         """Make `value` the value of `node`."""

@@ -30,8 +30,13 @@ def launch_on_cuda(
     kernel: PointwiseKernel,
     inputs: list[_C.Value],
     outputs: list[_C.Value],
+    num_in_out: int,
+    numbers: Mapping[str, _C.Value],
 ) -> None:
-    """Launch a kernel on the device of its operands; `add_kernels` adds it to the program."""
+    """Launch a kernel on the device of its operands, as `launch` says.
+
+    `add_kernels` adds it to the program.
+    """
     if 0 in kernel.shape:
         return
     name = f"{kernel.name}_cuda"
@@ -43,8 +48,9 @@ def launch_on_cuda(
         {
             "kernel": name,
             "inputs": inputs,
-            "outputs": outputs,
-            "scalars": context.scalars(kernel),
+            "in_out": outputs[:num_in_out],
+            "outputs": outputs[num_in_out:],
+            "scalars": context.scalars(kernel, numbers),
             "grid": [context.indices.number(size) for size in written.grid],
             "block": list(written.block),
             "shared_memory": written.shared_memory,

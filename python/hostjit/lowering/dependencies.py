@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch.fx import Graph, Node
 
+from hostjit.lowering.devices import numbers_of_the_host
 from hostjit.lowering.pointwise import creates
 from hostjit.lowering.views import Views
 
@@ -22,7 +23,7 @@ class Dependencies:
 
     A node that writes memory stays behind all earlier nodes and before all later ones. Nodes with
     other effects, random numbers among them, keep their order among themselves. Fused nodes read
-    through views, so they depend on the views' roots.
+    through views, so they depend on the views' roots; the host reads a number by its view.
     """
 
     def __init__(self, graph: Graph, views: Views) -> None:
@@ -61,7 +62,8 @@ class Dependencies:
             return [*node.all_input_nodes, *extra]
         if creates.find(node.target):
             return extra
-        return [*(self._views.root(operand) for operand in node.all_input_nodes), *extra]
+        roots = (self._views.root(operand) for operand in node.all_input_nodes)
+        return [*roots, *numbers_of_the_host(node), *extra]
 
     def note_group(self, members: Members) -> None:
         """Say that `members` are one item now; more may follow, in later calls."""

@@ -18,6 +18,8 @@ from hostjit.capturing.functional.hidden_writes import HIDDEN
 from hostjit.capturing.open_sizes import is_dense
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.kernels import is_read_before_it_is_written
+from hostjit.kernels.cuda import is_turned
+from hostjit.lowering.devices import CPU, device_of
 from hostjit.lowering.grouping import PointwiseGroup, ScheduleItem
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.scatters import never_fails
@@ -88,6 +90,8 @@ class Destinations:
             return False
         group = self.items[start]
         assert isinstance(group, PointwiseGroup)
+        if device_of(target) != CPU and group.kernel.has_rows:
+            return False  # several launches may share its rows
         return shared_buffers(group, {source: target}) is not None
 
     def _make_views_ahead(self) -> None:
@@ -127,6 +131,8 @@ def shared_buffers(group: PointwiseGroup, targets: Mapping[Node, Node]) -> dict[
             distance = offset_of(target.meta["val"]) - offset_of(node.meta["val"])
             if not is_read_before_it_is_written(group.kernel, place, number, distance):
                 return None
+            if device_of(target) != CPU and is_turned(group.kernel):
+                return None
             shared[place] = number
     return shared
 
@@ -141,8 +147,7 @@ def _is_back(node: Node) -> bool:
     root: Node | None = target
     while root is not None and root.op != "placeholder":
         root = viewed(root)
-    devices = {value.meta["val"].device.type for value in (target, source)}
-    return root is not None and devices == {"cpu"}
+    return root is not None and device_of(target) == device_of(source)
 
 
 def _never_fails(item: ScheduleItem) -> bool:
@@ -163,7 +168,7 @@ def _used(item: ScheduleItem) -> set[int]:
             return set()
         nodes = [*item.all_input_nodes, item]
     else:
-        nodes = [*item.inputs, *item.outputs]
+        nodes = [*item.inputs, *item.numbers, *item.outputs]
     found: set[int] = set()
     for node in nodes:
         value: Any = node.meta.get("val")

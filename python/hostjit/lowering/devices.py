@@ -9,7 +9,14 @@ from torch.fx import Graph, Node
 from hostjit import _C
 from hostjit.lowering.types import tensor_type
 
-__all__ = ["CPU", "device_of", "is_number_of_the_host", "kernel_devices", "on_cuda"]
+__all__ = [
+    "CPU",
+    "device_of",
+    "is_number_of_the_host",
+    "kernel_devices",
+    "numbers_of_the_host",
+    "on_cuda",
+]
 
 CPU = torch.device("cpu")
 
@@ -40,3 +47,10 @@ def is_number_of_the_host(node: Node) -> bool:
     """Whether a node is a tensor without dims on the CPU: operators on any device take it."""
     value = node.meta.get("val")
     return isinstance(value, torch.Tensor) and value.dim() == 0 and value.device == CPU
+
+
+def numbers_of_the_host(node: Node) -> list[Node]:
+    """The operands of a node on another device that are tensors without dims on the CPU."""
+    if device_of(node) == CPU:
+        return []
+    return [operand for operand in node.all_input_nodes if is_number_of_the_host(operand)]

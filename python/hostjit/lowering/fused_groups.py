@@ -16,6 +16,7 @@ from hostjit.kernels.cuda import split_long_rows
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.destinations import shared_buffers
 from hostjit.lowering.devices import on_cuda
+from hostjit.lowering.group_kernel import number_argument
 from hostjit.lowering.grouping import PointwiseGroup
 from hostjit.lowering.launches import content_digest, is_worth_threads, launch
 from hostjit.lowering.members import selects
@@ -52,27 +53,35 @@ def lower_group(
     device = tensor_type(outputs[0]).device
 
     def temporary(dtype: DType, count: int) -> _C.Value:
-        return context.create("allocate", {}, [_C.TensorType(dtype.value, [count], [1], device)])
+        type_ = _C.TensorType(dtype.value, [count], [1], device)
+        made: _C.Value = context.create("allocate", {}, [type_])
+        return made
 
+    numbers = {
+        number_argument(place): context.item(node) for place, node in enumerate(group.numbers)
+    }
     parts = _shared_rows(kernel, outputs[0])
     if parts is None:
         # Steps read inputs anew, which none before may have written.
         steps = split_long_rows(kernel) if on_cuda(outputs[0]) and not shared else None
         if steps is None:
-            launch(context, kernel, inputs, outputs, num_in_out=len(set(shared.values())))
+            num_in_out = len(set(shared.values()))
+            launch(context, kernel, inputs, outputs, num_in_out=num_in_out, numbers=numbers)
             return
         temporaries = [temporary(*made) for made in steps.temporaries]
         buffers = {"input": inputs, "output": outputs, "temporary": temporaries}
         for step in steps.steps:
-            read, written = (
+            sources, results = (
                 [buffers[one.kind][one.place] for one in operands]
                 for operands in (step.inputs, step.outputs)
             )
-            launch(context, step.kernel, read, written)
+            launch(context, step.kernel, sources, results, numbers=numbers)
         return
     partials = [temporary(dtype, parts.partial_size) for dtype in parts.partials]
-    launch(context, parts.first, inputs, [*(outputs[n] for n in parts.elements), *partials])
-    launch(context, parts.second, [*inputs, *partials], [outputs[n] for n in parts.results])
+    elements = [outputs[n] for n in parts.elements]
+    results = [outputs[n] for n in parts.results]
+    launch(context, parts.first, inputs, [*elements, *partials], numbers=numbers)
+    launch(context, parts.second, [*inputs, *partials], results, numbers=numbers)
 
 
 def _shared_rows(kernel: PointwiseKernel, output: _C.Value) -> SplitRow | None:

@@ -7,8 +7,9 @@ from collections.abc import Hashable, Sequence, Set
 
 from torch.fx import Node
 
-from hostjit.kernels import KernelBuilder, PointwiseKernel
+from hostjit.kernels import DType, KernelBuilder, PointwiseKernel
 from hostjit.kernels.sizes import Size
+from hostjit.lowering.devices import numbers_of_the_host
 from hostjit.lowering.iteration_space import IterationSpace, Radix, Steps
 from hostjit.lowering.members import points, selects
 from hostjit.lowering.pointwise import dtype_of, emit
@@ -17,7 +18,7 @@ from hostjit.lowering.selection import Selection, along
 from hostjit.lowering.sizes import shape_of, strides_of
 from hostjit.lowering.views import Views
 
-__all__ = ["build_kernel"]
+__all__ = ["build_kernel", "number_argument"]
 
 
 def build_kernel(
@@ -28,15 +29,21 @@ def build_kernel(
     views: Views,
     creators: Set[Node],
     reduced: Set[int] = frozenset(),
-) -> tuple[PointwiseKernel, tuple[Node, ...]]:
+) -> tuple[PointwiseKernel, tuple[Node, ...], tuple[Node, ...]]:
     """Write a group as a kernel.
 
     Arguments: the kernel's name; the members in the graph's order and those among them to store;
     the space in which all of them are aligned; the graph's views, the nodes that are repeated
     where they are used, and the dimensions of the space that are reduced.
-    Returns: the kernel, and the nodes whose buffers it reads, in operand order.
+    Returns: the kernel, the nodes whose buffers it reads, in operand order, and those of which it
+    takes the numbers, as `number_argument` calls them.
     """
     return _GroupKernel(name, members, space, views, creators, reduced).build(outputs)
+
+
+def number_argument(place: int) -> str:
+    """The name of the scalar argument that brings one of the numbers of a kernel of a group."""
+    return f"host{place}"
 
 
 class _GroupKernel:
@@ -59,8 +66,11 @@ class _GroupKernel:
         self.values: dict[Node, int] = {}
         self.results: dict[Node, tuple[int, ...]] = {}
         self.inputs: dict[Node, int] = {}
+        self.numbers: dict[Node, str] = {}
 
-    def build(self, outputs: Sequence[Node]) -> tuple[PointwiseKernel, tuple[Node, ...]]:
+    def build(
+        self, outputs: Sequence[Node]
+    ) -> tuple[PointwiseKernel, tuple[Node, ...], tuple[Node, ...]]:
         for member in self.members:
             self._emit(member)
         for node in outputs:
@@ -68,7 +78,7 @@ class _GroupKernel:
             strides = self.strides(node, shape_of(tensor), strides_of(tensor))
             operand = self.builder.output(dtype_of(node))
             self.builder.store(operand, self.values[node], strides)
-        return self.builder.build(), tuple(self.inputs)
+        return self.builder.build(), tuple(self.inputs), tuple(self.numbers)
 
     def _emit(self, member: Node) -> None:
         source = selects(member)
@@ -98,6 +108,13 @@ class _GroupKernel:
             self.inputs[root] = self.builder.input(dtype_of(root))
         return self.inputs[root]
 
+    def number(self, node: Node) -> int:
+        """The number of a tensor without dims on the CPU, which the launch brings."""
+        name = self.numbers.setdefault(node, number_argument(len(self.numbers)))
+        dtype = dtype_of(node)
+        argument = self.builder.scalar_argument(name, DType.F64 if dtype.is_float else DType.I64)
+        return self.builder.cast(argument, dtype.register)
+
 
 class _Reader:
     """Reads operands at the current point of one member."""
@@ -113,6 +130,8 @@ class _Reader:
             return kernel.values[access.root]
         if access.root in kernel.creators:
             return emit(access.root, kernel.builder, _CreationReader(self, node))
+        if node in numbers_of_the_host(self.member):
+            return kernel.number(node)
         strides = self.strides(node, access.strides)
         return kernel.builder.load(kernel.input(access.root), strides, access.offset)
 

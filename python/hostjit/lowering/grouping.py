@@ -22,7 +22,7 @@ from hostjit.lowering import reduction_rules as _reduction_rules  # noqa: F401
 from hostjit.lowering import selection_rules as _selection_rules  # noqa: F401
 from hostjit.lowering.alignment import Alignment
 from hostjit.lowering.dependencies import Dependencies
-from hostjit.lowering.devices import CPU, device_of
+from hostjit.lowering.devices import CPU, device_of, numbers_of_the_host
 from hostjit.lowering.group_kernel import build_kernel
 from hostjit.lowering.iteration_space import IterationSpace
 from hostjit.lowering.members import (
@@ -54,12 +54,15 @@ class PointwiseGroup:
     `inputs` are the nodes whose buffers the kernel reads, `outputs` those it writes, both in the
     order of the kernel's operands. An output has the sizes and strides of its `meta["val"]`, and
     its buffer may be shared with no input. A read buffer starts where its node's tensor starts.
+    `numbers` are tensors without dims on the CPU, of which a kernel for another device takes what
+    they hold when it is launched.
     """
 
     kernel: PointwiseKernel
     members: tuple[Node, ...]
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    numbers: tuple[Node, ...]
 
 
 ScheduleItem = PointwiseGroup | Node
@@ -134,7 +137,7 @@ class _Grouping:
 
     def _place(self, node: Node) -> None:
         """Put a fusable node into the group of a producer or a sibling, or into its own."""
-        operands = [self.views.root(operand) for operand in node.all_input_nodes]
+        operands = self._buffers(node)
         producers: list[_Group] = []
         for root in operands:
             group = self.group_of.get(root)
@@ -176,10 +179,15 @@ class _Grouping:
             group.reduction = node
         if node in self.creators:
             return
-        for operand in node.all_input_nodes:
-            readers = self.readers.setdefault(self.views.root(operand), [])
+        for root in self._buffers(node):
+            readers = self.readers.setdefault(root, [])
             if group not in readers:
                 readers.append(group)
+
+    def _buffers(self, node: Node) -> list[Node]:
+        """What a node reads in memory of its device."""
+        numbers = numbers_of_the_host(node)
+        return [self.views.root(o) for o in node.all_input_nodes if o not in numbers]
 
     def _last_position(self, group: _Group) -> int:
         return max(self.dependencies.position[node] for node in group.members)
@@ -269,7 +277,7 @@ class _Grouping:
             group = groups[number]
             outputs = tuple(node for node in group.members if node in needed)
             name = f"{prefix}{num_kernels}"
-            kernel, inputs = build_kernel(
+            kernel, inputs, numbers = build_kernel(
                 name,
                 group.members,
                 outputs,
@@ -278,7 +286,7 @@ class _Grouping:
                 self.creators,
                 group.reduced(),
             )
-            scheduled.append(PointwiseGroup(kernel, tuple(group.members), inputs, outputs))
+            scheduled.append(PointwiseGroup(kernel, tuple(group.members), inputs, outputs, numbers))
             num_kernels += 1
         return scheduled
 
@@ -290,6 +298,8 @@ class _Grouping:
                 roots = {self.views.root(operand) for operand in user.all_input_nodes}
                 inside = self.group_of[user]
                 needed.update(r for r in roots if self.group_of.get(r) is not inside)
+                numbers = numbers_of_the_host(user)
+                needed.update(n for n in numbers if self.views.root(n) not in self.creators)
         needed -= self.creators
         for user in reversed(self.graph.nodes):
             if user in self.group_of or (self.views.is_view(user) and user not in needed):

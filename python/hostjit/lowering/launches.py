@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from hostjit import _C
 from hostjit.kernels import (
@@ -34,20 +36,22 @@ def launch(
     outputs: list[_C.Value],
     *,
     num_in_out: int = 0,
+    numbers: Mapping[str, _C.Value] = MappingProxyType({}),
 ) -> None:
     """Launch a kernel, and add it to the program unless one of its name is there.
 
     Of the first outputs, `num_in_out` of them, it reads elements, or leaves some as they are.
+    `numbers` are its scalar arguments by name, but for those that the call brings.
     """
     if on_cuda(outputs[0]):
-        launch_on_cuda(context, kernel, inputs, outputs)
+        launch_on_cuda(context, kernel, inputs, outputs, num_in_out, numbers)
         return
     threads = _split(context, kernel)
     if kernel.name not in context.kernels:
         context.add_kernel(kernel.name, llvm_ir(kernel, over_range=bool(threads)))
     fields = {"kernel": kernel.name, "inputs": inputs, "outputs": outputs[num_in_out:], **threads}
     fields["in_out"] = outputs[:num_in_out]
-    fields["scalars"] = context.scalars(kernel)
+    fields["scalars"] = context.scalars(kernel, numbers)
     pairs = ((read, written - num_in_out) for read, written in in_place_pairs(kernel))
     fields["in_place"] = [number for pair in pairs if pair[1] >= 0 for number in pair]
     fields["errors"] = kernel.errors()

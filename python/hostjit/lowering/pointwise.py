@@ -300,12 +300,18 @@ def check_tensor(node: Node) -> None:
 def check_devices(node: Node) -> None:
     """Raise NotFusableError unless a node and its operands are on one device.
 
-    Numbers on the CPU that are made of nothing do not count: kernels make them where they run.
+    Numbers on the CPU do not count: launches on other devices take them as scalars. Places among
+    elements are left to operators, which may look at them on the host.
     """
     device = device_of(node)
+    is_taking = takes.find(node.target) is not None
     for operand in node.all_input_nodes:
-        is_made = is_number_of_the_host(operand) and creates.find(operand.target) is not None
-        if device_of(operand) != device and not (is_made and is_fusable(operand)):
+        if device_of(operand) == device:
+            continue
+        is_made = creates.find(operand.target) is not None and is_fusable(operand)
+        if is_number_of_the_host(operand) and (is_made or not is_taking):
+            check_tensor(operand)
+        else:
             raise NotFusableError(f"'{operand.name}' is on another device than '{node.name}'")
 
 

@@ -12,6 +12,7 @@ import math
 from torch.fx import Node
 
 from hostjit.kernels import DType
+from hostjit.lowering.devices import device_of, is_number_of_the_host
 from hostjit.lowering.pointwise import (
     DTYPES,
     PROMOTION,
@@ -188,7 +189,7 @@ def convert(context: PointwiseContext) -> int:
     source = context.operand(next(iter(context.arguments)))
     if not isinstance(source, Node):  # of `vmap`
         return context.value(source, context.result_dtype())
-    if source.meta["val"].device != context.node.meta["val"].device:
+    if device_of(source) != device_of(context.node) and not is_number_of_the_host(source):
         raise NotFusableError("copies between devices")
     return context.builder.cast(context.reader.read(source), DTYPES[context.node.meta["val"].dtype])
 

@@ -65,12 +65,15 @@ class Rule:
         state: the names of the tensors that a parameter of a group has.
         update: records one update.
         factors: keys of a group that are numbers, of which it only matters whether they are 0.
+        counters: the names of the state that is numbers; they may be on the CPU where parameters
+            are not.
     """
 
     numbers: tuple[str, ...]
     state: Callable[[Mapping[str, Any]], tuple[str, ...]]
     update: Callable[[Update], None]
     factors: tuple[str, ...] = ("weight_decay",)
+    counters: tuple[str, ...] = ("step",)
 
 
 def _sgd_state(group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -284,6 +287,9 @@ RULES: dict[type, Rule] = {
     torch.optim.ASGD: Rule(("lr",), lambda _: ("step", "eta", "mu", "ax"), _asgd),
     torch.optim.Rprop: Rule(("lr",), lambda _: ("step", "prev", "step_size"), _rprop, ()),
     torch.optim.NAdam: Rule(
-        ("lr", "betas"), lambda _: ("step", "mu_product", "exp_avg", "exp_avg_sq"), _nadam
+        ("lr", "betas"),
+        lambda _: ("step", "mu_product", "exp_avg", "exp_avg_sq"),
+        _nadam,
+        counters=("step", "mu_product"),
     ),
 }

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from hostjit.optimizers.rules import Rule, Update
 
 __all__ = ["Step", "has_original_step", "is_factor"]
 
+_CPU = torch.device("cpu")
 _FOLDER = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 _GLOBAL_HOOKS = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
@@ -92,6 +93,9 @@ class Step:
         is_fused = all(group.get("fused") for group in self._optimizer.param_groups)
         if is_scaled and (scaled or not is_fused):
             return "a scaler scales the step"
+        device = next((param.device for _, param, _ in self._updates()), _CPU)
+        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return "a CUDA graph is captured, for which its numbers are constants"
         for group, param, grad in self._updates():
             if group.get("differentiable") or group.get("capturable"):
                 return "the optimizer is differentiable or capturable"
@@ -100,12 +104,19 @@ class Step:
             for name in self._rule.numbers:
                 if not all(_is_number(value) for value in _as_tuple(group[name])):
                     return f"'{name}' is no float"
-            tensors = [param, grad, *(value for _, value in self._state(group, param))]
-            if not all(_is_plain(tensor) for tensor in tensors):
-                return "a tensor is not a plain one on the CPU"
+            state = self._state(group, param)
+            counters = [value for name, value in state if name in self._rule.counters]
+            tensors = [value for name, value in state if name not in self._rule.counters]
+            is_plain = all(_is_plain(tensor, (device,)) for tensor in (param, grad, *tensors))
+            if not (is_plain and all(_is_plain(value, (device, _CPU)) for value in counters)):
+                return "a tensor is not a plain one on the CPU, or on one CUDA device"
             if not param.is_floating_point() or grad.dtype != param.dtype or grad.requires_grad:
                 return "a gradient is complex, has another dtype or a graph"
         return ""
+
+    def is_on_cuda(self) -> bool:
+        """Tell whether it updates parameters on a CUDA device."""
+        return any(param.device.type == "cuda" for _, param, _ in self._updates())
 
     def gradients(self) -> list[torch.Tensor]:
         """Return the gradients that it takes."""
@@ -179,7 +190,10 @@ class Step:
         return torch.fx.Proxy(graph.placeholder(f"input_{len(self.bindings)}"), self._tracer)
 
     def condition(self) -> Callable[..., bool] | None:
-        """Return what tells whether factors are still such, None if there are none."""
+        """Return what tells whether factors are still such, and that no CUDA graph is captured.
+
+        None if there are no factors, and nothing on a CUDA device.
+        """
         optimizer = self._optimizer
         found = [
             (index, key)
@@ -192,6 +206,11 @@ class Step:
             groups = optimizer.param_groups
             return all(is_factor(groups[index][key]) for index, key in found)
 
+        def holds_on_cuda(*_: Any) -> bool:
+            return not torch.cuda.is_current_stream_capturing() and holds()
+
+        if self.is_on_cuda():
+            return holds_on_cuda
         return holds if found else None
 
     def watches(self) -> list[tuple[Any, ...]]:
@@ -246,7 +265,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return value.dim() == 0 and _is_plain(value) and not value.requires_grad
+        return value.dim() == 0 and _is_plain(value, (_CPU,)) and not value.requires_grad
     return type(value) is float
 
 
@@ -255,10 +274,11 @@ def is_factor(value: Any) -> bool:
     return type(value) is float and value > 0
 
 
-def _is_plain(tensor: Any) -> bool:
+def _is_plain(tensor: Any, devices: Collection[torch.device]) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
+        and tensor.device.type in ("cpu", "cuda")
+        and tensor.device in devices
         and not tensor.is_inference()
     )

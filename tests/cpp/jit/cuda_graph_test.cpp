@@ -88,6 +88,52 @@ TEST_F(CudaGraphTest, OnlyNodesThatChangedAreSet) {
             std::vector<std::string>({"launch a graph of 4 nodes on stream 0"}));
 }
 
+TEST_F(CudaGraphTest, NumbersOfTheHostAreThoseOfTheMoment) {
+  null_cuda_.emulate("scale", [](const cuda::LaunchShape& shape, void** parameters) {
+    const float* from = *static_cast<float**>(parameters[0]);
+    float* to = *static_cast<float**>(parameters[1]);
+    const auto number = static_cast<float>(*static_cast<double*>(parameters[2]));
+    const uint32_t count = shape.grid[0] * shape.block[0];
+    for (uint32_t i = 0; i < count; ++i) to[i] = number * from[i];
+  });
+  null_cuda_.declare_reads("scale", {0});
+  // Kernels of the CPU count on between the launches, which are one graph.
+  RunnableProgram program = planned(R"(
+program @scaled(%x: tensor<f32, [64], cuda:0>, %n: tensor<f64, [], cpu>) {
+  launch_kernel(kernel="count", in_out=[%n])
+  %a = item(source=%n) : f64
+  %y = allocate() : tensor<f32, [64], cuda:0>
+  launch_kernel(kernel="scale", inputs=[%x], outputs=[%y], scalars=[%a], grid=[2, 1, 1], block=[32, 1, 1])
+  launch_kernel(kernel="count", in_out=[%n])
+  %b = item(source=%n) : f64
+  %z = allocate() : tensor<f32, [64], cuda:0>
+  launch_kernel(kernel="scale", inputs=[%y], outputs=[%z], scalars=[%b], grid=[2, 1, 1], block=[32, 1, 1])
+  return %z
+}
+kernel @count """
+define void @count(ptr %n) {
+  %v = load double, ptr %n
+  %s = fadd double %v, 1.0
+  store double %s, ptr %n
+  ret void
+}
+"""
+)" + cuda_kernel("scale", "ptr, ptr, f64", {8, 8, 8}));
+  ASSERT_EQ(program.module().layout().graphs.size(), 1u);
+  const at::Tensor x = filled(1);
+  for (const bool jit : {true, false}) {
+    const at::Tensor counter = at::scalar_tensor(0, at::kDouble);
+    for (int call = 0; call < 5; ++call) {
+      forget();
+      const auto result = jit ? program.run_jit({x, counter}) : program.run_evaluator({x, counter});
+      ASSERT_EQ(result.error, "");
+      const float first_number = static_cast<float>(2 * call + 1);
+      EXPECT_EQ(first(result.outputs[0]), first_number * (first_number + 1));
+      EXPECT_EQ(logged("launch a graph").size(), jit && call > 0 ? 1u : 0u);
+    }
+  }
+}
+
 TEST_F(CudaGraphTest, GraphsFollowTheStream) {
   RunnableProgram program = planned(kDiamond);
   cuda::CUstream stream = nullptr;

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -20,8 +20,10 @@ from hostjit.capturing.functional.trace import trace_functional
 from hostjit.capturing.numbers.graph_sizes import find_sizes, over_tensors
 from hostjit.lowering import cuda_launches
 from hostjit.lowering.lower import lower
+from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.step import Step
 
-__all__ = ["cuda_graph", "cuda_program", "on_cuda", "ops_of"]
+__all__ = ["cuda_graph", "cuda_program", "on_cuda", "ops_of", "optimizer_program"]
 
 
 class _TracedError(Exception):
@@ -108,3 +110,44 @@ def ops_of(target: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -> l
         elif op.name not in ("allocate", "view"):
             found.append(op.name)
     return found
+
+
+def optimizer_program(
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    shapes: Sequence[tuple[int, ...]],
+    *,
+    step_device: str = "cpu",
+) -> _C.Program:
+    """Return the program of a step on fake CUDA parameters of these shapes; it is verified.
+
+    State of the names that the rule of the optimizer knows is like the parameter; `step` is on
+    `step_device`.
+    """
+    mode = FakeTensorMode()
+    with mode:
+        params = [
+            nn.Parameter(torch.empty(shape, device="cuda:0"), requires_grad=False)
+            for shape in shapes
+        ]
+        optimizer = make(params)
+        rule = RULES[type(optimizer)]
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                param.grad = torch.empty_like(param)
+                optimizer.state[param] = {
+                    name: torch.empty((), device=step_device)
+                    if name in rule.counters
+                    else torch.empty_like(param)
+                    for name in rule.state(group)
+                }
+        step = Step(optimizer, rule)
+        module = step.graph()
+        for node in module.graph.find_nodes(op="call_method", target="copy_"):
+            # The method looks for CUDA.
+            node.op, node.target = "call_function", torch.ops.aten.copy_.default
+        module.recompile()
+    graph = trace_functional(module, step.examples, mode).graph_module.graph
+    with mock.patch.object(cuda_launches, "compile_ptx", lambda source, arch: source):
+        program = lower(graph, "step")
+    program.verify()
+    return program

@@ -19,10 +19,11 @@ from hostjit.kernels.cuda.tiles import (
     num_blocks,
     write_tiles,
 )
-from hostjit.kernels.expression import Load, PointwiseKernel
+from hostjit.kernels.cuda.values import pointer_of
+from hostjit.kernels.expression import PointwiseKernel
 from hostjit.kernels.sizes import Size, SymbolicSize, at_most, ceildiv
 
-__all__ = ["CudaKernel", "cuda_kernel"]
+__all__ = ["CudaKernel", "cuda_kernel", "is_turned"]
 
 
 # Threads of a multiprocessor that registers of rows must be enough for.
@@ -87,6 +88,11 @@ def cuda_kernel(kernel: PointwiseKernel) -> CudaKernel:
     types += ["i64"] * len(kernel.symbols())
     source = prelude() + "\n".join(lines) + "\n"
     return CudaKernel(entry, source, (blocks, 1, 1), (threads, 1, 1), 0, tuple(types))
+
+
+def is_turned(kernel: PointwiseKernel) -> bool:
+    """Whether threads read points that others write: squares, turned in shared memory."""
+    return not kernel.has_rows and find_tiles(make_space(kernel)) is not None
 
 
 def _parameters(kernel: PointwiseKernel) -> str:
@@ -192,7 +198,7 @@ def _vector_conditions(space: Space, width: int) -> list[str]:
     symbols = space.kernel.symbols()
     conditions = [f"{text_of(number, symbols)} % {width} == 0" for number in space.multiples]
     for access in space.starts:
-        pointer = f"{'in' if isinstance(access, Load) else 'out'}{access.operand}"
+        pointer = pointer_of(space.kernel, access)
         if access.offset != 0:
             pointer += f" + {text_of(access.offset, symbols)}"
         conditions.append(f"starts_vector<{width}>({pointer})")

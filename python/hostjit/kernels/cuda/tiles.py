@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hostjit.kernels.cuda.c_text import MEMORY_TYPES, text_of
 from hostjit.kernels.cuda.scope import Scope
 from hostjit.kernels.cuda.space import ROW, VECTOR, Space
-from hostjit.kernels.cuda.values import ValueWriter
+from hostjit.kernels.cuda.values import ValueWriter, pointer_of
 from hostjit.kernels.expression import Load
 from hostjit.kernels.sizes import Size, ceildiv, magnitude
 
@@ -114,7 +114,7 @@ class _TileWriter(ValueWriter):
             for number in turned:
                 load = kernel.values[number]
                 assert isinstance(load, Load)
-                place = self.place(scope, load, f"in{load.operand}")
+                place = self.place(scope, load, pointer_of(kernel, load))
                 scope.add(f"tile{number}[line][column] = *({place});")
         body.add("__syncthreads();")
         with self._each_point(body, inner, across) as scope:

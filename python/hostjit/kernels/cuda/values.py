@@ -34,7 +34,15 @@ from hostjit.kernels.expression import (
 )
 from hostjit.kernels.sizes import Size, SymbolicSize
 
-__all__ = ["ValueWriter"]
+__all__ = ["ValueWriter", "pointer_of"]
+
+
+def pointer_of(kernel: PointwiseKernel, access: Load | Store) -> str:
+    """The parameter that an access begins from; a load may be of an output."""
+    if isinstance(access, Store):
+        return f"out{access.operand}"
+    behind = access.operand - len(kernel.inputs)
+    return f"in{access.operand}" if behind < 0 else f"out{behind}"
 
 
 class ValueWriter:
@@ -100,7 +108,7 @@ class ValueWriter:
         """Read the array element of a load that `is_vector`."""
         load = self.kernel.values[number]
         assert isinstance(load, Load)
-        place = self.place(scope, load, f"in{load.operand}")
+        place = self.place(scope, load, pointer_of(self.kernel, load))
         step = self.space.strides_of(load)[-1]
         array = f"r{number}[{scope.place}]"
         if step == 1:
@@ -189,7 +197,8 @@ class ValueWriter:
             case Load():
                 if self.is_vector(value):
                     return widened(f"r{number}[{scope.place}].element[e]", value.dtype)
-                return widened(f"*({self.place(scope, value, f'in{value.operand}')})", value.dtype)
+                place = self.place(scope, value, pointer_of(self.kernel, value))
+                return widened(f"*({place})", value.dtype)
             case Index():
                 return " + ".join(self._distances(scope, value)) or "0"
             case Constant():

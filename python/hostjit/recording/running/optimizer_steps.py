@@ -96,6 +96,8 @@ class RecordedSteps:
             # Hooks run around it, and are recorded as any code is; not where there may be no step.
             if step.is_unfinished() or step.obstacle(hooks=found_inf is not None, scaled=False):
                 return False
+            if step.is_on_cuda():
+                return False  # a replay would be part of a CUDA graph that eager refuses to make
             module = step.graph()
             self._state.add_names(_READ)
             for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"):
