@@ -90,7 +90,7 @@ AtenCallSite::AtenCallSite(const AtenCallSpec& spec, const std::vector<SlotSpec>
   for (size_t i = 0; i < schema.size(); ++i) {
     const c10::TypePtr type = schema[i].real_type();
     if (is_none(spec.arguments[i]) && type->kind() == c10::TypeKind::TensorType) {
-      // As PyTorch takes None from Python: the gradient of attention has a bias that may be missing.
+      // As PyTorch takes None from Python: gradients of attention have a bias that may be missing.
       arguments_.emplace_back().constant = at::Tensor();
       continue;
     }

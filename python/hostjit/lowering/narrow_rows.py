@@ -47,7 +47,9 @@ def is_left_apart(node: Node) -> bool:
     rule, number = rule_of(node), num_narrow_rows(node)
     if rule is None or number is None:
         return False
-    length = math.prod(points_shape(node)) // number
+    points = math.prod(points_shape(node))
+    assert isinstance(points, int)
+    length = points // number
     builder = KernelBuilder("probe", (number, length), 1)
     results = emit_reduction(node, builder, _RowProbe(builder, length))
     for kind, value in zip(rule.results, results, strict=False):
