@@ -191,3 +191,14 @@ def test_sgd_is_one_launch() -> None:
         )
         assert len(launches(program, cuda=True)) == len(SHAPES)
         assert not [op for op in program.ops if op.name == "aten_call"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_launches_of_a_step_are_one_graph(fused: bool) -> None:
+    program = optimizer_program(
+        lambda params: torch.optim.AdamW(params, fused=fused),
+        SHAPES,
+        step_device="cuda:0" if fused else "cpu",
+    )
+    planned = _C.CompiledProgram(program).program
+    assert {launch.graph for launch in launches(planned, cuda=True)} == {0}
