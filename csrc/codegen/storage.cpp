@@ -186,7 +186,8 @@ void StoragePlan::place(const Select& op) {
   const TensorType& type = op.source->tensor_type();
   storage.reach = storage.bytes();
   const std::optional<int64_t> stride = first_stride(type);
-  storage.terms.push_back({.bytes = stride.value_or(1) * size_in_bytes(type.dtype),
+  storage.terms.push_back({.symbol = {},
+                           .bytes = stride.value_or(1) * size_in_bytes(type.dtype),
                            .select = &op,
                            .stride_is_known = stride.has_value()});
   storage.extent = extent_of(op.result);

@@ -19,7 +19,9 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(width)
-        self.project = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(
+            width, 3 * width, bias=False
+        )  # that of keys has noise for gradient
         self.out = nn.Linear(width, width)
         self.feed = nn.Sequential(
             nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)

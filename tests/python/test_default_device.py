@@ -89,6 +89,39 @@ def test_gradients(default: Callable[[str], Any]) -> None:
     assert compiled.specializations
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_steps_of_optimizers_elsewhere(
+    kind: Any, device: str, default: Callable[[str], Any]
+) -> None:
+    """Numbers of a step are on the CPU, wherever new tensors are."""
+
+    def trained(compile: Compile) -> torch.Tensor:
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = kind([weight], lr=0.1)
+        step = compile(optimizer.step)
+        for number in range(5):
+            weight.grad = weight.detach() * 2
+            # Its state is made at the first step.
+            with default(device) if number else contextlib.nullcontext():
+                step()
+        return weight.detach()
+
+    torch.testing.assert_close(trained(hostjit.compile), trained(lambda step: step))
+
+
+@torch.no_grad()
+def test_numbers_and_places_elsewhere(default: Callable[[str], Any]) -> None:
+    def function(x: torch.Tensor, n: int, t: float) -> torch.Tensor:
+        return x[[n, n - 1]] / 3 + torch.add(x[:2], x[1:], alpha=0.3) * t
+
+    compiled, x = hostjit.compile(function, fallback=False), torch.randn(3, 4)
+    for n in range(3):
+        expected = function(x, n, n / 4)
+        with default("meta"):
+            torch.testing.assert_close(compiled(x, n, n / 4), expected)
+
+
 @torch.no_grad()
 def test_the_backend_of_torch_compile(default: Callable[[str], Any]) -> None:
     torch.compiler.reset()

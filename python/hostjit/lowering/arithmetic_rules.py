@@ -46,7 +46,7 @@ def _inverse(context: PointwiseContext, divisor: int) -> int | None:
     if not isinstance(value, Constant):
         return None
     dtype = torch.float64 if value.dtype is DType.F64 else torch.float32
-    inverse = torch.tensor(value.number, dtype=dtype).reciprocal().item()
+    inverse = torch.tensor(value.number, dtype=dtype, device="cpu").reciprocal().item()
     return context.constant_like(divisor, inverse)
 
 
@@ -94,7 +94,8 @@ def _add_scaled(context: PointwiseContext, operation: str, x: int, y: int) -> in
         return context.apply(operation, x, context.apply("mul", y, context.constant_like(y, alpha)))
     factor = float(alpha)
     if not context.on_cuda():
-        factor = torch.tensor(alpha, dtype=context.node.meta["val"].dtype).item()
+        dtype = context.node.meta["val"].dtype
+        factor = torch.tensor(alpha, dtype=dtype, device="cpu").item()
     factor = factor if operation == "add" else -factor
     return context.apply("multiply_add", y, context.constant_like(y, factor), x)
 

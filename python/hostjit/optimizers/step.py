@@ -181,7 +181,7 @@ class Step:
     ) -> Any:
         if isinstance(value, torch.Tensor):
             return self._input(graph, value, value)
-        example = torch.tensor(value, dtype=torch.float64)
+        example = torch.tensor(value, dtype=torch.float64, device=_CPU)
         return self._input(graph, ("number", group, name, position), example)
 
     def _input(self, graph: torch.fx.Graph, binding: Any, example: torch.Tensor) -> Any:

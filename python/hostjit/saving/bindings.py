@@ -112,6 +112,6 @@ def example_inputs(bindings: Sequence[Any], call: ExampleCall, floats: Sequence[
             return 0.0 if floats[binding[1]] else 0
         if binding[0] == "gradient":
             return binding[2]
-        return torch.zeros((), dtype=torch.float64)
+        return torch.zeros((), dtype=torch.float64, device="cpu")
 
     return [example(binding) for binding in bindings]

@@ -157,7 +157,7 @@ def stopping_at_numpy(numbers: NumbersOfNumpy | None = None) -> Iterator[None]:
             if dtype is None:
                 raise refusal(_SAYS + _name_of(node))
             with tx.fake_mode:
-                kwargs["example_value"] = torch.zeros((), dtype=dtype)
+                kwargs["example_value"] = torch.zeros((), dtype=dtype, device="cpu")
             return original(target_cls, tx, proxy, *args, **kwargs)
         if all(_NUMBER in x.meta for x in node.all_input_nodes):
             item = _item_of(node)

@@ -50,7 +50,7 @@ def size_tensor(size: int | torch.SymInt) -> torch.Tensor:
 
     The first dim is 0, and PyTorch asks no further whether the tensor has elements.
     """
-    return torch.empty_strided((0, size), (1, 1), dtype=torch.uint8)
+    return torch.empty_strided((0, size), (1, 1), dtype=torch.uint8, device="cpu")
 
 
 def find_sizes(module: GraphModule, more: Sequence[torch.Tensor] = ()) -> dict[int, Place | None]:

@@ -79,7 +79,9 @@ def _is_open_list(item: Any) -> bool:
 
 
 def _as_tensor(numbers: list[Any]) -> torch.Tensor:
-    return torch.stack([torch.full((), number, dtype=torch.int64) for number in numbers])
+    return torch.stack(
+        [torch.full((), number, dtype=torch.int64, device="cpu") for number in numbers]
+    )
 
 
 def _dims_taken(item: Any) -> int | None:

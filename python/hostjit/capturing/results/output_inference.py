@@ -58,8 +58,8 @@ def infer_output_spec(
 
     Raises CannotRebuildError when some part of the result is neither.
     """
-    first = [torch.empty(0) if result is None else _Number() for result in results]
-    second = [torch.empty(0) if result is None else _Number() for result in results]
+    first = [torch.empty(0, device="cpu") if result is None else _Number() for result in results]
+    second = [torch.empty(0, device="cpu") if result is None else _Number() for result in results]
     return _Reader(first, second, leaves, containers).read(run(first), run(second))
 
 

@@ -111,7 +111,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def read_size(self, count: torch.fx.Node, size: int, what: str) -> None:
         """Note that the size of a result of `what` depends on values: it is that of a node."""
         self._raise_if_asked(what, "record with on_read='guard'")
-        self._expect(count, torch.tensor(size))
+        self._expect(count, torch.tensor(size, device="cpu"))
 
     def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:
         copy = self.call(aten.clone.default, (node,), {})

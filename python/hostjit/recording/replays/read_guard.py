@@ -104,7 +104,7 @@ def _find(binding: Any, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
         return found
     key, position = place
     value = owner[key] if position is None else owner[key][position]
-    return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
