@@ -13,6 +13,7 @@ from gpu_device import DEVICE, MISSING
 from gpu_functions import FUNCTIONS, IN_PARTS, RANDOM_FUNCTIONS, pointwise
 from gpu_modules import MODULES, make_module
 from torch import Tensor, nn
+from torch.nn import functional
 
 import hostjit
 
@@ -43,6 +44,27 @@ def test_random_numbers_are_those_of_the_generator(name: str, runtime: str, devi
     compiled = hostjit.compile(function, runtime=runtime)
     with torch.no_grad():
         assert_same_calls(function, compiled, arguments)
+
+
+DROPOUTS: dict[str, Any] = {
+    "dropout": lambda x, p: functional.dropout(x, p),
+    "channels": lambda x, p: functional.dropout1d(x, p),
+    "alpha": lambda x, p: functional.alpha_dropout(x, p, training=True),
+    "features": lambda x, p: functional.feature_alpha_dropout(x, p, training=True),
+    "attention": lambda x, p: functional.scaled_dot_product_attention(x, x, x, dropout_p=p),
+}
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("name", DROPOUTS)
+def test_probabilities_that_change(name: str, runtime: str, device: str) -> None:
+    """Those that are open draw what known ones do."""
+    function = DROPOUTS[name]
+    compiled = hostjit.compile(function, runtime=runtime)
+    x = torch.randn(4, 8, 16, device=device)
+    for p in (0.5, 0.25, 0.125, 0.75):
+        found, expected = ((torch.manual_seed(2), call(x, p))[1] for call in (compiled, function))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", MODULES)

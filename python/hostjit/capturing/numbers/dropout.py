@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hostjit.capturing.numbers.open_draws import DRAWS
 from hostjit.capturing.numbers.open_dropout import DROPOUT
 from hostjit.capturing.numbers.parameter_function import NumberFunction, is_exact
 
@@ -43,8 +44,11 @@ def _dropout_of_channels(
 ) -> Tensor:
     if not training:
         return input
-    kept: Tensor = DROPOUT(input.new_ones([*input.shape[:2], *[1] * (input.dim() - 2)]), p)[0]
-    return input * kept
+    ones = input.new_ones([*input.shape[:2], *[1] * (input.dim() - 2)])
+    if input.is_cuda:
+        return input * (_kept(ones, p) / (1.0 - p))
+    scaled: Tensor = DROPOUT(ones, p)[0]
+    return input * scaled
 
 
 def _has_channels(*dims: int) -> Callable[[Mapping[str, Any]], bool]:
@@ -77,9 +81,18 @@ def _feature_alpha_dropout(
 
 def _alpha(x: Tensor, ones: Tensor, p: float) -> Tensor:
     """Keep mean and variance: what is dropped is a constant, and all is scaled and moved."""
-    kept: Tensor = DROPOUT(ones, p)[1].to(x.dtype)
+    kept = _kept(ones, p)
     scale = 1.0 / math.sqrt((_SELU_SCALE * _SELU_SCALE * p + 1.0) * (1.0 - p))
     return x * (kept * scale) + ((kept - 1.0) * (_SELU_SCALE * scale) + _SELU_SCALE * scale * p)
+
+
+def _kept(ones: Tensor, p: float) -> Tensor:
+    """What is kept, as ones; on CUDA the kernel for dropout draws other numbers than eager does."""
+    if ones.is_cuda:
+        drawn: Tensor = DRAWS["bernoulli"](ones, 1.0 - p)
+        return drawn
+    mask: Tensor = DROPOUT(ones, p)[1]
+    return mask.to(ones.dtype)
 
 
 _P = ("p",)

@@ -69,7 +69,8 @@ def attention(
 def scales_or_drops(given: Mapping[str, Any]) -> bool:
     """Whether a scale is positive: else PyTorch's kernels give NaN where scores are masked.
 
-    And whether not all weights are dropped, of heads and without a mask.
+    And whether not all weights are dropped, of heads and without a mask. On CUDA attention draws
+    its numbers in kernels of its own.
     """
     query, key, scale, p = (given[name] for name in ("query", "key", "scale", "dropout_p"))
     if not isinstance(query, Tensor) or query.dtype not in _FLOATS:
@@ -78,6 +79,8 @@ def scales_or_drops(given: Mapping[str, Any]) -> bool:
         return False
     if isinstance(p, (int, float)) and p == 0.0:
         return True
+    if query.is_cuda:
+        return False
     is_plain = isinstance(key, Tensor) and query.shape[:-2] == key.shape[:-2]
     has_mask = given["attn_mask"] is not None  # which may leave nothing of a row
     return bool(0.0 < p < 1.0) and is_plain and not has_mask and not given["enable_gqa"]
