@@ -339,6 +339,12 @@ def test_checks_of_metaclasses(ask: Callable[[], bool]) -> None:
     check(program)
 
 
+@pytest.mark.parametrize("ask", [lambda: isinstance(4, Checked), lambda: issubclass(int, Checked)])
+def test_checks_of_metaclasses_after_other_backends(ask: Callable[[], bool]) -> None:
+    torch.compile(lambda x: x * (2 if ask() else 3), backend="eager")(torch.ones(2))
+    test_checks_of_metaclasses(ask)
+
+
 class Abstract(abc.ABC):  # noqa: B024
     pass
 

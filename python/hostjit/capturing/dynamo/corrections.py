@@ -20,7 +20,7 @@ from hostjit.capturing.dynamo.memberships import memberships_of_tensors
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
-from hostjit.capturing.dynamo.remembered import forget_classes_and_functions
+from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
@@ -28,6 +28,7 @@ from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_the
 __all__ = ["corrected"]
 
 _CORRECTIONS = (
+    remembering_nothing,
     as_later_dynamo,
     tracing_instead,
     stopping_at_random_numbers,
@@ -54,7 +55,6 @@ def corrected() -> Iterator[None]:
 
     It holds for a call traced whole or in parts, and for frames below a call alike.
     """
-    forget_classes_and_functions()
     with contextlib.ExitStack() as stack:
         for correction in _CORRECTIONS:
             stack.enter_context(correction())

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Dynamo remembers of classes and functions from one call to the next: they may change."""
+"""What Dynamo remembers from one call to the next: classes and functions, which may change."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
-from torch._dynamo.variables import functions
+from torch._dynamo.variables import BuiltinVariable, functions
 
-__all__ = ["forget_classes_and_functions"]
+from hostjit.replacements import replaced_attribute
+
+__all__ = ["remembering_nothing"]
 
 
 def _tables() -> list[Any]:
@@ -25,7 +29,14 @@ _FORGETTING = [
 ]
 
 
-def forget_classes_and_functions() -> None:
-    """Have Dynamo look at them anew."""
+@contextlib.contextmanager
+def remembering_nothing() -> Iterator[None]:
+    """Have Dynamo look at classes and functions anew, and at its own methods.
+
+    By the types of the arguments of `isinstance` and its like it remembers the method of its own
+    that answers: the one from before it was corrected, if another compilation asked first.
+    """
     for forget in _FORGETTING:
         forget()
+    with replaced_attribute(BuiltinVariable, "call_function_handler_cache", {}):
+        yield
