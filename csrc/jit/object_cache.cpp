@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <type_traits>
 
@@ -24,6 +25,9 @@ constexpr uint64_t kVersion = 1;
 constexpr std::string_view kSuffix = ".o";
 // No process takes so long to write a file.
 constexpr int64_t kAbandoned = 3'600'000'000'000;
+
+// Of the bytes of a cache: what a process stores before it looks through the directory again.
+constexpr int64_t kRoom = 16;
 
 // What an entry begins with; the object follows.
 struct Header {
@@ -100,6 +104,29 @@ class Counters {
   ObjectCacheReport report_;
 };
 
+// What this process may store in each cache before it looks through it.
+class Rooms {
+ public:
+  static Rooms& get() {
+    static auto* rooms = new Rooms;  // never destroyed, like Counters
+    return *rooms;
+  }
+
+  // Takes room for an entry; false when there was none left, and there is all of it again.
+  bool take(const std::string& directory, int64_t most_bytes, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    int64_t& left = left_[{directory, most_bytes}];
+    left -= bytes;
+    if (left >= 0) return true;
+    left = most_bytes / kRoom;
+    return false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<std::string, int64_t>, int64_t> left_;
+};
+
 }  // namespace
 
 std::string object_file_name(const ObjectKey& key) {
@@ -142,12 +169,13 @@ void ObjectCache::store(const ObjectKey& key, std::string_view object) const {
   const Header header = make_header(key, object);
   std::string entry(reinterpret_cast<const char*>(&header), sizeof header);
   entry += object;
-  if (static_cast<int64_t>(entry.size()) > most_bytes_) return;
+  const auto bytes = static_cast<int64_t>(entry.size());
+  if (bytes > most_bytes_) return;
   std::string problem;
   const auto directory = PrivateDirectory::open(directory_, problem);
   if (directory && directory->write(object_file_name(key), entry, problem)) {
     Counters::get().count(&ObjectCacheReport::stored);
-    trim(*directory);
+    if (!Rooms::get().take(directory_, most_bytes_, bytes)) trim(*directory);
   }
   if (!problem.empty()) Counters::get().note(std::move(problem));
 }
@@ -166,7 +194,7 @@ void ObjectCache::trim(const PrivateDirectory& directory) const {
   }
   std::ranges::sort(entries, {}, &PrivateDirectory::File::last_use);
   for (const PrivateDirectory::File& entry : entries) {
-    if (bytes <= most_bytes_) break;
+    if (bytes <= most_bytes_ - most_bytes_ / kRoom) break;
     directory.remove(entry.name);
     bytes -= entry.bytes;
     Counters::get().count(&ObjectCacheReport::evicted);

@@ -26,7 +26,8 @@ class ObjectCache {
   static std::optional<ObjectCache> of_knobs();
 
   std::optional<std::string> find(const ObjectKey& key) const;
-  // Then removes the entries that were used longest ago until the rest fits.
+  // Removes the entries that were used longest ago until there is room for a sixteenth, which is
+  // stored before the directory, of any number of files, is looked through again.
   void store(const ObjectKey& key, std::string_view object) const;
 
   const std::string& directory() const { return directory_; }

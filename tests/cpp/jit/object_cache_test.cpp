@@ -181,9 +181,21 @@ TEST_F(ObjectCacheTest, RemovesFilesThatWereNeverFinished) {
   write_content(old_file, "");
   write_content(new_file, "");
   fs::last_write_time(old_file, fs::file_time_type::clock::now() - std::chrono::hours(2));
-  cache().store(key_of(2), "object");
+  cache().store(key_of(2), std::string((1 << 20) / 16, 'x'));
   EXPECT_FALSE(fs::exists(old_file));
   EXPECT_TRUE(fs::exists(new_file));
+}
+
+TEST_F(ObjectCacheTest, LooksThroughItsFilesForEachSixteenthThatItStores) {
+  constexpr int64_t kMost = 160'000;
+  cache().store(key_of(0), "");  // makes the directory
+  const fs::path abandoned = directory() / "old.unfinished";
+  for (int turn = 0; turn < 12; ++turn) {
+    write_content(abandoned, "");
+    fs::last_write_time(abandoned, fs::file_time_type::clock::now() - std::chrono::hours(2));
+    cache(kMost).store(key_of(static_cast<uint8_t>(turn)), std::string(3000, 'x'));
+    EXPECT_EQ(fs::exists(abandoned), turn % 4 != 0) << turn;
+  }
 }
 
 TEST_F(ObjectCacheTest, ManyWritersAndReadersSeeWholeEntries) {
