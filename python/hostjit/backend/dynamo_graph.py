@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from hostjit.backend.found_sizes import compile_in_parts, finds_sizes
 from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat_output
-from hostjit.backend.lean_bytecode import leave_out_profiler_events
+from hostjit.backend.lean_dynamo import leave_out_measurements
 from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
@@ -53,7 +53,7 @@ def compile_dynamo_graph(
 
     `donates`: see `compile_graph`; the callable may have `call_boxed`.
     """
-    leave_out_profiler_events()
+    leave_out_measurements()
     if has_lists(inputs):
         compile = functools.partial(compile_dynamo_graph, options=options, donates=True)
         return over_flat_inputs(module, inputs, compile)

@@ -126,8 +126,10 @@ def test_recompilation_and_reset() -> None:
 
 def test_settings_of_dynamo_are_as_before() -> None:
     assert torch._dynamo.config.record_runtime_overhead
+    timing = torch._dynamo.guards.profile_guard_manager
     compile_and_call()
     assert torch._dynamo.config.record_runtime_overhead
+    assert torch._dynamo.guards.profile_guard_manager is timing
     with torch._dynamo.config.patch(record_runtime_overhead=False):
         torch.compiler.reset()
         compile_and_call()
