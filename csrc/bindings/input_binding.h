@@ -44,6 +44,7 @@ class InputBinding {
   const TensorArg* known_argument() const { return snapshot_.argument(); }
   // Whether it is an open number: then tensor() is undefined.
   bool is_scalar() const { return kind_ == Kind::kScalar; }
+  bool is_number() const { return kind_ == Kind::kNumber; }
   int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
   // Of the arguments; -1 for what is none.
   Py_ssize_t leaf() const { return leaf_; }

@@ -28,6 +28,13 @@ std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledPr
   const size_t num_inputs = program ? program->program().inputs().size() : bindings.size();
   HOSTJIT_CHECK(bindings.size() == num_inputs, "specialization: ", bindings.size(),
                 " bindings for ", num_inputs, " program inputs");
+  for (size_t i = 0; i < bindings.size(); ++i) {
+    if (!program || !bindings[i].is_number()) continue;
+    const Value* input = program->program().inputs()[i];
+    HOSTJIT_CHECK(input->type() == Type(TensorType::make(DType::kF64, {})),
+                  "specialization: a number is bound to %", input->name(), ": ",
+                  to_string(input->type()), ", expected a float64 tensor without dims on the CPU");
+  }
   return bindings;
 }
 

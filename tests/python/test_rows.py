@@ -240,6 +240,17 @@ def function_of(
     return _C.CompiledFunction(expected, owner), owner
 
 
+def test_numbers_are_bound_to_tensors_without_dims(compiled: _C.CompiledProgram) -> None:
+    with pytest.raises(RuntimeError, match="a number is bound to %.*expected a float64 tensor"):
+        _C.Specialization(
+            args=arguments(3, 2),
+            kwargs={},
+            program=compiled,
+            bindings=[("number", {"gain": 2.0}, "gain", None), 1, 2],
+            output=("output", 0),
+        )
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_specialization_answers_all_sizes(compiled: _C.CompiledProgram, runtime: str) -> None:
     function, owner = function_of(compiled, runtime=runtime)
