@@ -80,8 +80,13 @@ def refuse_reaching_beyond(views: Iterable[Sequence[Any]], inputs: Sequence[Any]
     around = {x.untyped_storage()._cdata: x for x in inputs if isinstance(x, torch.Tensor)}
     for operand, sizes, strides, *offset in views:
         whole = around.get(operand.untyped_storage()._cdata)
-        begin = offset[0] if offset and offset[0] is not None else operand.storage_offset()
-        if whole is not None and not _is_inside(whole, sizes, strides, begin):
+        # Where the code says where in the storage a view begins, an input has to begin it.
+        begins_at = offset[0] if offset else None
+        begin = operand.storage_offset() if begins_at is None else begins_at
+        if whole is not None and not (
+            _is_inside(whole, sizes, strides, begin)
+            and (begins_at is None or not whole.storage_offset())
+        ):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 "as_strided may reach memory around an input, and the call changes inputs",
@@ -90,14 +95,30 @@ def refuse_reaching_beyond(views: Iterable[Sequence[Any]], inputs: Sequence[Any]
 
 
 def _is_inside(whole: torch.Tensor, sizes: Any, strides: Any, begin: Any) -> bool:
-    """Tell whether a view has elements of `whole` only, which is dense and begins its storage."""
+    """Tell whether a view has elements of `whole` only, which lie at equal distances."""
     numbers = (*sizes, *strides, begin)
     if is_symbolic(whole) or any(isinstance(number, torch.SymInt) for number in numbers):
         return False
-    if whole.storage_offset() or not whole.is_contiguous():
-        return False
-    steps = (stride * (size - 1) for stride, size in zip(strides, sizes, strict=True))
-    return 0 in sizes or begin + sum(steps) < whole.numel()
+    distance = _distance(whole)
+    if 0 in sizes or distance is None:
+        return 0 in sizes
+    dims = [dim for dim in zip(sizes, strides, strict=True) if dim[0] > 1]
+    first = begin - whole.storage_offset()
+    last = first + sum(stride * (size - 1) for size, stride in dims)
+    is_between = first >= 0 and last < whole.numel() * distance
+    return is_between and not any(n % distance for n in (first, *(stride for _, stride in dims)))
+
+
+def _distance(tensor: torch.Tensor) -> int | None:
+    """The distance from each element of a tensor to the next in memory, None where they differ."""
+    strides = zip(tensor.stride(), tensor.shape, strict=True)
+    dims = sorted((stride, size) for stride, size in strides if size > 1)
+    expected = distance = dims[0][0] if dims else 1
+    for stride, size in dims:
+        if stride != expected:
+            return None
+        expected *= size
+    return distance or None
 
 
 def may_overlap(first: torch.Tensor, second: torch.Tensor) -> bool:

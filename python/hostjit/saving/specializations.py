@@ -128,6 +128,7 @@ def _to_json(
             [tensors.add_with_gradient(tensor), has] for tensor, has in facts["gradients"]
         ],
         "checks": checks and checks_to_json(checks, writers),
+        "unmarked": getattr(facts["revalidate"], "unmarked", []),
         "static": [leaf for leaf, _ in facts["static_leaves"]],
         "aligned": [binding_to_json(place, None, writers) for place in facts["aligned"]],
         "backward": None,
@@ -148,6 +149,20 @@ def _to_json(
             )
         described["anchors"].append([leaf, number])
     return described
+
+
+class _Loaded:
+    """In place of what would look again at what a loaded program assumes: no file holds that.
+
+    Attributes:
+        unmarked: leaves that must have no attributes of their own.
+    """
+
+    def __init__(self, unmarked: Sequence[int]) -> None:
+        self.unmarked = list(map(int, unmarked))
+
+    def __call__(self, *_: Any) -> None:
+        return None
 
 
 def replay_of(facts: dict[str, Any]) -> Any:
@@ -184,6 +199,7 @@ def specialization_from_json(
     numbers = _numbers_from_json(described, parts)
     outside = _outside(described, tensors) if described["all_count"] else None
     replay = _replay_from_json(described, parts, bindings, numbers, outside, call)
+    unmarked = _Loaded(described["unmarked"])
     with in_modes(described["modes"]):
         made = _C.Specialization(
             args=call.args,
@@ -192,7 +208,7 @@ def specialization_from_json(
             bindings=bindings,
             output=output,
             watches=[] if replay is None else replay.watches(),
-            revalidate=None if replay is None else replay.revalidate,
+            revalidate=unmarked if replay is None else replay.revalidate,
             mutated=described["mutated"],
             runtime=described["runtime"],
             reuse_outputs=described["reuse_outputs"],
@@ -204,7 +220,10 @@ def specialization_from_json(
             backward=backward_from_json(described["backward"], program, parts.programs, tensors),
             outside=outside,
             condition=None if replay is None else replay.checks.condition(),
-            leaf_checks=[] if replay is None else replay.checks.leaf_checks(),
+            leaf_checks=[
+                *(("unmarked", leaf) for leaf in unmarked.unmarked),
+                *([] if replay is None else replay.checks.leaf_checks()),
+            ],
             reads=None if replay is None else replay.checks.compiled_reads,
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
             aligned=[binding_from_json(place, parts) for place in described["aligned"]],

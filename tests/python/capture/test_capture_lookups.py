@@ -13,6 +13,8 @@ from watch_checker import Watched
 
 import hostjit
 from hostjit.capturing.capture import capture
+from hostjit.capturing.program import CapturedProgram
+from hostjit.replacements import replaced_attribute
 
 
 def make_configuration() -> Any:
@@ -159,6 +161,40 @@ def test_an_argument_given_an_attribute(runtime: str) -> None:
     for _ in range(2):
         assert torch.equal(fast(x, {"y": y}), torch.full((3,), 4.0))
         assert torch.equal(fast(y, {"y": x}), torch.full((3,), 3.0))
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_an_argument_that_lacks_an_attribute_where_another_is_written(runtime: str) -> None:
+    """No call looks at the guards again."""
+
+    def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        return total.add_(x * 3 if hasattr(x, "marked") else x * 2)
+
+    def check(x: torch.Tensor, factor: int) -> None:
+        total = torch.ones(3)
+        for count in (1, 2, 3):
+            assert torch.equal(fast(x, total), 1 + count * factor * x)
+
+    revalidated = [0]
+    original = CapturedProgram.revalidate
+
+    def revalidate(*args: Any) -> bool:
+        revalidated[0] += 1
+        return original(*args)
+
+    fast = hostjit.compile(function, runtime=runtime, fallback=False)
+    plain, marked, other = torch.ones(3), torch.ones(3), torch.ones(3)
+    marked.marked, other.other = True, True  # type: ignore[attr-defined]
+    with replaced_attribute(CapturedProgram, "revalidate", revalidate):
+        check(plain, 2)
+    assert not revalidated[0]
+    for x, factor in [(marked, 3), (plain, 2), (other, 2), (marked, 3), (plain, 2), (other, 2)]:
+        check(x, factor)
+    assert len(fast.specializations) == 3
+    other.marked = True  # type: ignore[attr-defined]
+    check(other, 3)
+    plain.marked = True  # type: ignore[attr-defined]
+    check(plain, 3)
 
 
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])

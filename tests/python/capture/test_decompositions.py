@@ -294,3 +294,20 @@ def test_scaled_multiply_add(runtime: str) -> None:
         return x.addcmul_(y, y, value=0.5)
 
     check(function, torch.randn(3, 4), torch.randn(3, 4), runtime=runtime)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_views_of_a_part_of_an_input_where_another_is_written(runtime: str) -> None:
+    def function(total: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        total.add_(1)
+        return x.view(-1, x.shape[-1]) * 2 + x.reshape(-1, 1).sum()
+
+    tokens = torch.arange(30).reshape(3, 10)
+    for height in (1, 3):
+        fast = hostjit.compile(function, runtime=runtime, fallback=False)
+        total = torch.zeros(2)
+        for place in (5, 6, 0, 9):
+            x = tokens[:height, place : place + 1]
+            assert torch.equal(fast(total, x), function(torch.zeros(2), x))
+        assert total.tolist() == [4, 4]
+        assert len(fast.specializations) == 1

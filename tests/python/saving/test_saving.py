@@ -164,6 +164,21 @@ def test_a_loaded_function_is_saved_again(path: Path) -> None:
         hostjit.compile(loaded)
 
 
+def test_arguments_that_must_lack_an_attribute(path: Path) -> None:
+    def function(x: Tensor) -> Tensor:
+        return x * 3 if hasattr(x, "marked") else x * 2
+
+    saved(function, path, X)
+    for _ in range(2):
+        loaded = hostjit.load(path)
+        hostjit.save(loaded, path)
+        assert torch.equal(loaded(X), X * 2)
+        marked = X.clone()
+        marked.marked = True  # type: ignore[attr-defined]
+        with pytest.raises(hostjit.Error):
+            loaded(marked)
+
+
 def test_code_may_be_left_alone(path: Path) -> None:
     expected = saved(model(), path, X)
     loaded = hostjit.load(path, recompile=True)

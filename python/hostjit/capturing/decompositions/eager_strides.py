@@ -163,7 +163,7 @@ def _with_known_strides(x: Tensor, view: Tensor, strides: Sequence[Any]) -> Tens
     wanted = [new if _is_one(size) else old for size, new, old in pairs]
     if all_equal(wanted, view.stride()):
         return view
-    result: Tensor = aten.as_strided.default(x, view.shape, wanted, x.storage_offset())
+    result: Tensor = aten.as_strided.default(x, view.shape, wanted)
     return result
 
 

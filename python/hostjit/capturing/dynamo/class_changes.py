@@ -22,6 +22,10 @@ from hostjit.replacements import replaced_attribute
 __all__ = ["has_own", "stopping_at_class_changes"]
 
 
+# Of Dynamo's side effects: how many objects were changed, and which of them are classes.
+_KNOWN_HOLDERS = "_hostjit_classes_set"
+
+
 @contextlib.contextmanager
 def stopping_at_class_changes() -> Iterator[None]:
     """Have Dynamo find what the code has set, or stop, in this thread."""
@@ -62,16 +66,32 @@ def stopping_at_class_changes() -> Iterator[None]:
 
 def _holder(tx: Any, kind: type, name: str) -> Any:
     """Return the class where a read finds what the code has set; None for what was there before."""
-    changes = tx.output.side_effects.store_attr_mutations
-    if not any(name in names for names in changes.values()):
+    effects = tx.output.side_effects
+    holders = [
+        holder for holder in _classes_set(effects) if name in effects.store_attr_mutations[holder]
+    ]
+    if not holders:
         return None
     for base in kind.__mro__:
-        for holder, names in changes.items():
-            if name in names and getattr(holder, "value", None) is base:
+        for holder in holders:
+            if holder.value is base:
                 return holder
         if name in vars(base):
             return None
     return None
+
+
+def _classes_set(effects: Any) -> list[Any]:
+    """Return Dynamo's variables of the classes in which the code has set something.
+
+    There are as many changes as the code has made objects, and each read of an attribute asks.
+    """
+    changes = effects.store_attr_mutations
+    count, found = getattr(effects, _KNOWN_HOLDERS, (0, []))
+    if count != len(changes):
+        found = [holder for holder in changes if isinstance(getattr(holder, "value", None), type)]
+        setattr(effects, _KNOWN_HOLDERS, (len(changes), found))
+    return list(found)
 
 
 def _inherited(tx: Any, kind: type, name: str) -> Any:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["is_handled", "is_handler", "only_cleans_up"]
+__all__ = ["handled_names", "is_handled", "is_handler", "only_cleans_up"]
 
 _GOES_ON = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 # Of handlers that choose what they handle, raise something else, or end the error.
@@ -52,6 +52,37 @@ def is_handler(instructions: Sequence[Any], index: int, suppresses: bool) -> boo
     """Tell whether an `except` or a `finally` begins at an instruction, or a `with` that counts."""
     names = [instruction.opname for instruction in instructions[index : index + 2]]
     return names[:1] == ["PUSH_EXC_INFO"] and (names[1:] != ["WITH_EXCEPT_START"] or suppresses)
+
+
+def handled_names(
+    instructions: Sequence[Any], index_of: Mapping[Any, int], index: int
+) -> tuple[str, ...] | None:
+    """Return the names of all classes that an `except` handles.
+
+    None where it handles every error, or has other expressions than global names for the classes.
+
+    Args:
+        instructions: Dynamo's, with the instructions that they jump to.
+        index_of: where each is.
+        index: the first one of the handler.
+    """
+    found: list[str] = []
+    index += 1
+    while instructions[index].opname != "RERAISE":
+        first = index
+        while instructions[index].opname == "LOAD_GLOBAL":
+            index += 1
+        names = [instruction.argval for instruction in instructions[first:index]]
+        if instructions[index].opname == "BUILD_TUPLE" and instructions[index].argval == len(names):
+            index += 1
+        elif len(names) != 1:
+            return None
+        match, jump = instructions[index : index + 2]
+        if match.opname != "CHECK_EXC_MATCH" or not jump.opname.endswith("IF_FALSE"):
+            return None
+        found += names
+        index = index_of[jump.target]
+    return tuple(found)
 
 
 def only_cleans_up(instructions: Sequence[Any], index_of: Mapping[Any, int], index: int) -> bool:

@@ -20,7 +20,7 @@ from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from hostjit.capturing.dynamo.kept_results import is_installed_file
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["guarding_builtins"]
+__all__ = ["guard_builtin", "guarding_builtins"]
 
 _GLOBALS = "__hostjit_globals"
 
@@ -33,13 +33,19 @@ def guarding_builtins() -> Iterator[None]:
     load = kind.load_builtin
 
     def load_builtin(self: Any, inst: Any) -> Any:
-        if threading.get_ident() == owner and not is_installed_file(self.f_code.co_filename):
-            name = self.output.install_global_by_id(_GLOBALS, self.f_globals)
-            install_guard(GlobalSource(name).make_guard(_absence_of(inst.argval)))
+        if threading.get_ident() == owner:
+            guard_builtin(self, inst.argval)
         return load(self, inst)
 
     with replaced_attribute(kind, "load_builtin", load_builtin):
         yield
+
+
+def guard_builtin(tx: Any, name: str) -> None:
+    """Have Dynamo guard that no global hides a builtin from the code that is traced."""
+    if not is_installed_file(tx.f_code.co_filename):
+        own = tx.output.install_global_by_id(_GLOBALS, tx.f_globals)
+        install_guard(GlobalSource(own).make_guard(_absence_of(name)))
 
 
 def _absence_of(key: str) -> Any:

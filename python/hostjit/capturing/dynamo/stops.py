@@ -30,7 +30,7 @@ from torch import nn
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute, replaced_items
 
-__all__ = ["stop_from_now_on", "stopping"]
+__all__ = ["mark_own_words", "stop_from_now_on", "stopping"]
 
 # Says of Dynamo's translator of some code whether it stops there.
 Choice = Callable[[Any], bool]
@@ -171,6 +171,11 @@ def _starts_of_views(is_chosen: Choice) -> list[contextlib.AbstractContextManage
     return [replaced_items(listed, {name: dataclasses.replace(constant, handler=offset)})]
 
 
+def mark_own_words(exception: Any) -> None:
+    """Mark an exception of Dynamo's whose text is not what Python's says."""
+    setattr(exception, _HAS_OWN_WORDS, True)
+
+
 def _marked_words() -> list[contextlib.AbstractContextManager[Any]]:
     """Mark exceptions that Dynamo raises in place of Python; the code may raise them again.
 
@@ -187,7 +192,7 @@ def _marked_words() -> list[contextlib.AbstractContextManager[Any]]:
     def do_raise(self: Any, value: Any, *args: Any) -> Any:
         is_new = value is not None and getattr(value, "python_stack", None) is None
         if is_new and self.current_instruction.opname != "RAISE_VARARGS":
-            setattr(value, _HAS_OWN_WORDS, True)
+            mark_own_words(value)
         return original(self, value, *args)
 
     return [replaced_attribute(InstructionTranslatorBase, found[0], do_raise)]

@@ -42,6 +42,9 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
     *(types.FunctionType, types.BuiltinFunctionType, *METHODS, torch.Tensor),
 )
 
+# Of these, attributes are of the class or in the dict of the tensor.
+_PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+
 # Packages whose metaclasses nobody changes.
 _OF_METACLASSES = frozenset({"builtins", "abc", "enum", "typing", "torch"})
 
@@ -70,6 +73,7 @@ class Guards:
             must lack an attribute), so that `GuardCheck.holds_now` or `CapturedProgram.revalidate`
             has to run at every call.
         absent: attributes that tensors among the arguments must lack: numbers of leaves, and names.
+        unmarked: leaves that had no attributes of their own, and must have none, for the same end.
         bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
             had among its arguments too.
         stores: numbers and constants that a call leaves behind, and where.
@@ -101,6 +105,7 @@ class Guards:
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         self.absent: set[tuple[int, str]] = set()
+        self.unmarked: set[int] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
         self.gradients: dict[int, torch.Tensor] = {}
         self.structures: dict[str, NumberPlace] = {}
@@ -269,7 +274,11 @@ class Guards:
             member = extra.get("attr", rest[0] if rest else "")
             if covered and id(value) in self._leaves and not hasattr(value, member):
                 self._watches.type_version(type(value), source.name)
-                self.absent.add((self._leaves[id(value)], member))
+                leaf = self._leaves[id(value)]
+                if type(value) not in _PLAIN_TENSORS or value.__dict__:
+                    self.absent.add((leaf, member))
+                else:
+                    self.unmarked.add(leaf)
                 return
             watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
