@@ -102,6 +102,8 @@ class Decompositions(TorchDispatchMode):
     def _decomposition_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
         if func in RECURRENT_CELLS and not on_cuda(args):
             return functools.partial(recurrent_network, RECURRENT_CELLS[func], self._scan)
+        if func is aten.lstm.input and not on_cuda(args):
+            return functools.partial(lstm, self._scan)
         if func in _BY_DEVICE:
             cpu, cuda = _BY_DEVICE[func]
             decomposition = cuda if on_cuda(args) else cpu
@@ -238,11 +240,12 @@ _BY_DEVICE: dict[
         None,
         decomposition_table[aten.log_sigmoid_forward.default],
     ),
-    aten.lstm.input: (lstm, None),
     aten.scaled_dot_product_attention.default: (scaled_dot_product_attention, None),
 }
 # Those whose decompositions have results of the operator's strides.
-_WITH_EAGERS_STRIDES = frozenset({*MEMORY_FORMATS, *RECURRENT_CELLS, aten.cudnn_batch_norm.default})
+_WITH_EAGERS_STRIDES = frozenset(
+    {*MEMORY_FORMATS, *RECURRENT_CELLS, aten.lstm.input, aten.cudnn_batch_norm.default}
+)
 # Operators that Dynamo itself puts into graphs, by name: they exist once it has. The schema of
 # this one says that a number is a tensor.
 _OF_DYNAMO: dict[str, Callable[..., Any]] = {"prims::fma": _multiply_add}
