@@ -76,8 +76,8 @@ def _is_onednns(
     choice = decompositions.select_one_layer_lstm_function(sequence, hx, weights)
     if choice is not decompositions.mkldnn_one_layer_lstm:
         return False
-    if sequence.dtype not in _FLOATS:  # it rounds less often
-        return True
+    if sequence.dtype not in _FLOATS or torch.is_autocast_enabled("cpu"):
+        return True  # it rounds less often
     time, batch, _ = shape
     has_few_steps = not is_open(time) and time * len(weights) <= _FEW_STEPS
     is_any = has_few_steps or known(batch == 1)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.decompositions.recurrent import RECURRENT_NETWORKS
 
-__all__ = ["is_whole_network", "recorded_network"]
+__all__ = ["is_cast_network", "is_whole_network", "recorded_network"]
 
 _FUNCTIONS = (torch.lstm, torch.gru, torch.rnn_relu, torch.rnn_tanh)
 _COUNT = 9  # of their arguments
@@ -31,7 +31,7 @@ def recorded_network(function: Any, args: Sequence[Any]) -> contextlib.AbstractC
     is_packed = is_network and isinstance(args[1 if function is torch.lstm else 2], torch.Tensor)
     if is_network and not is_packed and _stays_whole(args):
         return torch._C._AutoDispatchBelowAutograd()
-    if function is torch.lstm and torch.is_grad_enabled():
+    if function is torch.lstm and _need_gradients(args) and not is_cast_network(function, args):
         # What oneDNN's layer leaves for its backward pass is of its own kind.
         return torch.backends.mkldnn.flags(enabled=False)
     return contextlib.nullcontext()
@@ -42,16 +42,29 @@ def is_whole_network(operator: Any, args: Sequence[Any]) -> bool:
     return operator in RECURRENT_NETWORKS and _stays_whole(args)
 
 
+def is_cast_network(function: Any, args: Sequence[Any]) -> bool:
+    """Whether oneDNN computes a network with gradients in the type of autocast, as a whole."""
+    is_cast = function is torch.lstm and torch.is_autocast_enabled("cpu")
+    return is_cast and _need_gradients(args)
+
+
 def _stays_whole(args: Sequence[Any]) -> bool:
     """Whether a replay needs neither derivatives, random numbers nor another precision."""
     dropout, train = args[5:7]
-    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    tensors = _tensors(args)
     on_cpu = all(x.device.type == "cpu" for x in tensors)
     # Of `torch.func`, and of forward derivatives without it.
     is_transformed = _functorch.peek_interpreter_stack() is not None or _has_dual_level()
     others = (train and dropout) or torch.is_autocast_enabled("cpu")
-    return on_cpu and not (needs_gradients or is_transformed or others)
+    return on_cpu and not (_need_gradients(args) or is_transformed or others)
+
+
+def _need_gradients(args: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(args))
+
+
+def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
 
 
 def _has_dual_level() -> bool:
