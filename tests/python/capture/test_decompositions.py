@@ -49,9 +49,11 @@ def test_lstm_of_one_sequence_without_batch() -> None:
     check(nn.LSTM(6, 8).eval(), torch.randn(3, 6))
 
 
-def test_long_lstm_stays_one_operator() -> None:
+def test_large_lstm_stays_one_operator() -> None:
     torch.manual_seed(0)
-    assert "rnn_layer" in check(nn.LSTM(6, 8).eval(), torch.randn(65, 1, 6))
+    assert "rnn_layer" in check(nn.LSTM(6, 96).eval(), torch.randn(65, 4, 6))
+    assert "rnn_layer" in check(nn.LSTM(6, 128).eval(), torch.randn(2, 9, 6))
+    assert "rnn_layer" not in check(nn.LSTM(6, 96).eval(), torch.randn(65, 1, 6))
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -28,6 +28,10 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
         x.expand(2, -1, -1).transpose(1, 2), 2, 1
     ),
     "max_pool1d with indices": lambda x: functional.max_pool1d(x, 2, return_indices=True),
+    "adaptive_avg_pool1d": lambda x: functional.adaptive_avg_pool1d(x, x.shape[1] // 2),
+    "adaptive_avg_pool1d, a batch": lambda x: functional.adaptive_avg_pool1d(
+        x.expand(2, -1, -1).transpose(1, 2), x.shape[0] + 2
+    ),
     "kron": lambda x: torch.kron(x, torch.ones(3)),
     "kron of open sizes": lambda x: torch.kron(x, x[:2]),
     "vander": lambda x: torch.vander(x[0]) * 2,
@@ -88,6 +92,8 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "sizes": lambda x: x.take_along_dim(x.argsort(1).t(), 1),
     "kernel": lambda x: functional.max_pool1d(x, x.shape[1] + 1),
     "padding": lambda x: functional.max_pool1d(x, 2, padding=2),
+    "no output": lambda x: functional.adaptive_avg_pool1d(x, x.shape[1] - 8),
+    "four dims": lambda x: functional.adaptive_avg_pool1d(x[None, None], x.shape[1]),
     "one dim": lambda x: functional.max_pool1d(x[0], 2),
 }
 

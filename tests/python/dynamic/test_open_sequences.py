@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.GRU` and `nn.RNN`: one program for sequences of any length, and a short one for long ones."""
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN`: one program for any length, a short one for long ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ LENGTHS = [4, 5, 30, 2, 17]
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "GRU": nn.GRU,
     "RNN, tanh": nn.RNN,
+    "LSTM": nn.LSTM,
+    "LSTM with projections": lambda *args, **options: nn.LSTM(*args, proj_size=3, **options),
     "RNN, relu": lambda *args, **options: nn.RNN(*args, nonlinearity="relu", **options),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -40,11 +42,15 @@ def sequence(length: int, batch: int | None, *, batch_first: bool = False, **_: 
     return torch.randn(batch, length, 6) if batch_first else torch.randn(length, batch, 6)
 
 
+@pytest.mark.parametrize("name", ["GRU", "LSTM with projections"])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_any_length(batch: int, options: dict[str, Any], runtime: str) -> None:
+def test_any_length(batch: int, options: dict[str, Any], name: str, runtime: str) -> None:
     calls = [(sequence(length, batch, **options),) for length in LENGTHS]
-    many_calls.check(network(**options), calls, programs=1, dynamic=True, runtime=runtime)
+    compiled = many_calls.check(
+        network(name, **options), calls, programs=1, dynamic=True, runtime=runtime
+    )
+    assert "aten_call" not in str(compiled.host_ir())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -62,6 +68,20 @@ def test_any_length_and_batch_with_a_state_given(runtime: str) -> None:
     many_calls.check(network(**options), calls, programs=1, dynamic=True, runtime=runtime)
 
 
+@pytest.mark.parametrize("projected", [0, 3])
+def test_any_length_with_the_states_of_an_lstm_given(projected: int, runtime: str) -> None:
+    options = OPTIONS["all"]
+    calls = [
+        (
+            sequence(length, batch, **options),
+            (torch.randn(4, batch, projected or 5), torch.randn(4, batch, 5)),
+        )
+        for length, batch in [(3, 4), (4, 2), (30, 5), (2, 7)]
+    ]
+    net = network("LSTM", proj_size=projected, **options)
+    many_calls.check(net, calls, programs=1, dynamic=True, runtime=runtime)
+
+
 def test_operands_that_lie_apart(runtime: str) -> None:
     calls = [
         (torch.randn(3, length, 6).transpose(0, 1), torch.randn(1, 3, 10)[..., ::2])
@@ -71,22 +91,25 @@ def test_operands_that_lie_apart(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_other_types(dtype: torch.dtype, runtime: str) -> None:
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "LSTM with projections"])
+def test_other_types(name: str, dtype: torch.dtype, runtime: str) -> None:
     calls = [(sequence(length, 2).to(dtype),) for length in LENGTHS]
-    many_calls.check(network().to(dtype), calls, programs=1, dynamic=True, runtime=runtime)
+    many_calls.check(network(name).to(dtype), calls, programs=1, dynamic=True, runtime=runtime)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-def test_without_being_told_of_the_length(mode: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("name", NETWORKS)
+def test_without_being_told_of_the_length(name: str, mode: Callable[[], Any]) -> None:
     with mode():
         calls = [(sequence(length, 1),) for length in LENGTHS]
-        many_calls.check(network(), calls, programs=2)
+        many_calls.check(network(name), calls, programs=2)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("length", [5, 40])
-def test_recorded(length: int, mode: Callable[[], Any]) -> None:
-    net = network(num_layers=2, batch_first=True)
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_recorded(name: str, length: int, mode: Callable[[], Any]) -> None:
+    net = network(name, num_layers=2, batch_first=True)
     with mode():
         captured = hostjit.capture(net)
         for _ in range(4):
@@ -96,13 +119,14 @@ def test_recorded(length: int, mode: Callable[[], Any]) -> None:
     assert str(captured.host_ir()).count("for(begin=") == (2 if length == 40 else 0)
 
 
-def test_recorded_under_autocast_and_in_training() -> None:
-    net = nn.GRU(6, 5, num_layers=2, dropout=0.5).requires_grad_(False)
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_recorded_under_autocast_and_in_training(name: str) -> None:
+    net = network(name, num_layers=2, dropout=0.5).train()
 
     def step(x: Tensor) -> Tensor:
         with torch.autocast("cpu"):
-            state: Tensor = net(x)[1]
-            return state
+            output: Tensor = net(x)[0]
+            return output
 
     for function in (step, net):
         captured = hostjit.capture(function)
@@ -116,8 +140,9 @@ def test_recorded_under_autocast_and_in_training() -> None:
         assert captured.captured is not None
 
 
-def test_recorded_with_forward_derivatives() -> None:
-    net = network()
+@pytest.mark.parametrize("name", ["GRU", "LSTM with projections"])
+def test_recorded_with_forward_derivatives(name: str) -> None:
+    net = network(name)
 
     def derivative(x: Tensor, tangent: Tensor) -> Any:
         with forward_ad.dual_level():
@@ -134,9 +159,10 @@ def test_recorded_with_forward_derivatives() -> None:
                 torch.testing.assert_close(captured(x, tangent), function(x, tangent))
 
 
-@pytest.mark.filterwarnings("ignore:hostjit. 'GRU' has 8 recordings")
-def test_recorded_at_many_lengths() -> None:
-    net = network()
+@pytest.mark.filterwarnings("ignore:hostjit. '(GRU|LSTM)' has 8 recordings")
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_recorded_at_many_lengths(name: str) -> None:
+    net = network(name)
     captured = hostjit.capture(net)
     for length in range(2, 15):
         x = sequence(length, 1)
@@ -144,8 +170,9 @@ def test_recorded_at_many_lengths() -> None:
     assert len(captured.specializations) <= 2
 
 
-def test_backend_of_torch_compile() -> None:
-    net = network(num_layers=2)
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "LSTM with projections"])
+def test_backend_of_torch_compile(name: str) -> None:
+    net = network(name, num_layers=2)
     frames = torch._dynamo.utils.counters["stats"]
     torch._dynamo.reset()
     with torch._dynamo.config.patch(allow_rnn=True):
@@ -190,8 +217,9 @@ def test_gradients_of_what_comes_behind(backend: bool) -> None:
             torch.testing.assert_close(*gradients)
 
 
-def test_dropout_draws_eagers_numbers() -> None:
-    net = nn.GRU(6, 5, num_layers=3, dropout=0.5).requires_grad_(False)
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_dropout_draws_eagers_numbers(name: str) -> None:
+    net = network(name, num_layers=3, dropout=0.5).train()
     compiled = hostjit.compile(net, dynamic=True, fallback=False)
     for length in LENGTHS:
         x = sequence(length, 2)
@@ -213,8 +241,9 @@ def test_errors_are_eagers() -> None:
 
 
 @pytest.mark.parametrize("length", [17, 300])
-def test_long_sequences_are_walked(length: int, runtime: str) -> None:
-    net = network()
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "LSTM with projections"])
+def test_long_sequences_are_walked(name: str, length: int, runtime: str) -> None:
+    net = network(name)
     x = sequence(length, 1)
     compiled = many_calls.check(net, [(x,)], programs=1, runtime=runtime)
     text = str(compiled.host_ir())

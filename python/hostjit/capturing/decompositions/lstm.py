@@ -1,28 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent networks, unrolled into the linear layers and pointwise operators of their steps."""
+"""`nn.LSTM`: the linear layers and pointwise operators of its steps, or a loop of them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._decomp import decompositions
 
-from hostjit.capturing.open_sizes import is_open, some, typical
+from hostjit.capturing.decompositions.recurrent import MAX_STEPS, Scan, layer_by_loop
+from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.open_sizes import is_open, known, some, typical
 
 __all__ = ["lstm"]
 
 Tensor = torch.Tensor
 
-# Steps of recurrent networks that are unrolled, over all layers and directions, and multiply-adds
-# of one of them.
-_MAX_STEPS = 64
+# Where oneDNN has an operator, steps of more multiply-adds are left to it: of single sequences, or
+# few over all layers and directions, and others.
+_FEW_STEPS = 64
 _MAX_STEP_MULTIPLY_ADDS = 1 << 19
+_MAX_MULTIPLY_ADDS_OF_MANY_STEPS = 1 << 16
 
 _FLOATS = (torch.float32, torch.float64)
 
 
-def _lstm_layer(
+def lstm(
+    scan: Scan,
+    sequence: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    """nn.LSTM, unrolled where it is short, else by a loop, or left to oneDNN where that pays.
+
+    `scan` records loops.
+    """
+    x = sequence.transpose(0, 1) if batch_first else sequence
+    projected = hx[0].shape[-1] != hx[1].shape[-1]
+    num_runs = num_layers * (2 if bidirectional else 1)
+    per_run = (4 if has_biases else 2) + (1 if projected else 0)
+    if x.dim() != 3 or not some(x.shape) or len(params) != num_runs * per_run:
+        return NotImplemented
+    weights = [params[run * per_run : (run + 1) * per_run] for run in range(num_runs)]
+    if _is_onednns(sequence, hx, weights, x.shape):
+        return NotImplemented
+    if is_open(x.shape[0]) or x.shape[0] * num_runs > MAX_STEPS:
+        layer = functools.partial(_layer_by_loop, scan)
+        options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        states = list(zip(hx[0].unbind(0), hx[1].unbind(0), strict=True))
+        try:
+            output, last = decompositions._rnn_helper(sequence, states, weights, *options, layer)
+        except CaptureError:  # states of another dtype than the first, as under autocast
+            return NotImplemented
+        return output, *(torch.stack(parts) for parts in zip(*last, strict=True))
+    if x.dtype not in _FLOATS or (train and dropout):
+        return NotImplemented
+    return _unrolled(x, hx, weights, bidirectional, batch_first)
+
+
+def _is_onednns(
+    sequence: Tensor,
+    hx: Sequence[Tensor],
+    weights: Sequence[Sequence[Tensor]],
+    shape: Sequence[Any],
+) -> bool:
+    """Whether an LSTM is left to oneDNN; `shape` is that of its input, by time."""
+    choice = decompositions.select_one_layer_lstm_function(sequence, hx, weights)
+    if choice is not decompositions.mkldnn_one_layer_lstm:
+        return False
+    if sequence.dtype not in _FLOATS or torch.is_autocast_enabled("cpu"):
+        return True  # it rounds less often
+    time, batch, _ = shape
+    has_few_steps = not is_open(time) and time * len(weights) <= _FEW_STEPS
+    is_any = has_few_steps or known(batch == 1)
+    most = _MAX_STEP_MULTIPLY_ADDS if is_any else _MAX_MULTIPLY_ADDS_OF_MANY_STEPS
+    return typical(batch) * weights[0][1].numel() > most
+
+
+def _unrolled(
+    x: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Sequence[Tensor]],
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """All layers and directions, each with its weights, over `x` (time, batch, features)."""
+    last_h: list[Tensor] = []
+    last_c: list[Tensor] = []
+    while len(last_h) < len(params):
+        directions = []
+        for reverse in (False, True) if bidirectional else (False,):
+            run = len(last_h)
+            states = (hx[0].select(0, run), hx[1].select(0, run))
+            outputs, h, c = _layer_unrolled(x, *states, params[run], reverse=reverse)
+            directions.append(outputs)
+            last_h.append(h)
+            last_c.append(c)
+        steps = [torch.cat(parts, -1) for parts in zip(*directions, strict=True)]
+        x = torch.stack(steps if bidirectional else directions[0])
+    output = x.transpose(0, 1) if batch_first else x
+    return output, torch.stack(last_h), torch.stack(last_c)
+
+
+def _layer_by_loop(
+    scan: Scan,
+    x: Tensor,
+    states: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    reverse: bool = False,
+) -> tuple[Tensor, list[Tensor]]:
+    """One direction of one layer: its outputs, by time, and its last states."""
+    own = params[: 4 if has_biases else 2]
+    projection = params[len(own) :]
+
+    def step(states: Sequence[Tensor], gates: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        hidden, cell = states
+        weight, *others = weights
+        bias = others[0] if has_biases else None
+        weight_hr = others[-1] if projection else None
+        return [*decompositions.lstm_cell(gates, hidden, cell, weight, bias, weight_hr, 2)]
+
+    return layer_by_loop(scan, step, x, states, own[::2], [*own[1::2], *projection], reverse)
+
+
+def _layer_unrolled(
     x: Tensor, h: Tensor, c: Tensor, weights: Sequence[Tensor], *, reverse: bool
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """One direction of one layer over `x` (time, batch, features); its outputs by time.
@@ -45,53 +155,3 @@ def _lstm_layer(
             h = torch.nn.functional.linear(h, projection)
         outputs.append(h)
     return outputs[::-1] if reverse else outputs, h, c
-
-
-def lstm(
-    sequence: Tensor,
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Any:
-    """nn.LSTM, unrolled: where that pays, and where there is no operator for it anyway."""
-    projected = hx[0].shape[-1] != hx[1].shape[-1]
-    num_runs = num_layers * (2 if bidirectional else 1)
-    per_run = (4 if has_biases else 2) + (1 if projected else 0)
-    x = sequence.transpose(0, 1) if batch_first else sequence
-    plain = (
-        x.dtype in _FLOATS
-        and x.dim() == 3
-        and some(x.shape)
-        and len(params) == num_runs * per_run
-        and not (train and dropout)
-    )
-    if not plain:
-        return NotImplemented
-    if is_open(x.shape[0]):
-        return NotImplemented
-    is_long = x.shape[0] * num_runs > _MAX_STEPS
-    is_large = typical(x.shape[1]) * params[1].numel() > _MAX_STEP_MULTIPLY_ADDS
-    if x.dtype == torch.float32 and not projected and (is_long or is_large):
-        return NotImplemented
-    last_h: list[Tensor] = []
-    last_c: list[Tensor] = []
-    for _layer in range(num_layers):
-        directions = []
-        for reverse in (False, True) if bidirectional else (False,):
-            run = len(last_h)
-            weights = params[run * per_run : (run + 1) * per_run]
-            outputs, h, c = _lstm_layer(
-                x, hx[0].select(0, run), hx[1].select(0, run), weights, reverse=reverse
-            )
-            directions.append(outputs)
-            last_h.append(h)
-            last_c.append(c)
-        steps = [torch.cat(parts, -1) for parts in zip(*directions, strict=True)]
-        x = torch.stack(steps if bidirectional else directions[0])
-    output = x.transpose(0, 1) if batch_first else x
-    return output, torch.stack(last_h), torch.stack(last_c)

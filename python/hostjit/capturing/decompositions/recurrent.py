@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.GRU` and `nn.RNN`: their steps one after the other, or a loop where they are many."""
+"""`nn.GRU` and `nn.RNN`: their steps one after the other, or a loop where they are many.
+
+`nn.LSTM` (`decompositions/lstm.py`) walks its sequences by the same loop.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,27 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.open_sizes import is_open, some
 
-__all__ = ["RECURRENT_CELLS", "recurrent_network"]
+__all__ = [
+    "MAX_STEPS",
+    "RECURRENT_CELLS",
+    "RECURRENT_NETWORKS",
+    "Scan",
+    "layer_by_loop",
+    "recurrent_network",
+]
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
 # Steps that are unrolled, over all layers and directions.
-_MAX_STEPS = 16
+MAX_STEPS = 16
 
 # cell(gates, hidden, weight and bias of the input, weight and bias of the state): the next state.
 # `gates` have what the input adds to them.
 Cell = Callable[..., Tensor]
+
+# step(states, gates, weights): the next states. `weights` are what all steps share.
+Step = Callable[[Sequence[Tensor], Tensor, Sequence[Tensor]], list[Tensor]]
 
 # What records `torch.ops.higher_order.scan`, with its arguments.
 Scan = Callable[..., Sequence[Tensor]]
@@ -35,6 +48,7 @@ RECURRENT_CELLS: dict[torch._ops.OpOverload, Cell] = {
     aten.rnn_relu.input: decompositions.rnn_cell(torch.relu),
     aten.rnn_tanh.input: decompositions.rnn_cell(torch.tanh),
 }
+RECURRENT_NETWORKS: tuple[torch._ops.OpOverload, ...] = (aten.lstm.input, *RECURRENT_CELLS)
 
 
 def recurrent_network(
@@ -74,7 +88,7 @@ def recurrent_network(
 
     length = sequence.shape[1 if batch_first else 0]
     num_runs = num_layers * (2 if bidirectional else 1)
-    is_long = is_open(length) or length * num_runs > _MAX_STEPS
+    is_long = is_open(length) or length * num_runs > MAX_STEPS
     if is_long and some(sequence.shape):
         try:
             return run(functools.partial(_layer_by_loop, cell, scan))
@@ -93,21 +107,49 @@ def _layer_by_loop(
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """One direction of one layer: its outputs, by time, and its last state."""
-    weight_ih, weight_hh = params[:2]
-    bias_ih, bias_hh = params[2:4] if has_biases else (None, None)
+
+    def step(states: Sequence[Tensor], gates: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        return [cell(gates, states[0], None, None, weights[0], weights[1] if has_biases else None)]
+
+    own = params[: 4 if has_biases else 2]
+    output, (last,) = layer_by_loop(scan, step, x, [hidden], own[::2], own[1::2], reverse)
+    return output, last
+
+
+def layer_by_loop(
+    scan: Scan,
+    step: Step,
+    x: Tensor,
+    states: Sequence[Tensor],
+    of_input: Sequence[Tensor],
+    of_state: Sequence[Tensor],
+    reverse: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """One direction of one layer: its outputs, by time, and its last states.
+
+    Args:
+        scan: records the loop.
+        step: one step. Its states have a dimension in front, of one element.
+        x: the input, by time.
+        states: the first states. The output of a step is the first of those that it makes.
+        of_input: the weight of the input, and the bias if there is one.
+        of_state: what the steps get in `weights`.
+        reverse: from the end to the beginning.
+    """
     # The part of the gates that does not wait for the step before, for all steps at once.
-    gates = torch.nn.functional.linear(x, weight_ih, bias_ih)
+    gates = torch.nn.functional.linear(x, *of_input)
     gates = gates.flip(0) if reverse else gates
+    count = len(states)
 
-    def step(state: Tensor, gates: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
-        state = cell(gates, state, None, None, weights[0], weights[1] if has_biases else None)
-        return state, state.squeeze(0)
+    def turn(*operands: Tensor) -> tuple[Tensor, ...]:
+        news = step(operands[:count], operands[count], operands[count + 1 :])
+        return *news, news[0].squeeze(0)
 
-    shared = [weight_hh] if bias_hh is None else [weight_hh, bias_hh]
     # Each state has the strides of the next one.
-    first = hidden.contiguous().view(-1).view(1, *hidden.shape)
-    last, output = scan((_graph_of(step, 2 + len(shared)), [first], [gates], shared), {})
-    return (output.flip(0) if reverse else output), last.squeeze(0)
+    first = [state.contiguous().view(-1).view(1, *state.shape) for state in states]
+    graph = _graph_of(turn, count + 1 + len(of_state))
+    *last, output = scan((graph, first, [gates], [*of_state]), {})
+    return (output.flip(0) if reverse else output), [state.squeeze(0) for state in last]
 
 
 def _graph_of(step: Callable[..., tuple[Tensor, ...]], count: int) -> torch.fx.GraphModule:

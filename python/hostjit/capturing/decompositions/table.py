@@ -33,6 +33,7 @@ from hostjit.capturing.decompositions.lstm import lstm
 from hostjit.capturing.decompositions.memory_formats import MEMORY_FORMATS
 from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS, Scan, recurrent_network
 from hostjit.capturing.decompositions.scaled_dot_product import scaled_dot_product_attention
+from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.functional.result_types import refuse_other_result_types
 from hostjit.capturing.numbers.refused_numbers import refuse_numbers
 from hostjit.capturing.open_sizes import known
@@ -58,9 +59,10 @@ class Decompositions(TorchDispatchMode):
         strided_views: the arguments of each `as_strided` that it has met.
     """
 
-    def __init__(self, scan: Scan) -> None:
-        """Replace operators in a graph that `scan` records loops of."""
+    def __init__(self, scan: Scan, autocast: CompositeAutocast) -> None:
+        """Replace operators of a graph whose loops `scan` records; `autocast` knows its setting."""
         super().__init__()  # type: ignore[no-untyped-call]
+        self._autocast = autocast
         self.strided_views: list[Sequence[Any]] = []
         self._scan = scan
 
@@ -80,9 +82,12 @@ class Decompositions(TorchDispatchMode):
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: Any) -> Any:
         decomposition = self._decomposition_of(func, args)
-        with self:
+        with self, self._autocast.inside(func):
             # What a composite operator is made of may be in the table too.
-            result = (decomposition or func.decompose)(*args, **kwargs)
+            result = decomposition(*args, **kwargs) if decomposition else NotImplemented
+            if result is NotImplemented:
+                decomposition = None
+                result = func.decompose(*args, **kwargs)
         if result is NotImplemented:
             result = func(*args, **kwargs)
             if func in _AS_STRIDED:
@@ -102,6 +107,8 @@ class Decompositions(TorchDispatchMode):
     def _decomposition_of(self, func: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
         if func in RECURRENT_CELLS and not on_cuda(args):
             return functools.partial(recurrent_network, RECURRENT_CELLS[func], self._scan)
+        if func is aten.lstm.input and not on_cuda(args):
+            return functools.partial(lstm, self._scan)
         if func in _BY_DEVICE:
             cpu, cuda = _BY_DEVICE[func]
             decomposition = cuda if on_cuda(args) else cpu
@@ -238,11 +245,12 @@ _BY_DEVICE: dict[
         None,
         decomposition_table[aten.log_sigmoid_forward.default],
     ),
-    aten.lstm.input: (lstm, None),
     aten.scaled_dot_product_attention.default: (scaled_dot_product_attention, None),
 }
 # Those whose decompositions have results of the operator's strides.
-_WITH_EAGERS_STRIDES = frozenset({*MEMORY_FORMATS, *RECURRENT_CELLS, aten.cudnn_batch_norm.default})
+_WITH_EAGERS_STRIDES = frozenset(
+    {*MEMORY_FORMATS, *RECURRENT_CELLS, aten.lstm.input, aten.cudnn_batch_norm.default}
+)
 # Operators that Dynamo itself puts into graphs, by name: they exist once it has. The schema of
 # this one says that a number is a tensor.
 _OF_DYNAMO: dict[str, Callable[..., Any]] = {"prims::fma": _multiply_add}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.GRU` and `nn.RNN` for inference, which Dynamo does not trace step by step.
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN` for inference, which Dynamo does not trace step by step.
 
 PyTorch takes fake tensors through the steps, one by one: that takes long, and what is traced is for
 that many steps. In what Dynamo traces for hostjit they get the results at once.
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS
+from hostjit.capturing.decompositions.recurrent import RECURRENT_NETWORKS
 from hostjit.capturing.functional.recurrent_networks import network_results
 from hostjit.capturing.open_sizes import some
 from hostjit.capturing.python_kernels import (
@@ -58,7 +58,7 @@ def _kernels(is_chosen: Callable[[], bool]) -> dict[torch._ops.OpOverload, Kerne
                 _run, operator, operator.py_kernels[_COMPOSITE], is_chosen
             )
         }
-        for operator in RECURRENT_CELLS
+        for operator in RECURRENT_NETWORKS
     }
 
 
@@ -67,22 +67,25 @@ def _run(
     steps: Callable[..., Any],
     is_chosen: Callable[[], bool],
     x: Tensor,
-    hx: Tensor,
+    hx: Tensor | Sequence[Tensor],
     params: Sequence[Tensor],
     *options: Any,
 ) -> Any:
-    if _is_for_dynamo(x) and not _needs_gradients(x, hx, *params) and is_chosen():
+    states = [hx] if isinstance(hx, Tensor) else hx
+    if _is_for_dynamo(x) and not _needs_gradients(x, *states, *params) and is_chosen():
         return network_results(operator, x, hx, params, *options)
     return steps(x, hx, params, *options)
 
 
 def _is_for_dynamo(x: Tensor) -> bool:
-    """Whether nobody but Dynamo looks, for which results of the right sizes do.
+    """Whether nobody but Dynamo looks, for which results of the right sizes and types do.
 
-    A backend that traces the graph further does so while Dynamo's translator is still there.
+    Under autocast the types are others. A backend that traces the graph further does so while
+    Dynamo's translator is still there.
     """
     is_sequence = x.dim() == 3 and some(x.shape)  # else eager raises
-    return is_sequence and isinstance(x, FakeTensor) and get_proxy_mode() is None
+    is_plain = is_sequence and not torch.is_autocast_enabled(x.device.type)
+    return is_plain and isinstance(x, FakeTensor) and get_proxy_mode() is None
 
 
 def _needs_gradients(*tensors: Tensor) -> bool:

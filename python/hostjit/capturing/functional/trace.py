@@ -34,6 +34,7 @@ from hostjit.capturing.decompositions.table import Decompositions
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
+from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.functional.eager_derivatives import eager_derivatives
 from hostjit.capturing.functional.empty_tensors import decide_emptiness
 from hostjit.capturing.functional.fake_inputs import fake_inputs
@@ -189,7 +190,7 @@ class _Recipe:
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
             interpreter = _Interpreter(self._module, attributes, self._fake_mode)
             scan = functools.partial(interpreter.call_function, torch.ops.higher_order.scan)
-            decompositions = Decompositions(scan)
+            decompositions = Decompositions(scan, interpreter.autocast)
             with dropout_between_layers(), decompositions:
                 results = interpreter.run(*wrapped[: self._count])
             if isinstance(results, torch.Tensor):  # of a region with one
@@ -287,6 +288,7 @@ class _Interpreter(torch.fx.Interpreter):
         self.extra_traceback = False  # in messages: errors are given the user's line below
         self._tensor_attributes = attributes
         self._fake_mode = fake_mode
+        self.autocast = CompositeAutocast()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         self._input_storages = [*map(storage_of, (*args, *self._tensor_attributes.values()))]
@@ -298,6 +300,7 @@ class _Interpreter(torch.fx.Interpreter):
         return super().get_attr(target, args, kwargs)
 
     def run_node(self, node: torch.fx.Node) -> Any:
+        self.autocast.note()
         try:
             return super().run_node(node)
         except CaptureError as error:
@@ -330,7 +333,7 @@ class _Interpreter(torch.fx.Interpreter):
     def _inline(self, module: torch.fx.GraphModule, operands: Sequence[Any]) -> Any:
         """Run a region as a part of this graph."""
         part = _Interpreter(module, {}, self._fake_mode)
-        part._input_storages = self._input_storages
+        part._input_storages, part.autocast = self._input_storages, self.autocast
         return super(_Interpreter, part).run(*operands)
 
 

@@ -46,9 +46,28 @@ def composites_with_gradients() -> Iterator[None]:
         decompositions.select_one_layer_lstm_function = their_choice
 
 
-def _unrolled(*_: Any) -> Callable[..., Any]:
+def _unrolled(
+    x: torch.Tensor, hx: Sequence[torch.Tensor], params: Sequence[Sequence[torch.Tensor]]
+) -> Callable[..., Any]:
     """Choose step by step, where PyTorch has a layer of oneDNN, for inference if it looks so."""
-    return _layer
+    is_projected = hx[0].shape[-1] != hx[1].shape[-1]
+    is_onednns = torch._C._get_mkldnn_enabled() and not is_projected
+    is_cast = torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64
+    return _cast_layer if is_onednns and is_cast else _layer
+
+
+def _cast_layer(
+    x: torch.Tensor,
+    hidden: Sequence[torch.Tensor],
+    params: Sequence[torch.Tensor],
+    *arguments: Any,
+    **options: Any,
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    """A layer of an LSTM under autocast, which casts all that oneDNN's layer is given."""
+    dtype = torch.get_autocast_dtype("cpu")
+    hidden, params = ([item.to(dtype) for item in items] for items in (hidden, params))
+    with torch.autocast("cpu", enabled=False):
+        return _layer(x.to(dtype), hidden, params, *arguments, **options)
 
 
 def _layer(

@@ -13,10 +13,10 @@ from torch.nn import functional
 
 from hostjit.capturing.numbers.parameter_function import NumberFunction, is_exact
 
-__all__ = ["LOSSES"]
+__all__ = ["LOSSES", "cross_entropy"]
 
 
-def _cross_entropy(
+def cross_entropy(
     input: Tensor,  # noqa: A002
     target: Tensor,
     weight: Tensor | None = None,
@@ -26,6 +26,7 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
+    """`cross_entropy` of classes with smooth labels."""
     dim = 0 if input.dim() == 1 else 1
     classes = input.shape[dim]
     logits = functional.log_softmax(input, dim)
@@ -266,7 +267,7 @@ LOSSES: dict[Callable[..., Any], _Rules] = {
     functional.cosine_embedding_loss: (
         NumberFunction(("margin",), _cosine_embedding_loss, _compares_cosines),
     ),
-    functional.cross_entropy: (NumberFunction(("label_smoothing",), _cross_entropy, _smooths),),
+    functional.cross_entropy: (NumberFunction(("label_smoothing",), cross_entropy, _smooths),),
     functional.hinge_embedding_loss: (
         NumberFunction(("margin",), _hinge_embedding_loss, _fits("input", "target")),
     ),

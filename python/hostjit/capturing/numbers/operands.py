@@ -15,6 +15,7 @@ from hostjit.capturing.numbers.open_dropout import DROPOUT
 from hostjit.capturing.numbers.parameter_function import is_exact
 
 __all__ = [
+    "adaptive_avg_pool1d",
     "attention",
     "cdist",
     "celu",
@@ -31,6 +32,7 @@ __all__ = [
     "nan_to_num",
     "pad",
     "pads_with_number",
+    "pools",
     "quantile",
     "replaces_floats",
     "rrelu",
@@ -264,3 +266,15 @@ def is_leaky(given: Mapping[str, Any]) -> bool:
     """Whether nothing is drawn, and the bounds are in order."""
     in_order = bool(given["lower"] <= given["upper"])
     return not given["training"] and not given["inplace"] and is_exact("input")(given) and in_order
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: int) -> Tensor:  # noqa: A002
+    """Pool rows of images of one row."""
+    pooled = functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, output_size))
+    return pooled.squeeze(-2)
+
+
+def pools(given: Mapping[str, Any]) -> bool:
+    """Whether there are rows, and something is left of them."""
+    x = given["input"]
+    return isinstance(x, Tensor) and x.dim() in (2, 3) and bool(given["output_size"] > 0)

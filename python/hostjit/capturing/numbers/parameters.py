@@ -124,6 +124,9 @@ def _always(_: Mapping[str, Any]) -> bool:
 _NUMBERS = (int, float)
 _Rules = tuple[NumberFunction, ...]
 _OTHERS: dict[Callable[..., Any], NumberFunction] = {
+    functional.adaptive_avg_pool1d: NumberFunction(
+        ("output_size",), number_operands.adaptive_avg_pool1d, number_operands.pools, (int,)
+    ),
     functional.celu: NumberFunction(("alpha",), number_operands.celu, _is_away_from_zero),
     functional.cosine_similarity: NumberFunction(
         ("eps",), number_operands.cosine_similarity, number_operands.has_cosine

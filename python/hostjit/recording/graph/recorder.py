@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
@@ -68,6 +69,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
 
     Attributes:
         reads: reads of data, in order.
+        autocast: where operators are called.
         ran_backward: some operator belongs to a backward pass.
         asked: ids of the tensors whose `.grad` was asked for.
         handled: the first operator that may raise where the code would handle it; "" if none.
@@ -84,6 +86,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         TorchDispatchMode.__init__(self)
         RecordedGraph.__init__(self, leaves, state)
         self.reads: list[Read] = []
+        self.autocast = CompositeAutocast()
         self.ran_backward = False
         self.on_read = on_read
         self._settings = _settings_of_operators()
@@ -158,10 +161,12 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             if func is torch.ops.higher_order.while_loop:
                 return run_loop(*args)
             return func(*args, **(kwargs or {}))
-        if torch.is_inference_mode_enabled() and not is_whole_network(func, args):
+        if torch.is_inference_mode_enabled():
             # There, composite operators come as they are.
-            with self:
-                result = func.decompose(*args, **(kwargs or {}))
+            result: Any = NotImplemented
+            with self, self.autocast.inside(func):
+                if not is_whole_network(func, args):
+                    result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         with _lazy_views_resolved():

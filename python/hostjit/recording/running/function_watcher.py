@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hostjit.capturing.decompositions.attention import native_attention
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.running.recurrent_networks import networks_whole
+from hostjit.recording.running.recurrent_networks import is_cast_network, recorded_network
 
 __all__ = ["FunctionWatcher", "unseen_watcher"]
 
@@ -66,13 +66,12 @@ class FunctionWatcher(TorchFunctionMode):
                     self._recorder.reads_memory(f"'{attribute}'")
             elif attribute in _MEMORY_ATTRIBUTES:
                 self._recorder.reads_memory(f"'{attribute}'")
-        if func is torch.lstm and torch.is_grad_enabled():
-            # What oneDNN's layer leaves for its backward pass is of its own kind.
-            with torch.backends.mkldnn.flags(enabled=False):
-                return func(*args, **(kwargs or {}))
+        if is_cast_network(func, args):
+            self._recorder.refuse("it trains an LSTM under autocast")
+        self._recorder.autocast.note()
         if func is torch._native_multi_head_attention and not args[0].is_nested:
             return native_attention(*args, **(kwargs or {}))
-        with networks_whole(func, args):
+        with recorded_network(func, args):
             return func(*args, **(kwargs or {}))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.GRU` and `nn.RNN` for inference, recorded as one operator, and not step by step."""
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN` for inference, recorded as one operator, not by steps."""
 
 from __future__ import annotations
 
@@ -12,41 +12,59 @@ from torch._C import _functorch
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_leaves
 
-from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS
+from hostjit.capturing.decompositions.recurrent import RECURRENT_NETWORKS
 
-__all__ = ["is_whole_network", "networks_whole"]
+__all__ = ["is_cast_network", "is_whole_network", "recorded_network"]
 
-_FUNCTIONS = (torch.gru, torch.rnn_relu, torch.rnn_tanh)
+_FUNCTIONS = (torch.lstm, torch.gru, torch.rnn_relu, torch.rnn_tanh)
 _COUNT = 9  # of their arguments
 
 
-def networks_whole(function: Any, args: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which a call of such a function meets its operator whole.
+def recorded_network(function: Any, args: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which a call of a function, of a network or another, is recorded.
 
-    In inference mode it does anyway.
+    Where a network stays whole, its operator is met there. In inference mode it is anyway.
     """
     is_network = len(args) == _COUNT and any(function is known for known in _FUNCTIONS)
-    # Of the arguments for packed sequences, the third is a tensor.
-    if is_network and isinstance(args[2], (list, tuple)) and _stays_whole(args):
+    # Packed sequences have a tensor of sizes in front of the states, which are a tensor but for
+    # those of an LSTM.
+    is_packed = is_network and isinstance(args[1 if function is torch.lstm else 2], torch.Tensor)
+    if is_network and not is_packed and _stays_whole(args):
         return torch._C._AutoDispatchBelowAutograd()
+    if function is torch.lstm and _need_gradients(args) and not is_cast_network(function, args):
+        # What oneDNN's layer leaves for its backward pass is of its own kind.
+        return torch.backends.mkldnn.flags(enabled=False)
     return contextlib.nullcontext()
 
 
 def is_whole_network(operator: Any, args: Sequence[Any]) -> bool:
     """Whether a call of an operator is recorded as it is, though it is composed of others."""
-    return operator in RECURRENT_CELLS and _stays_whole(args)
+    return operator in RECURRENT_NETWORKS and _stays_whole(args)
+
+
+def is_cast_network(function: Any, args: Sequence[Any]) -> bool:
+    """Whether oneDNN computes a network with gradients in the type of autocast, as a whole."""
+    is_cast = function is torch.lstm and torch.is_autocast_enabled("cpu")
+    return is_cast and _need_gradients(args)
 
 
 def _stays_whole(args: Sequence[Any]) -> bool:
     """Whether a replay needs neither derivatives, random numbers nor another precision."""
     dropout, train = args[5:7]
-    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-    needs_gradients = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    tensors = _tensors(args)
     on_cpu = all(x.device.type == "cpu" for x in tensors)
     # Of `torch.func`, and of forward derivatives without it.
     is_transformed = _functorch.peek_interpreter_stack() is not None or _has_dual_level()
     others = (train and dropout) or torch.is_autocast_enabled("cpu")
-    return on_cpu and not (needs_gradients or is_transformed or others)
+    return on_cpu and not (_need_gradients(args) or is_transformed or others)
+
+
+def _need_gradients(args: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in _tensors(args))
+
+
+def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
 
 
 def _has_dual_level() -> bool:
