@@ -19,6 +19,7 @@ numpy = pytest.importorskip("numpy")
 SINGLE = numpy.linspace(0.1, 3, 4, dtype=numpy.float32)
 DOUBLE = numpy.linspace(0.1, 3, 4)
 INTS = numpy.arange(4)
+SCALAR = numpy.array(0.1)
 state = types.SimpleNamespace(mean=numpy.zeros(4), factor=numpy.float64(0.3), last=None)
 
 
@@ -73,6 +74,12 @@ COMPUTED: list[Callable[[Any], Any]] = [
     lambda x: torch.arange(4) * numpy.prod(x.shape),
     lambda x: x + numpy.array([1.0, 2.0])[1],
     lambda x: x * SINGLE[1] + float(DOUBLE[2]),
+    # Operators that a tensor leaves to an array.
+    lambda x: x * INTS,
+    lambda x: x + SCALAR,
+    lambda x: (x * 0.1 == SCALAR, x @ INTS),
+    lambda x: x.int() - SINGLE[1:2],
+    lambda x: (x * 2) / (x + 1).numpy(),
 ]
 # Numbers that are known: one program, and no NumPy.
 KNOWN: list[Callable[[Any], Any]] = [

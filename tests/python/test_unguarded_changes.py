@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -343,6 +344,49 @@ def test_checks_of_metaclasses(ask: Callable[[], bool]) -> None:
 def test_checks_of_metaclasses_after_other_backends(ask: Callable[[], bool]) -> None:
     torch.compile(lambda x: x * (2 if ask() else 3), backend="eager")(torch.ones(2))
     test_checks_of_metaclasses(ask)
+
+
+def by_name(x: Tensor) -> Tensor:
+    import of_this_test
+
+    return of_this_test.function(x) * of_this_test.gain
+
+
+def by_parts(x: Tensor) -> Tensor:
+    from of_this_test import function, gain
+
+    return function(x) * gain
+
+
+@pytest.mark.parametrize("step", [by_name, by_parts])
+@pytest.mark.parametrize("after_another_backend", [False, True])
+def test_modules_that_others_take_the_name_of(
+    step: Function, after_another_backend: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(gain: int, function: Function) -> types.ModuleType:
+        module = types.ModuleType("of_this_test")
+        vars(module).update(gain=gain, function=function)
+        monkeypatch.setitem(sys.modules, "of_this_test", module)
+        return module
+
+    def program() -> Iterator[Any]:
+        first = use(2, torch.sin)
+        yield step
+        use(3, torch.cos)
+        yield
+        monkeypatch.setitem(sys.modules, "of_this_test", first)
+        yield
+        vars(first)["gain"] = 4
+        yield
+        monkeypatch.delitem(sys.modules, "of_this_test")
+        yield
+
+    if after_another_backend:
+        # Dynamo keeps a module there, and refuses another of its name.
+        globals().pop("__import_of_this_test", None)
+        use(7, torch.exp)
+        torch.compile(step, backend="eager")(torch.ones(2))
+    check(program)
 
 
 class Abstract(abc.ABC):  # noqa: B024

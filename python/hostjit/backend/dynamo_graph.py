@@ -25,6 +25,7 @@ from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
 from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
 from hostjit.capturing.dynamo.places import with_places_as_data
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.functional.written_types import check_written_types
 from hostjit.capturing.gradients.needed import marks_are_kept, marks_input_dirty
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.inference_mode import (
@@ -124,6 +125,10 @@ def _compile(
 ) -> Callable[..., Any]:
     """Compile a graph with no inference mode in it any more."""
     if _needs_aot_autograd(module, inputs, modes):
+        try:
+            check_written_types(module.graph)
+        except CaptureError:
+            return eager_graph(module)  # which raises; AOTAutograd would cast
         from hostjit.backend.training import compile_with_backward
 
         return compile_with_backward(module, inputs, name, options)

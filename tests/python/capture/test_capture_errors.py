@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
 from collections.abc import Callable
@@ -414,6 +415,23 @@ def test_values_that_eager_does_not_cast_are_not_written(write: Callable[..., An
         with pytest.raises(RuntimeError, match="can't be cast"):
             fast(x)
     torch.testing.assert_close(x, torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    "wrap", [hostjit.compile, functools.partial(torch.compile, backend="hostjit")]
+)
+def test_numbers_that_vary_and_eager_does_not_cast_are_not_written(wrap: Any) -> None:
+    def write(x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x.mul_(factor)
+
+    fast = wrap(write)
+    for factor in (2, 3, 4, 2.0, 3.5, 4.5):
+        x = torch.arange(4)
+        if isinstance(factor, int):
+            assert torch.equal(fast(x, factor), torch.arange(4) * factor)
+        else:
+            with pytest.raises(RuntimeError, match="can't be cast"):
+                fast(x, factor)
 
 
 def test_values_that_eager_casts_are_written() -> None:

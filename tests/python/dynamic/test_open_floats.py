@@ -129,6 +129,33 @@ def test_infinity_and_what_a_type_does_not_hold(runtime: str) -> None:
         filled(x, 1e300)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "refused"),
+    [
+        (torch.uint8, (1.5, 2.5, 3.5), (300.0, -1.5)),
+        (torch.int32, (1.5, 2.5, 3.5), (1e10,)),
+        (torch.int64, (1.5, 2.5, 3.5), (1e30,)),
+        (torch.float16, (1, 2, 3), (70000, -70000)),
+    ],
+)
+def test_numbers_that_a_type_does_not_hold_raise(
+    dtype: torch.dtype, numbers: tuple[float, ...], refused: tuple[float, ...], runtime: str
+) -> None:
+    def function(x: torch.Tensor, t: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.masked_fill(x > 1, t), torch.full_like(x, t)
+
+    x = torch.arange(4).to(dtype)
+    compiled = hostjit.compile(function, runtime=runtime)
+    for t in numbers:
+        torch.testing.assert_close(compiled(x, t), function(x, t))
+    assert len(compiled.specializations) == 2  # of the first number, and of any
+    for t in refused:
+        with pytest.raises(RuntimeError, match="overflow"):
+            function(x, t)
+        with pytest.raises(RuntimeError, match="overflow"):
+            compiled(x, t)
+
+
 def test_floats_that_become_something_else(runtime: str) -> None:
     def function(x: torch.Tensor, t: float) -> tuple[torch.Tensor, float]:
         return x[: int(t)] * t, t * 2

@@ -13,6 +13,7 @@ from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
+from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
@@ -24,6 +25,7 @@ from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
+from hostjit.capturing.dynamo.weak_references import refusing_weak_references
 
 __all__ = ["corrected"]
 
@@ -37,6 +39,7 @@ _CORRECTIONS = (
     guarding_absences,
     guarding_dicts_of_objects,
     guarding_builtins,
+    guarding_imported_modules,
     guarding_classes,
     guarding_looked_up_keys,
     guards_outlive_classes,
@@ -45,6 +48,7 @@ _CORRECTIONS = (
     memberships_of_tensors,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
+    refusing_weak_references,
     stopping,
 )
 

@@ -4,7 +4,8 @@
 Dynamo would have PyTorch's own NumPy do it, of other types (arrays without dims are numbers in
 NumPy) and other last bits. What is the same by any NumPy stays: elements that are picked, or cast,
 and numbers that are made of known or open ones and then used with tensors, such as `np.sqrt(2.0)`
-and `np.sqrt(len(x))`.
+and `np.sqrt(len(x))`. What operators between a tensor and an array give is NumPy's too: PyTorch
+leaves them to the array.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch._dynamo.variables import ConstantVariable, builder
 from torch._dynamo.variables.tensor import NumpyNdarrayVariable, SymNodeVariable
 
 from hostjit.capturing.dynamic_dims import is_number, refusal
+from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.numbers.numpy_functions import (
     NUMPY_FUNCTIONS,
@@ -48,6 +50,7 @@ _WRAPPERS = (
 _SAYS = "NumPy computes "
 _NUMBER = "hostjit_number_of_numpy"
 _OPEN = "hostjit_open_number_of_numpy"
+_ARRAY = "hostjit_array_of_numpy"
 
 
 class NumbersOfNumpy:
@@ -145,8 +148,14 @@ def stopping_at_numpy(numbers: NumbersOfNumpy | None = None) -> Iterator[None]:
         if threading.get_ident() != owner:
             return original(target_cls, tx, proxy, *args, **kwargs)
         if node.op == "placeholder" and target_cls is NumpyNdarrayVariable:
+            if isinstance(value_at(tx, kwargs["source"].base), sys.modules["numpy"].ndarray):
+                node.meta[_ARRAY] = True
             return _wrap_read(original(target_cls, tx, proxy, *args, **kwargs), node, numbers)
         if not is_of_numpy(node):
+            if _is_operator(node) and any(_ARRAY in x.meta for x in node.all_input_nodes):
+                _stop(node)
+            if target_cls is NumpyNdarrayVariable:
+                node.meta[_ARRAY] = True
             return original(target_cls, tx, proxy, *args, **kwargs)
         if any(_is_open(x) for x in node.all_input_nodes):
             if numbers is not None and _is_item(node):
@@ -175,6 +184,7 @@ def stopping_at_numpy(numbers: NumbersOfNumpy | None = None) -> Iterator[None]:
         made = original(target_cls, tx, proxy, *args, **kwargs)
         if not _is_exact(node):
             _stop(node)
+        node.meta[_ARRAY] = True
         return made
 
     with replaced_attribute(builder, "wrap_fx_proxy_cls", wrap):
@@ -199,6 +209,13 @@ def begins_with_numpy(module: torch.fx.GraphModule | None, broke: CaptureError |
 def is_of_numpy(node: torch.fx.Node) -> bool:
     """Tell whether a node of Dynamo's graph is computed by PyTorch's own NumPy."""
     return isinstance(node.target, _WRAPPERS) or node.target is utils.numpy_attr_wrapper
+
+
+def _is_operator(node: torch.fx.Node) -> bool:
+    """Tell whether a node is one of Python's operators, but for indexing: that is the tensor's."""
+    if node.op != "call_function" or node.target in (operator.getitem, operator.setitem):
+        return False
+    return getattr(node.target, "__module__", None) == operator.add.__module__
 
 
 def _wrap_read(made: Any, node: torch.fx.Node, numbers: NumbersOfNumpy | None) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Dynamo remembers from one call to the next: classes and functions, which may change."""
+"""What Dynamo remembers from one call to the next: classes, functions and modules, which change."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from torch._dynamo import symbolic_convert
 from torch._dynamo.variables import BuiltinVariable, functions
 
 from hostjit.replacements import replaced_attribute
@@ -15,8 +16,14 @@ __all__ = ["remembering_nothing"]
 
 
 def _tables() -> list[Any]:
-    """Return the tables: by class the slots that C code fills, by function its parameters."""
-    found: list[Any] = [getattr(functions, "_spec_cache", None)]
+    """Return the tables: by class the slots that C code fills, by function its parameters.
+
+    And by name the modules that code imports when it runs.
+    """
+    found: list[Any] = [
+        getattr(functions, "_spec_cache", None),
+        getattr(symbolic_convert, "_import_module", None),
+    ]
     try:
         from torch._dynamo.variables import object_protocol
     except ImportError:  # older versions of torch ask the class each time
@@ -31,7 +38,7 @@ _FORGETTING = [
 
 @contextlib.contextmanager
 def remembering_nothing() -> Iterator[None]:
-    """Have Dynamo look at classes and functions anew, and at its own methods.
+    """Have Dynamo look at classes, functions and modules anew, and at its own methods.
 
     By the types of the arguments of `isinstance` and its like it remembers the method of its own
     that answers: the one from before it was corrected, if another compilation asked first.

@@ -62,7 +62,8 @@ def _types(operands: Sequence[Any]) -> list[torch.dtype]:
 
 def _example(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
-        value = value.meta.get("example_value")
+        # Of numbers that the graph is given in place of Dynamo's inputs, the other one.
+        value = value.meta.get("example_value", value.meta.get("val"))
     if isinstance(value, torch.SymFloat):
         return 1.0
     return 1 if isinstance(value, torch.SymInt) else value

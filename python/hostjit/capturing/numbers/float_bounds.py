@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which values of open floats a program is valid for."""
+"""Which values of open floats, and of open ints among tensors, a program is valid for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from hostjit.capturing.control_flow.node_operators import with_regions
 from hostjit.capturing.dynamic_dims import refusal
 
-__all__ = ["assume_defined", "float_bounds"]
+__all__ = ["assume_defined", "bounds_of_types", "float_bounds"]
 
 _GREATEST = torch.finfo(torch.float64).max
 # From this on, math.cosh raises OverflowError.
@@ -85,8 +85,8 @@ def float_bounds(environment: ShapeEnv, symbol: Any, now: float, graph: Graph) -
     known = environment.replace(symbol)
     if known.is_number:  # some operator had to know it
         return ValueRanges(known, known)
-    most = min([_GREATEST, *_greatest_in(graph)])
-    least = -most
+    held = bounds_of_types(graph, float, symbol)
+    least, most = held.lower, held.upper
     for guard in environment.guards:
         assumed = environment.replace(guard.expr)
         if assumed.free_symbols != {symbol} or not isinstance(assumed, sympy.core.relational.Rel):
@@ -126,12 +126,47 @@ def _range(kind: type, limit: float, now: float) -> tuple[float, float]:
     return ranges[kind]
 
 
-def _greatest_in(graph: Graph) -> Iterator[float]:
-    """The greatest numbers of the types that operators with an open float compute in."""
+def bounds_of_types(graph: Graph, kind: type[int | float], symbol: Any) -> ValueRanges[Any]:
+    """Return the range of the numbers that the types which operators compute in all hold.
+
+    Eager raises for others. Of ints, half precision is the one that is narrower than what an open
+    int may be, or that has a check of its own.
+
+    Args:
+        graph: functional, and lowered.
+        kind: of the number.
+        symbol: of an int; every float counts.
+    """
+    least, most = -_GREATEST, _GREATEST
     for node in with_regions(graph):
         operands = [o.meta.get("val") for o in node.all_input_nodes]
-        if any(isinstance(operand, torch.SymFloat) for operand in operands):
-            for tensor in tree_leaves([*operands, node.meta.get("val")]):
-                if isinstance(tensor, torch.Tensor) and not tensor.dtype.is_complex:
-                    if tensor.dtype.is_floating_point:
-                        yield torch.finfo(tensor.dtype).max
+        if kind is float and not any(isinstance(x, torch.SymFloat) for x in operands):
+            continue
+        if kind is int and not any(_depends(x, symbol) for x in _scalars(node)):
+            continue
+        result: Any = node.meta.get("val")
+        for tensor in tree_leaves([*operands, result]):
+            if not isinstance(tensor, torch.Tensor) or tensor.dtype.is_complex:
+                continue
+            if tensor.dtype.is_floating_point:
+                greatest = torch.finfo(tensor.dtype).max
+                least, most = max(least, -greatest), min(most, greatest)
+            elif kind is float and tensor is result and result.dtype is not torch.bool:
+                limits = torch.iinfo(result.dtype)
+                # As a float the greatest of 64 bits is one more than that.
+                greatest = min(float(limits.max), math.nextafter(2.0**63, 0))
+                least, most = max(least, float(limits.min)), min(most, greatest)
+    return ValueRanges(sympy.Float(least), sympy.Float(most))
+
+
+def _scalars(node: Node) -> Iterator[Any]:
+    """The operands of an operator that are numbers, and neither sizes nor places."""
+    schema = getattr(node.target, "_schema", None)
+    for index, argument in enumerate(schema.arguments if schema is not None else ()):
+        if "number" in str(argument.type):
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            yield value.meta.get("val") if isinstance(value, Node) else value
+
+
+def _depends(value: Any, symbol: Any) -> bool:
+    return isinstance(value, torch.SymInt) and symbol in value.node.expr.free_symbols

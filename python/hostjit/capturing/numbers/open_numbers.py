@@ -26,7 +26,7 @@ from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.guards.kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
 from hostjit.capturing.numbers.attributes import knows_attributes
-from hostjit.capturing.numbers.float_bounds import float_bounds
+from hostjit.capturing.numbers.float_bounds import bounds_of_types, float_bounds
 from hostjit.capturing.numbers.item_reads import ItemReads, reading_items
 from hostjit.capturing.numbers.lazy_numbers import keeps_lazy_numbers_open
 from hostjit.capturing.numbers.open_floats import keeps_floats_open
@@ -143,7 +143,9 @@ class OpenNumber:
         if self.type is float:
             found = float_bounds(environment, self.symbol, self.value.node.hint, graph)
         else:
-            found = environment.var_to_range[self.symbol]
+            held = bounds_of_types(graph, int, self.symbol)
+            most = math.floor(min(held.upper, _MOST[-1]))
+            found = environment.var_to_range[self.symbol] & ValueRanges(-most, most)
         return self.type(found.lower), self.type(found.upper)
 
 
