@@ -298,6 +298,9 @@ class Recordings(Specializer):
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None, result
+        if run.gave_up() and not recorder.control:
+            refusal = CaptureError(recorder.failure, run.problem())
+            return self._refuse(refusal, args, kwargs), result
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result

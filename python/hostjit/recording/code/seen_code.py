@@ -39,23 +39,28 @@ class SeenCode:
     Attributes:
         codes: the code that ran.
         problem: the first call that a replay cannot repeat, in words, with its line; "" if none.
+        gave_up: code that ran after that was not visited, which would have taken long.
     """
 
     def __init__(
         self,
         visit: Callable[[types.CodeType, dict[str, Any]], None],
+        takes_long: Callable[[], bool] = lambda: False,
         asked: Callable[[types.FrameType], str] = lambda frame: "",
         called: Callable[[types.FrameType, Any], object] = lambda frame, function: None,
         passed: Callable[[types.FrameType, Any], object] = lambda frame, returned: None,
     ) -> None:
         """`visit` is called before code runs for the first time, with its globals.
 
+        Behind a problem it is not where `takes_long` says that it takes long.
         `asked` is called before each run of code of the standard library, with its frame; what it
         returns is a problem. `called` is called before Python code calls a function of C code.
         `passed` is called where code has read, set or seeded the state of random numbers.
         """
         self.problem = ""
+        self.gave_up = False
         self._visit = visit
+        self._takes_long = takes_long
         self._asked = asked
         self._called = called
         self._passed = passed
@@ -79,7 +84,9 @@ class SeenCode:
                 if problem and not self.problem:
                     self._note(frame, problem)
                 if not is_own(code.co_filename) and not triton_types.is_tritons(code):
-                    self._visit(code, frame.f_globals)
+                    self.gave_up = self.gave_up or (bool(self.problem) and self._takes_long())
+                    if not self.gave_up:
+                        self._visit(code, frame.f_globals)
             what = self._asked(frame)
             if what and not self.problem and not acts_for_library(frame.f_back):
                 self._note(frame, what)

@@ -29,6 +29,8 @@ from hostjit.recording.running.generator_draws import address_of
 __all__ = ["Reached"]
 
 _MOST_OBJECTS = 200_000
+# From so many entries on, to look at more takes seconds.
+_MANY_ENTRIES = 3000
 
 
 class Reached:
@@ -70,6 +72,10 @@ class Reached:
             with torch._C.DisableTorchFunction():
                 self._extend_all(self._names)
                 self._walk()
+
+    def is_large(self) -> bool:
+        """Tell whether so much is reached that to look at more takes seconds."""
+        return len(self._entries) > _MANY_ENTRIES
 
     def add_setting(self, name: str) -> None:
         """Compare a setting with what it was when the call began."""

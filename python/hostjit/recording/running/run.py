@@ -85,6 +85,7 @@ class RecordedRun:
         recorder.caller = sys._getframe()
         self._seen = SeenCode(
             state.add_code,
+            state.is_large,
             functools.partial(note_library_call, state),
             functools.partial(_note_c_call, state, recorder),
             functools.partial(note_state, recorder),
@@ -113,6 +114,10 @@ class RecordedRun:
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
         return result
+
+    def gave_up(self) -> bool:
+        """Tell whether what the call can reach was not looked at to the end: nothing repeats it."""
+        return self._seen.gave_up
 
     def codes(self) -> Codes:
         """Return the code that ran, for the next recording.
