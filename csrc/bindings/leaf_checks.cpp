@@ -29,6 +29,8 @@ bool is_unhooked(PyObject* tensor) {
 
 bool is_unmarked(PyObject* tensor) { return !has_own_attributes(tensor); }
 
+bool is_unshifted(PyObject* tensor) { return THPVariable_Unpack(tensor).storage_offset() == 0; }
+
 struct Kind {
   std::string_view name;
   bool (*holds)(PyObject* tensor);
@@ -39,6 +41,7 @@ constexpr Kind kKinds[] = {
     {"no_gradient", has_no_gradient},
     {"unhooked", is_unhooked},
     {"unmarked", is_unmarked},
+    {"unshifted", is_unshifted},
 };
 
 }  // namespace

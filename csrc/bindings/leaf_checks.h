@@ -16,6 +16,7 @@ struct Leaves;
 //   "has_gradient", "no_gradient"  whether `.grad` is None
 //   "unhooked"                     no hook for backward passes, nor a graph that they go on into
 //   "unmarked"                     no attributes of its own
+//   "unshifted"                    its first element is that of its storage
 class LeafChecks {
  public:
   // Kinds and tensor leaves. Throws Error for an unknown kind, and for a leaf that a call with

@@ -241,7 +241,7 @@ def function_of(
 
 
 def test_numbers_are_bound_to_tensors_without_dims(compiled: _C.CompiledProgram) -> None:
-    with pytest.raises(RuntimeError, match="a number is bound to %.*expected a float64 tensor"):
+    with pytest.raises(RuntimeError, match=r"a number is bound to %.*expected a float64 tensor"):
         _C.Specialization(
             args=arguments(3, 2),
             kwargs={},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ from hostjit.capturing.numbers.refused_numbers import check_numbers
 from hostjit.capturing.numbers.results import take_numbers
 from hostjit.capturing.numbers.steps import Steps
 from hostjit.capturing.opened import Opened
+from hostjit.capturing.overlap import counts_from_storage
 from hostjit.capturing.program import (
     ArgumentLeaf,
     BoundTensor,
@@ -215,6 +216,7 @@ def _capture(
     left_open = LeftOpen(frozenset(elsewhere), classes, frozenset(structures))
     guard_check = GuardCheck(traced, left_open, args, kwargs)
     guards = guard_check.guards
+    guards.leaf_checks.update(_unshifted_leaves(graph, bindings))
     if not reason and guards.check_every_call and not graph.mutated:
         # The bytecode reads anew, at every call, what the watches can't follow.
         reason = "reads " + ("; ".join(guards.unwatchable) or "attributes of arguments")
@@ -350,6 +352,17 @@ def _bind_inputs(
         check_tensor(tensor, path or names[position])
         bindings.append(BoundTensor(tensor, TensorFacts.of(tensor), path, is_constant))
     return tuple(bindings)
+
+
+def _unshifted_leaves(
+    graph: FunctionalGraph, bindings: Sequence[InputBinding]
+) -> Iterator[tuple[str, int]]:
+    """Yield the checks of the arguments that have to begin where their memory does."""
+    for position in graph.unshifted:
+        binding = bindings[position]
+        if not isinstance(binding, ArgumentLeaf):
+            raise counts_from_storage()
+        yield "unshifted", binding.index
 
 
 def _with_bound_leaves(

@@ -18,13 +18,14 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional.triton_launches import is_triton_launch
 
 __all__ = [
+    "counts_from_storage",
+    "inputs_counted_from",
     "may_overlap",
     "may_write",
     "overlaps",
     "overlaps_itself",
     "refuse_overlap",
     "refuse_overlapping_operands",
-    "refuse_reaching_beyond",
     "writes_clones",
 ]
 
@@ -68,34 +69,80 @@ def refuse_overlap(inputs: Sequence[Any], mutated: Collection[int]) -> None:
                 )
 
 
-def refuse_reaching_beyond(views: Iterable[Sequence[Any]], inputs: Sequence[Any]) -> None:
-    """Raise CaptureError where `as_strided` may reach memory around an input of a call that writes.
+def counts_from_storage() -> CaptureError:
+    """Return the error for views that count from where the memory of an input begins."""
+    return CaptureError(
+        CaptureFailure.UNSUPPORTED_PROGRAM,
+        "as_strided of an input counts from where its memory begins",
+        hint="leave its storage_offset out",
+    )
 
-    Functionalisation knows the elements of an input, not those beside it in its storage.
+
+def inputs_counted_from(
+    views: Iterable[Sequence[Any]], inputs: Sequence[Any], *, is_written: bool
+) -> list[int]:
+    """Return the positions of inputs in whose storage a view says where it begins.
+
+    What was traced is right for them where their first element is that of their storage.
 
     Args:
         views: the arguments of each `as_strided`.
         inputs: functional tensors.
+        is_written: the call changes some. Functionalisation knows the elements of an input, not
+            those beside it in its storage.
+
+    Raises CaptureError where a view may reach memory around an input.
     """
-    around = {x.untyped_storage()._cdata: x for x in inputs if isinstance(x, torch.Tensor)}
+    around = {
+        x.untyped_storage()._cdata: position
+        for position, x in enumerate(inputs)
+        if isinstance(x, torch.Tensor)
+    }
+    found: set[int] = set()
     for operand, sizes, strides, *offset in views:
-        whole = around.get(operand.untyped_storage()._cdata)
-        # Where the code says where in the storage a view begins, an input has to begin it.
-        begins_at = offset[0] if offset else None
-        begin = operand.storage_offset() if begins_at is None else begins_at
-        if whole is not None and not (
-            _is_inside(whole, sizes, strides, begin)
-            and (begins_at is None or not whole.storage_offset())
+        position = around.get(operand.untyped_storage()._cdata)
+        if position is None:
+            continue
+        whole = inputs[position]
+        is_counted = bool(offset) and offset[0] is not None
+        begin = offset[0] if is_counted else operand.storage_offset()
+        if is_counted:
+            found.add(position)
+        is_known = _is_inside if is_written else _is_within
+        if (is_counted and whole.storage_offset() != 0) or not is_known(
+            operand, whole, sizes, strides, begin
         ):
+            changes = ", and the call changes inputs" * is_written
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
-                "as_strided may reach memory around an input, and the call changes inputs",
+                f"as_strided may reach memory around an input{changes}",
                 hint="pass the tensor that has this memory",
             )
+    return sorted(found)
 
 
-def _is_inside(whole: torch.Tensor, sizes: Any, strides: Any, begin: Any) -> bool:
+def _is_within(operand: Any, whole: Any, sizes: Any, strides: Any, begin: Any) -> bool:
+    """Tell whether a view has bytes of `whole` only."""
+    if any(size == 0 for size in sizes):
+        return True
+    if any(size == 0 for size in whole.shape):
+        return False
+    last = begin + _reach(sizes, strides)
+    end = whole.storage_offset() + _reach(whole.shape, whole.stride())
+    first = whole.storage_offset() * whole.itemsize
+    return bool(begin * operand.itemsize >= first) and bool(
+        (last + 1) * operand.itemsize <= (end + 1) * whole.itemsize
+    )
+
+
+def _reach(sizes: Any, strides: Any) -> Any:
+    return sum(stride * (size - 1) for size, stride in zip(sizes, strides, strict=True))
+
+
+def _is_inside(operand: Any, whole: Any, sizes: Any, strides: Any, begin: Any) -> bool:
     """Tell whether a view has elements of `whole` only, which lie at equal distances."""
+    if operand.itemsize != whole.itemsize:
+        return False
     numbers = (*sizes, *strides, begin)
     if is_symbolic(whole) or any(isinstance(number, torch.SymInt) for number in numbers):
         return False

@@ -144,7 +144,7 @@ def trace_for_inference(
     module, inputs = _over_tensors(traced, lent, numbers)
     try:
         with function_modes:
-            return trace_functional(module, inputs, traced.fake_mode)
+            return trace_functional(module, inputs, traced.fake_mode, checks_offsets=True)
     except Exception as error:
         if not isinstance(error, CaptureError):
             _blame_higher_order(module, error)

@@ -131,8 +131,8 @@ def make_specialization(
         inputs = describe_inputs(captured.inputs, captured.guards.gradients)
         return watch(), inputs, numbers(), outside(), replaceable(), stores()
 
-    unmarked = sorted(captured.guards.unmarked)
-    revalidate.unmarked = unmarked  # type: ignore[attr-defined]  # read where it is saved
+    leaf_checks = sorted(captured.guards.leaf_checks)
+    revalidate.leaf_checks = leaf_checks  # type: ignore[attr-defined]  # read where it is saved
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
@@ -147,7 +147,7 @@ def make_specialization(
         stores=stores(),
         retries=bool(stores()) and not (captured.mutated_inputs or captured.random),
         route=route,
-        leaf_checks=[("unmarked", leaf) for leaf in unmarked],
+        leaf_checks=leaf_checks,
         runtime=runtime,
         reuse_outputs=reuse_outputs and backward is None and composed is None,
         backward=backward,

@@ -128,7 +128,7 @@ def _to_json(
             [tensors.add_with_gradient(tensor), has] for tensor, has in facts["gradients"]
         ],
         "checks": checks and checks_to_json(checks, writers),
-        "unmarked": getattr(facts["revalidate"], "unmarked", []),
+        "leaf_checks": getattr(facts["revalidate"], "leaf_checks", []),
         "static": [leaf for leaf, _ in facts["static_leaves"]],
         "aligned": [binding_to_json(place, None, writers) for place in facts["aligned"]],
         "backward": None,
@@ -155,11 +155,11 @@ class _Loaded:
     """In place of what would look again at what a loaded program assumes: no file holds that.
 
     Attributes:
-        unmarked: leaves that must have no attributes of their own.
+        leaf_checks: what has to hold of leaves: kinds and numbers of leaves.
     """
 
-    def __init__(self, unmarked: Sequence[int]) -> None:
-        self.unmarked = list(map(int, unmarked))
+    def __init__(self, leaf_checks: Sequence[tuple[str, int]]) -> None:
+        self.leaf_checks = [(str(kind), int(leaf)) for kind, leaf in leaf_checks]
 
     def __call__(self, *_: Any) -> None:
         return None
@@ -199,7 +199,7 @@ def specialization_from_json(
     numbers = _numbers_from_json(described, parts)
     outside = _outside(described, tensors) if described["all_count"] else None
     replay = _replay_from_json(described, parts, bindings, numbers, outside, call)
-    unmarked = _Loaded(described["unmarked"])
+    loaded = _Loaded(described["leaf_checks"])
     with in_modes(described["modes"]):
         made = _C.Specialization(
             args=call.args,
@@ -208,7 +208,7 @@ def specialization_from_json(
             bindings=bindings,
             output=output,
             watches=[] if replay is None else replay.watches(),
-            revalidate=unmarked if replay is None else replay.revalidate,
+            revalidate=loaded if replay is None else replay.revalidate,
             mutated=described["mutated"],
             runtime=described["runtime"],
             reuse_outputs=described["reuse_outputs"],
@@ -221,7 +221,7 @@ def specialization_from_json(
             outside=outside,
             condition=None if replay is None else replay.checks.condition(),
             leaf_checks=[
-                *(("unmarked", leaf) for leaf in unmarked.unmarked),
+                *loaded.leaf_checks,
                 *([] if replay is None else replay.checks.leaf_checks()),
             ],
             reads=None if replay is None else replay.checks.compiled_reads,

@@ -57,7 +57,7 @@ from hostjit.capturing.numbers import open_draws, open_dropout
 from hostjit.capturing.numbers.open_indices import get_item, set_item
 from hostjit.capturing.open_sizes import all_equal, known
 from hostjit.capturing.operand_devices import on_cuda
-from hostjit.capturing.overlap import refuse_overlap, refuse_reaching_beyond
+from hostjit.capturing.overlap import counts_from_storage, inputs_counted_from, refuse_overlap
 from hostjit.capturing.python_kernels import Kernels, python_kernels_changed
 from hostjit.capturing.traced_graph import (
     attribute_of,
@@ -89,20 +89,27 @@ class FunctionalGraph:
         dynamo_input_count: how many of the inputs are Dynamo's.
         mutated: positions of the inputs that a call writes: the graph by a trailing `aten.copy_`,
             or autograd, see `Backward.updated`.
+        unshifted: positions of the inputs whose first element has to be that of their storage.
     """
 
     graph_module: torch.fx.GraphModule
     inputs: list[Any]
     dynamo_input_count: int
     mutated: tuple[int, ...]
+    unshifted: tuple[int, ...] = ()
 
 
 def trace_functional(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], fake_mode: Any
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    fake_mode: Any,
+    *,
+    checks_offsets: bool = False,
 ) -> FunctionalGraph:
     """Trace `module` to a functional ATen graph.
 
-    `inputs` are the live tensors that it takes, and symbolic numbers.
+    `inputs` are the live tensors that it takes, and symbolic numbers. Raises CaptureError where
+    some have to be `unshifted`, unless the caller `checks_offsets`.
     """
     for value in inputs:
         if not isinstance(value, torch.Tensor) and not is_number(value):
@@ -133,12 +140,16 @@ def trace_functional(
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)
+    if recipe.unshifted and not checks_offsets:
+        raise counts_from_storage()
     mark_hidden(traced.graph, recipe.hidden)
     refuse_overlap(live, recipe.mutated)
     live.extend(_finish(traced, recipe))
     rename_placeholders(traced, module)
     traced.recompile()
-    return FunctionalGraph(traced, live, len(inputs), tuple(recipe.mutated))
+    return FunctionalGraph(
+        traced, live, len(inputs), tuple(recipe.mutated), tuple(recipe.unshifted)
+    )
 
 
 def _finish(traced: torch.fx.GraphModule, recipe: _Recipe) -> list[torch.Tensor]:
@@ -180,6 +191,7 @@ class _Recipe:
         self._attributes = attributes
         self.mutated: list[int] = []
         self.hidden: list[int] = []  # of those, what eager hides from autograd
+        self.unshifted: list[int] = []
         self.output_storages: list[int | None] = []
 
     def __call__(self, *args: Any) -> list[Any]:
@@ -199,8 +211,8 @@ class _Recipe:
             self.output_storages = [storage_of(result) for result in results]
             self.mutated = [index for index, value in enumerate(wrapped) if self._is_mutated(value)]
             self.hidden = [index for index in self.mutated if is_hidden(wrapped[index])]
-            if self.mutated:
-                refuse_reaching_beyond(decompositions.strided_views, wrapped)
+            views = decompositions.strided_views
+            self.unshifted = inputs_counted_from(views, wrapped, is_written=bool(self.mutated))
             news = [self._unwrap(wrapped[index]) for index in self.mutated]
         for index, new in zip(self.mutated, news, strict=True):
             aten.copy_.default(args[index], new)

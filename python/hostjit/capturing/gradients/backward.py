@@ -147,7 +147,7 @@ def trace_halves(
     Raises CannotSplitError.
     """
     with torch.no_grad(), torch._C._DisableAutocast():
-        forward = trace_functional(joint.forward, inputs, make_mode())
+        forward = trace_functional(joint.forward, inputs, make_mode(), checks_offsets=True)
         refuse_overlap(forward.inputs, joint.updated)
         forward = dataclasses.replace(forward, mutated=(*forward.mutated, *joint.updated))
         rename_placeholders(forward.graph_module, module)

@@ -73,7 +73,9 @@ class Guards:
             must lack an attribute), so that `GuardCheck.holds_now` or `CapturedProgram.revalidate`
             has to run at every call.
         absent: attributes that tensors among the arguments must lack: numbers of leaves, and names.
-        unmarked: leaves that had no attributes of their own, and must have none, for the same end.
+        leaf_checks: what has to hold of leaves as it did, as the names of `_C.Specialization` and
+            numbers of leaves: "unmarked" of those that had no attributes of their own, for the same
+            end, and "unshifted".
         bound_tensors: tensors that Dynamo met outside of the arguments, those included that a call
             had among its arguments too.
         stores: numbers and constants that a call leaves behind, and where.
@@ -105,7 +107,7 @@ class Guards:
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         self.absent: set[tuple[int, str]] = set()
-        self.unmarked: set[int] = set()
+        self.leaf_checks: set[tuple[str, int]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
         self.gradients: dict[int, torch.Tensor] = {}
         self.structures: dict[str, NumberPlace] = {}
@@ -278,7 +280,7 @@ class Guards:
                 if type(value) not in _PLAIN_TENSORS or value.__dict__:
                     self.absent.add((leaf, member))
                 else:
-                    self.unmarked.add(leaf)
+                    self.leaf_checks.add(("unmarked", leaf))
                 return
             watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
