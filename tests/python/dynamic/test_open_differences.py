@@ -44,6 +44,9 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "norm -inf": lambda x: matrix_norm(x[None], -math.inf, (1, 2), dtype=torch.float64),
     "norm 2": lambda x: torch.linalg.norm(x, 2, (1, 0)),
     "norm -2": lambda x: matrix_norm(x[None], -2, (0, 2), keepdim=True),
+    "norms of complex numbers": lambda x: [
+        matrix_norm(torch.complex(x, x + 1), order) for order in (1, -math.inf, 2)
+    ],
     "cond": lambda x: matrix_norm(x.mT @ x + x.shape[1] * torch.eye(x.shape[1]), 1),
     "probabilities": _probabilities,
     "probabilities, smooth": lambda x: _probabilities(x, label_smoothing=0.1, reduction="sum"),
@@ -80,7 +83,9 @@ def test_any_size(name: str, runtime: str) -> None:
 
 
 # Derivatives of singular values depend on whether a matrix is square.
-@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("norm 2", "norm -2")])
+@pytest.mark.parametrize(
+    "name", [n for n in FUNCTIONS if not n.startswith(("norm 2", "norm -2", "norms"))]
+)
 @torch.enable_grad()
 def test_gradients_at_any_size(name: str) -> None:
     function = FUNCTIONS[name]
@@ -106,6 +111,8 @@ REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "same dims": lambda x: matrix_norm(x, 1, (1, -1)),
     "integers": lambda x: matrix_norm(x.long(), 1),
     "narrower": lambda x: matrix_norm(x, 2, dtype=torch.float16),
+    "narrower than double": lambda x: matrix_norm(x.double(), 2, dtype=torch.float32),
+    "real of complex": lambda x: matrix_norm(torch.complex(x, x), 1, dtype=torch.float64),
     "edges": lambda x: torch.gradient(x, edge_order=3),
     "too few": lambda x: torch.gradient(x[: x.shape[0] - 5], dim=0),
     "bytes": lambda x: torch.gradient(x.byte()),

@@ -118,8 +118,10 @@ def matrix_norm(
     if abs(ord) not in (1, 2, math.inf) or len(dim) != 2 or x.dim() < 2:
         raise RuntimeError("a matrix norm is of order 1, 2 or inf, or less than zero, of two dims")
     first, second = utils.canonicalize_dims(x.dim(), tuple(dim))
-    if first == second or not x.dtype.is_floating_point:
-        raise RuntimeError("this matrix norm is of two dims that differ, and of real numbers")
+    if first == second or not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise RuntimeError("a matrix norm is of two dims that differ, and of no integers")
+    if dtype is not None and torch.promote_types(x.dtype, dtype) is not dtype:
+        raise RuntimeError("the dtype of a matrix norm is one that its input converts to")
     choose = torch.amax if ord > 0 else torch.amin
     if abs(ord) == 2:
         matrices = x if dtype is None else x.to(dtype)
