@@ -129,6 +129,7 @@ class _Plain:
         self.found: dict[int, Dim] = {}
         self._by_name = by_name
         self._numbers = 0
+        self._entered: set[int] = set()  # containers, which may hold themselves
 
     def of(self, value: Any) -> Any:
         kind = type(value)
@@ -138,6 +139,15 @@ class _Plain:
                 value = f"Dim {value.dim.name}" if self._by_name else int(value)
             self._numbers += 1
             return value
+        if id(value) in self._entered:
+            return value
+        self._entered.add(id(value))
+        try:
+            return self._of_container(value, kind)
+        finally:
+            self._entered.discard(id(value))
+
+    def _of_container(self, value: Any, kind: type) -> Any:
         before = len(self.found)
         if kind is dict or kind is collections.OrderedDict:
             items = {key: self.of(item) for key, item in value.items()}

@@ -231,3 +231,22 @@ def test_malformed_text() -> None:
 def test_unknown_knob() -> None:
     with pytest.raises(hostjit.Error, match="host_ir_jit"), hostjit.knobs(disable="host_ir_git"):
         pass
+
+
+@pytest.mark.parametrize("wrap", [hostjit.compile, hostjit.capture])
+def test_containers_in_themselves_run_eagerly(wrap: Any) -> None:
+    values: dict[str, Any] = {"gain": 2}
+    values["self"] = [values]
+    fast = wrap(lambda x, values: x * values["self"][0]["gain"])
+    x = torch.ones(2)
+    with pytest.warns(UserWarning, match="an argument is in itself"):
+        assert torch.equal(fast(x, values), x * 2)
+    values["gain"] = 3
+    assert torch.equal(fast(x, values), x * 3)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit.*runs (in parts|eagerly)")
+def test_globals_that_code_asks_for() -> None:
+    fast = hostjit.compile(lambda x: x * globals()["__name__"].count("test"))
+    for _ in range(3):
+        assert torch.equal(fast(torch.ones(2)), torch.ones(2) * __name__.count("test"))

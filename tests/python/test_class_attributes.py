@@ -144,3 +144,28 @@ def test_dynamo_warns_of_nothing() -> None:
         warnings.simplefilter("always")
         hostjit.compile(timed)(torch.ones(1))
     assert all(str(warning.message).startswith("hostjit: ") for warning in found)
+
+
+def test_attributes_that_hide_inherited_ones() -> None:
+    class Base:
+        gain = 2
+
+    class Derived(Base):
+        pass
+
+    found = Derived()
+    functions = [
+        lambda x: x * found.gain,
+        lambda x: x * getattr(found, "gain"),  # noqa: B009
+        lambda x: x * getattr(found, "gain", 5),
+    ]
+    compiled = [hostjit.compile(function) for function in functions]
+    x = torch.ones(2)
+    for change in (
+        lambda: None,
+        lambda: setattr(Derived, "gain", 7),
+        lambda: delattr(Base, "gain"),
+    ):
+        change()
+        for function, fast in zip(functions, compiled, strict=True):
+            assert torch.equal(fast(x), function(x))

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.arguments import items_of, tensor_leaves
 
 __all__ = [
     "arguments_fit",
     "has_nested_tensor",
+    "holds_itself",
     "in_foreign_transform",
     "makes_generators",
     "memory_is_shared",
@@ -35,6 +36,19 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     except ValueError:  # builtins without a signature
         return True
     return True
+
+
+def holds_itself(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether a list or dict among the arguments of a call is in itself."""
+
+    def visit(value: Any, around: tuple[int, ...]) -> bool:
+        items = items_of(value)
+        if items is None:
+            return False
+        inside = (*around, id(value))
+        return id(value) in around or any(visit(item, inside) for item in items.values())
+
+    return visit(args, ()) or visit(kwargs, ())
 
 
 def makes_generators(target: Any) -> bool:

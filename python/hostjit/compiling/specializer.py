@@ -19,6 +19,7 @@ from hostjit.capturing.instances import name_of
 from hostjit.compiling.calls import (
     arguments_fit,
     has_nested_tensor,
+    holds_itself,
     in_foreign_transform,
     makes_generators,
     memory_pattern,
@@ -91,6 +92,9 @@ class Specializer(Inspection):
         """Return a Specialization for this call, or None to run the target eagerly."""
         if is_left_locked():
             self._say_left_locked()
+            return None
+        if holds_itself(args, kwargs):
+            self._say("itself", "runs eagerly: an argument is in itself")
             return None
         with compile_lock:
             # Another thread may have made it while this one waited.

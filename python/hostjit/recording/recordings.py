@@ -21,6 +21,7 @@ from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.compiling.calls import (
     arguments_fit,
+    holds_itself,
     in_foreign_transform,
     makes_generators,
     memory_is_shared,
@@ -156,6 +157,9 @@ class Recordings(Specializer):
             self._say_left_locked()
             return None
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
+            return None
+        if holds_itself(args, kwargs):
+            self._say("itself", "runs eagerly: an argument is in itself")
             return None
         if makes_generators(self.target):
             return self._leave_generators()

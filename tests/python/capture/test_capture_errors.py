@@ -417,6 +417,16 @@ def test_values_that_eager_does_not_cast_are_not_written(write: Callable[..., An
     torch.testing.assert_close(x, torch.arange(4))
 
 
+@pytest.mark.parametrize("compute", [torch.softmax, torch.log_softmax, nn.functional.softmin])
+@pytest.mark.parametrize("dim", [2, -3])
+def test_dims_that_there_are_not(compute: Callable[..., Any], dim: int) -> None:
+    for wrap in (hostjit.compile, functools.partial(torch.compile, backend="hostjit")):
+        fast = wrap(lambda x: compute(x, dim))
+        for _ in range(2):
+            with pytest.raises(IndexError, match="Dimension out of range"):
+                fast(torch.ones(2, 3))
+
+
 @pytest.mark.parametrize(
     "wrap", [hostjit.compile, functools.partial(torch.compile, backend="hostjit")]
 )

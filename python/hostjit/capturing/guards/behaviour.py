@@ -38,7 +38,13 @@ class Behaviour:
         self._open = open_attributes
         self._classes = tuple(classes)
         self._modules = tuple(modules)
-        self._names = frozenset(name for code in traced_code for name in code.co_names)
+        # Constants too: `getattr(x, "gain")` finds what a class gains before what it inherits.
+        self._names = frozenset(
+            name
+            for code in traced_code
+            for name in (*code.co_names, *code.co_consts)
+            if isinstance(name, str)
+        )
         self._facts = tuple(self._read())
 
     def unchanged(self) -> bool:

@@ -31,6 +31,8 @@ def refuse_numbers(
     Operators differ in what they take, so the operator itself is asked, with small
     tensors; only for a number that is outside of the range of a dtype, or a bool or complex one.
     """
+    if func in _WITH_ANY_DIM:
+        _refuse_dim(func, args[0], args[1])
     positions, names = _places(func)
     numbers = [args[position] for position in positions if position < len(args)]
     numbers += [kwargs[name] for name in names if name in kwargs]
@@ -97,6 +99,20 @@ def _is_wide(number: torch.SymInt, symbols: Collection[Any]) -> bool:
 
 _INT32 = (1 << 31) - 1
 _WIDE = (torch.int64, torch.float32, torch.float64, torch.bool, torch.complex64, torch.complex128)
+
+
+# Their fake kernels do not look at the dim.
+_WITH_ANY_DIM = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+
+
+def _refuse_dim(func: torch._ops.OpOverload, operand: torch.Tensor, dim: int) -> None:
+    rank = max(operand.dim(), 1)
+    if not -rank <= dim < rank:
+        raise CaptureError(
+            CaptureFailure.USER_EXCEPTION,
+            f"{func} raises: there is no dim {dim} of {rank}",
+            hint="the call raises; run it eagerly to see the error",
+        )
 
 
 @functools.cache
