@@ -37,11 +37,8 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {"has_gradient", has_gradient},
-    {"no_gradient", has_no_gradient},
-    {"unhooked", is_unhooked},
-    {"unmarked", is_unmarked},
-    {"unshifted", is_unshifted},
+    {"has_gradient", has_gradient}, {"no_gradient", has_no_gradient}, {"unhooked", is_unhooked},
+    {"unmarked", is_unmarked},      {"unshifted", is_unshifted},
 };
 
 }  // namespace

@@ -104,14 +104,16 @@ def inputs_counted_from(
         if position is None:
             continue
         whole = inputs[position]
+        is_same_type = operand.dtype == whole.dtype
+        if not is_written and is_same_type and whole.storage_offset() != 0:
+            continue  # PyTorch is called for the view, wherever the input begins
         is_counted = bool(offset) and offset[0] is not None
         begin = offset[0] if is_counted else operand.storage_offset()
         if is_counted:
             found.add(position)
         is_known = _is_inside if is_written else _is_within
-        if (is_counted and whole.storage_offset() != 0) or not is_known(
-            operand, whole, sizes, strides, begin
-        ):
+        is_shifted = is_counted and whole.storage_offset() != 0
+        if is_shifted or not is_known(operand, whole, sizes, strides, begin):
             changes = ", and the call changes inputs" * is_written
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,

@@ -177,7 +177,10 @@ def trace_halves(
         module = joint.backward
         if any(map(is_number, taken.values())):
             module = over_tensors(module, places, sizes, kept)
-        backward = trace_functional(module, [*examples, *sizes, *kept], mode)
+        # What was kept of an input is checked for the forward graph, and formulas of derivatives
+        # take a tangent to begin where its memory does.
+        given_tensors = [*examples, *sizes, *kept]
+        backward = trace_functional(module, given_tensors, mode, checks_offsets=True)
     if backward.mutated:
         raise CannotSplitError("the backward pass changes a tensor")
     tangents = [
