@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 import types
@@ -23,6 +24,9 @@ from hostjit.capturing.capture import capture
 from hostjit.capturing.errors import CaptureFailure
 from hostjit.compiling.bytecode_call import compiled_graph
 from hostjit.lowering.lower import lower
+
+# Where an operator raises: Dynamo of torch 2.12 and earlier stops there.
+GOES_ON_IN_HANDLERS = hasattr(torch._dynamo.utils, "_get_fake_value_impl")
 
 
 @pytest.fixture(autouse=True)
@@ -225,7 +229,8 @@ def handles(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_call_that_handles_what_an_operator_raises_is_told_the_truth() -> None:
-    with pytest.warns(UserWarning, match="or the call handles: .*matmul"):
+    told = pytest.warns(UserWarning, match="or the call handles: .*matmul")
+    with contextlib.nullcontext() if GOES_ON_IN_HANDLERS else told:
         assert_close(hostjit.compile(handles)(torch.ones(3, 3)), torch.full((3, 3), 2.0))
 
 

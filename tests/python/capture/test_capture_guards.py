@@ -398,7 +398,7 @@ def test_python_attributes_of_a_tensor() -> None:
 
     x = torch.randn(3)
     program = capture(function, (x,))
-    assert program.guards.unmarked == {0}
+    assert program.guards.leaf_checks == {("unmarked", 0)}
     assert not program.guards.check_every_call
     x.other = True  # type: ignore[attr-defined]
     program = capture(function, (x,))
