@@ -23,6 +23,7 @@ from hostjit.capturing.gradients.effect_tokens import without_effect_tokens
 from hostjit.capturing.numbers.open_numbers import OpenNumber, values_of
 from hostjit.capturing.numbers.refused_numbers import check_numbers
 from hostjit.capturing.numbers.results import NumberResults
+from hostjit.capturing.overlap import counts_from_storage
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding, NumberInput
 from hostjit.capturing.results.outputs import ConstantOutput, GraphOutput, Output, TupleOutput
 from hostjit.capturing.results.unused import drop_unused
@@ -127,7 +128,8 @@ class GraphCompilation(Specializer):
             check_tensor(tensor, f"input {index}")
         try:
             with thread_state_kept():
-                graph = trace_functional(module, [*tensors, *values_of(numbers)], mode)
+                inputs = [*tensors, *values_of(numbers)]
+                graph = trace_functional(module, inputs, mode, checks_offsets=True)
             if numbers:
                 check_numbers(graph.graph_module.graph, numbers, mode.shape_env)
             result = (
@@ -161,6 +163,7 @@ class GraphCompilation(Specializer):
             numbers=[(*limit, n.position) for n, limit in zip(numbers, limits, strict=False)],
             results=values.described,
             mutated=list(needed.mutated),
+            leaf_checks=_unshifted(graph, len(tensors)),
             runtime=self.runtime,
             reuse_outputs=self.reuse_outputs,
             **symbolic,
@@ -181,6 +184,13 @@ def _bind(graph: FunctionalGraph, num_tensors: int) -> list[InputBinding]:
         *map(NumberInput, range(graph.dynamo_input_count - num_tensors)),
         *(BoundTensor(tensor, TensorFacts.of(tensor), is_constant=True) for tensor in constants),
     ]
+
+
+def _unshifted(graph: FunctionalGraph, num_tensors: int) -> list[tuple[str, int]]:
+    """The checks of the tensors that have to begin where their memory does."""
+    if any(position >= num_tensors for position in graph.unshifted):
+        raise counts_from_storage()
+    return [("unshifted", position) for position in graph.unshifted]
 
 
 def flat_output(graph: torch.fx.Graph, objects: Mapping[int, Any] = MappingProxyType({})) -> Output:
