@@ -31,8 +31,9 @@ class Class(Entry):
         """The attributes that there are."""
         return [name for base in self._type.__mro__[:-1] for name in vars(base)]
 
-    def add_keys(self) -> None:
-        """Nothing: what code finds by a name, it finds in an object."""
+    def add_keys(self) -> bool:
+        """False: bases are not compared by all names, but by those that code has."""
+        return False
 
     def _find(self, name: str) -> tuple[Any, ...]:
         return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])

@@ -82,9 +82,11 @@ class Entry:
         asked: a condition of the recording compares it at each call: the call path cannot watch it.
         of_user: only users' code knows what it is called by.
         of_library: it belongs to a library: only what users name in it is looked at.
+        is_whole: all of its attributes are compared, and which there are.
     """
 
     asked = False
+    is_whole = False
     of_library = False
     of_user = False
 
@@ -167,10 +169,13 @@ class Items(Entry):
         items = dict.items(self._mapping)
         return {key for key, value in items if type(value) in kinds and key[:2] != "__"}
 
-    def add_keys(self) -> None:
-        """Remember which keys there are, of an object's attributes."""
-        if self._owner_type is not type(None) and self._keys is None:
+    def add_keys(self) -> bool:
+        """Remember which keys there are, of an object's attributes; False of other dicts."""
+        if self._owner_type is type(None):
+            return False
+        if self._keys is None:
             self._keys = self.keys()
+        return True
 
     def add(self, key: Any) -> bool:
         """Remember what is at a key from now on; False if it was known."""

@@ -31,8 +31,9 @@ class Fields(Entry):
         """The attributes that there are."""
         return list(self._known)
 
-    def add_keys(self) -> None:
-        """Nothing: none is added or removed."""
+    def add_keys(self) -> bool:
+        """True: none is added or removed."""
+        return True
 
     def add(self, name: str) -> bool:
         """Remember an attribute; False if there is none or it was known."""

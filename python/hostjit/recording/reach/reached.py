@@ -103,13 +103,15 @@ class Reached:
     def _extend(self, entry: Entry, names: frozenset[str] | set[str]) -> None:
         if not isinstance(entry, (Items, Class, Fields)) or not entry.by_attribute:
             return
+        if entry.is_whole:
+            return
         if isinstance(entry, Items) and entry.of_library:
             names = self._user_names & set(entry.keys())
             if self._everything:
                 names |= entry.constants()
         elif self._everything:
             names = {*names, *entry.keys()}
-            entry.add_keys()
+            entry.is_whole = entry.add_keys()
         elif entry.of_user:
             names = {name for name in names if name in self._user_names or name[:2] == "__"}
         self._extend_by(entry, names)
