@@ -13,8 +13,9 @@ from torch._decomp import decompositions
 from hostjit.capturing.decompositions.recurrent import MAX_STEPS, Scan, layer_by_loop
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.open_sizes import is_open, known, some, typical
+from hostjit.replacements import replaced_attribute
 
-__all__ = ["lstm"]
+__all__ = ["last_states_as_given", "lstm"]
 
 Tensor = torch.Tensor
 
@@ -64,6 +65,21 @@ def lstm(
     if x.dtype not in _FLOATS or (train and dropout):
         return NotImplemented
     return _unrolled(x, hx, weights, bidirectional, batch_first)
+
+
+def last_states_as_given() -> replaced_attribute:
+    """Have PyTorch's decomposition of a layer return states of the shapes that it was given.
+
+    That of torch 2.11 has a dim more in those of several sequences.
+    """
+    layer: Any = decompositions.one_layer_lstm
+
+    def corrected(x: Tensor, hidden: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
+        output, states = layer(x, hidden, *args, **kwargs)
+        pairs = zip(states, hidden, strict=True)
+        return output, tuple(state.reshape(given.shape) for state, given in pairs)
+
+    return replaced_attribute(decompositions, "one_layer_lstm", corrected)
 
 
 def _is_onednns(

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from hostjit.capturing.decompositions.lstm import last_states_as_given
 from hostjit.capturing.decompositions.recurrent import RECURRENT_NETWORKS
 from hostjit.capturing.functional.recurrent_networks import network_results
 from hostjit.capturing.open_sizes import some
@@ -74,7 +75,8 @@ def _run(
     states = [hx] if isinstance(hx, Tensor) else hx
     if _is_for_dynamo(x) and not _needs_gradients(x, *states, *params) and is_chosen():
         return network_results(operator, x, hx, params, *options)
-    return steps(x, hx, params, *options)
+    with last_states_as_given():
+        return steps(x, hx, params, *options)
 
 
 def _is_for_dynamo(x: Tensor) -> bool:
