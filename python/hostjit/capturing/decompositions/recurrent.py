@@ -22,6 +22,7 @@ __all__ = [
     "RECURRENT_CELLS",
     "RECURRENT_NETWORKS",
     "Scan",
+    "graph_of",
     "layer_by_loop",
     "recurrent_network",
 ]
@@ -147,12 +148,12 @@ def layer_by_loop(
 
     # Each state has the strides of the next one.
     first = [state.contiguous().view(-1).view(1, *state.shape) for state in states]
-    graph = _graph_of(turn, count + 1 + len(of_state))
+    graph = graph_of(turn, count + 1 + len(of_state))
     *last, output = scan((graph, first, [gates], [*of_state]), {})
     return (output.flip(0) if reverse else output), [state.squeeze(0) for state in last]
 
 
-def _graph_of(step: Callable[..., tuple[Tensor, ...]], count: int) -> torch.fx.GraphModule:
+def graph_of(step: Callable[..., tuple[Tensor, ...]], count: int) -> torch.fx.GraphModule:
     """A graph that calls a function of as many tensors."""
     graph = torch.fx.Graph()
     operands = tuple(graph.placeholder(f"operand_{number}") for number in range(count))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.LSTM`, `nn.GRU` and `nn.RNN` for inference, which Dynamo does not trace step by step.
+"""`nn.LSTM`, `nn.GRU` and `nn.RNN`, which Dynamo does not trace step by step.
 
 PyTorch takes fake tensors through the steps, one by one: that takes long, and what is traced is for
 that many steps. In what Dynamo traces for hostjit they get the results at once.
@@ -73,8 +73,10 @@ def _run(
     *options: Any,
 ) -> Any:
     states = [hx] if isinstance(hx, Tensor) else hx
-    if _is_for_dynamo(x) and not _needs_gradients(x, *states, *params) and is_chosen():
-        return network_results(operator, x, hx, params, *options)
+    if _is_for_dynamo(x) and is_chosen():
+        return _differentiable(
+            network_results(operator, x, hx, params, *options), x, *states, *params
+        )
     with last_states_as_given():
         return steps(x, hx, params, *options)
 
@@ -90,5 +92,13 @@ def _is_for_dynamo(x: Tensor) -> bool:
     return is_plain and isinstance(x, FakeTensor) and get_proxy_mode() is None
 
 
-def _needs_gradients(*tensors: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def _differentiable(results: Sequence[Tensor], *operands: Tensor) -> Sequence[Tensor]:
+    """Return results that need gradients, and have an origin, where an operand needs gradients.
+
+    Every result depends on all operands of it.
+    """
+    needing = [operand for operand in operands if operand.requires_grad]
+    if not (needing and torch.is_grad_enabled()):
+        return results
+    origin = needing[0].sum()
+    return tuple(result + origin for result in results)
