@@ -43,6 +43,17 @@ int is_original(PyObject* owner) {
   return said ? PyObject_IsTrue(said.get()) : -1;
 }
 
+PyTypeObject* function_type = nullptr;
+PyTypeObject* container_type = nullptr;
+
+// Whether the class of `function` is one of containers, or of what is walked like them.
+bool holds_others(PyObject* function) {
+  const PyTypeObject* type = Py_TYPE(function);
+  return type->tp_iter != nullptr ||
+         (type->tp_as_mapping != nullptr && (type->tp_as_mapping->mp_length != nullptr ||
+                                             type->tp_as_mapping->mp_subscript != nullptr));
+}
+
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"function", "owner", nullptr};
   PyObject* function = nullptr;
@@ -54,6 +65,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   const int module = is_module(function);
   const int original = module < 0 ? -1 : is_original(owner);
   if (original < 0) return nullptr;
+  if (module != 0 && holds_others(function)) type = container_type;
   auto* self = as_compiled(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
   self->vectorcall = call_compiled_function;
@@ -131,6 +143,33 @@ int set_attribute(PyObject* object, PyObject* name, PyObject* value) {
 PyObject* bind(PyObject* object, PyObject* instance, PyObject*) {
   if (instance == nullptr || instance == Py_None) return Py_NewRef(object);
   return make_compiled_method(object, instance);
+}
+
+PyObject* wrapped(PyObject* object) { return as_compiled(object)->function; }
+
+// What `nn.Sequential` and its like are beside modules: the container's answers.
+Py_ssize_t length(PyObject* object) { return PyObject_Size(wrapped(object)); }
+
+int truth(PyObject* object) { return PyObject_IsTrue(wrapped(object)); }
+
+PyObject* iterate(PyObject* object) { return PyObject_GetIter(wrapped(object)); }
+
+PyObject* get_item(PyObject* object, PyObject* key) {
+  return PyObject_GetItem(wrapped(object), key);
+}
+
+// What `reversed` asks.
+PyObject* get_item_at(PyObject* object, Py_ssize_t index) {
+  return PySequence_GetItem(wrapped(object), index);
+}
+
+int set_item(PyObject* object, PyObject* key, PyObject* value) {
+  return value == nullptr ? PyObject_DelItem(wrapped(object), key)
+                          : PyObject_SetItem(wrapped(object), key, value);
+}
+
+int contains(PyObject* object, PyObject* item) {
+  return PySequence_Contains(wrapped(object), item);
 }
 
 PyObject* represent(PyObject* object) {
@@ -253,18 +292,54 @@ PyType_Spec type_spec = {
     slots,
 };
 
-PyObject* function_type = nullptr;
+// A type of its own, or all functions would seem to be containers.
+PyType_Slot container_slots[] = {
+    {Py_tp_doc, const_cast<char*>("A module compiled by hostjit that holds others, as the "
+                                  "original does: by number, by name.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_mp_length, reinterpret_cast<void*>(length)},
+    {Py_mp_subscript, reinterpret_cast<void*>(get_item)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(set_item)},
+    {Py_sq_length, reinterpret_cast<void*>(length)},
+    {Py_sq_item, reinterpret_cast<void*>(get_item_at)},
+    {Py_sq_contains, reinterpret_cast<void*>(contains)},
+    {Py_tp_iter, reinterpret_cast<void*>(iterate)},
+    {Py_nb_bool, reinterpret_cast<void*>(truth)},
+    {0, nullptr},
+};
+
+PyType_Spec container_spec = {
+    "hostjit._C.CompiledContainer",
+    sizeof(CompiledFunction),
+    0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |
+        Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_IMMUTABLETYPE,
+    container_slots,
+};
+
+PyTypeObject* make_type(PyType_Spec& spec, PyTypeObject* base) {
+  const PyRef bases = base == nullptr ? PyRef() : PyRef::steal(PyTuple_Pack(1, base));
+  return reinterpret_cast<PyTypeObject*>(PyType_FromSpecWithBases(&spec, bases.get()));
+}
 
 }  // namespace
 
-bool is_compiled_function(PyObject* object) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == function_type;
-}
+bool is_compiled_function(PyObject* object) { return PyObject_TypeCheck(object, function_type); }
 
 bool add_compiled_function_type(PyObject* module) {
-  function_type = PyType_FromSpec(&type_spec);  // never released
-  return function_type != nullptr && prepare_module_method_type() &&
-         PyModule_AddObjectRef(module, "CompiledFunction", function_type) == 0;
+  // Never released. There is one class of them, which no Python code may derive from.
+  function_type = make_type(type_spec, nullptr);
+  if (function_type == nullptr) return false;
+  function_type->tp_flags |= Py_TPFLAGS_BASETYPE;
+  container_type = make_type(container_spec, function_type);
+  function_type->tp_flags &= ~Py_TPFLAGS_BASETYPE;
+  return container_type != nullptr && prepare_module_method_type() &&
+         PyModule_AddObjectRef(module, "CompiledFunction",
+                               reinterpret_cast<PyObject*>(function_type)) == 0 &&
+         PyModule_AddObjectRef(module, "CompiledContainer",
+                               reinterpret_cast<PyObject*>(container_type)) == 0;
 }
 
 }  // namespace hostjit

@@ -16,6 +16,7 @@ __all__ = ["register"]
 def register() -> None:
     """Tell pickle and copy what a compiled function is."""
     copyreg.pickle(_C.CompiledFunction, _reduce)
+    copyreg.pickle(_C.CompiledContainer, _reduce)
 
 
 def _reduce(compiled: _C.CompiledFunction) -> str | tuple[Callable[..., Any], tuple[Any, ...]]:

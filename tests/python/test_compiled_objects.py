@@ -10,7 +10,7 @@ import io
 import pickle
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable, Sized
 from typing import Any
 
 import pytest
@@ -115,6 +115,60 @@ def test_methods_that_return_the_module_return_what_is_compiled() -> None:
     torch.testing.assert_close(chained(X), chained.__wrapped__(X))
     with pytest.raises(TypeError, match="unexpected keyword argument 'often'"):
         fast.eval(often=True)
+
+
+def test_compiled_containers_are_containers() -> None:
+    layers = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    fast = hostjit.compile(layers)
+    assert isinstance(fast, hostjit._C.CompiledFunction)
+    assert len(fast) == 2 and fast[0] is layers[0] and fast[-1] is layers[1]
+    assert [*fast] == [*layers] and [*reversed(fast)] == [*reversed(layers)]
+    assert layers[0] in fast and fast not in [*fast] and [*fast[:1]] == [layers[0]]
+    torch.testing.assert_close(fast(X), layers(X))
+    fast[0] = nn.Linear(3, 4)
+    torch.testing.assert_close(fast(X), layers(X))
+    del fast[1]
+    torch.testing.assert_close(fast(X), layers(X))
+    assert len(hostjit.compile(nn.Sequential())) == 0 and not hostjit.compile(nn.Sequential())
+
+    named = hostjit.compile(nn.ModuleDict({"a": layers}))
+    assert named["a"] is layers and "a" in named and [*named] == ["a"]
+    with pytest.raises(KeyError):
+        named["b"]
+
+
+def test_others_are_no_containers() -> None:
+    layer = Layer()
+    for fast in (hostjit.compile(layer), hostjit.compile(lambda x: x)):
+        assert bool(fast) and not isinstance(fast, Iterable | Sized | Container)
+        with pytest.raises(TypeError):
+            fast[0]
+        with pytest.raises(TypeError):
+            len(fast)
+
+
+def test_functions_walk_compiled_containers() -> None:
+    layers = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    fast = hostjit.compile(layers)
+
+    def function(x: Tensor) -> Tensor:
+        for layer in fast:
+            x = layer(x) + len(fast)
+        return fast(x) + fast[0](x)
+
+    compiled = hostjit.compile(function)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(X), function(X))
+    assert len(compiled.specializations) == 1
+
+
+def test_copies_and_files_of_compiled_containers() -> None:
+    fast = hostjit.compile(nn.Sequential(nn.Linear(3, 3), nn.ReLU()))
+    for copied in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+        assert type(copied) is type(fast) and len(copied) == 2 and copied[0] is not fast[0]
+        torch.testing.assert_close(copied(X), fast(X))
+    outer = nn.Sequential(fast, nn.Linear(3, 2))
+    assert len([*outer.modules()]) == 5
 
 
 def test_methods_of_a_compiled_module_are_those_of_the_module() -> None:

@@ -186,7 +186,7 @@ def _foreign(manifest: dict[str, Any]) -> str:
 
 
 def _compiled(target: Callable[..., Any] | None) -> _C.CompiledFunction | None:
-    if target is None or type(target) is _C.CompiledFunction:
+    if target is None or isinstance(target, _C.CompiledFunction):
         return target
     from hostjit.compile import compile
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.instances import is_a
 from hostjit.saving.loaded import LoadedFunction
 
 __all__ = ["Named", "Place", "named", "named_tensors"]
@@ -81,7 +82,7 @@ class _Walk:
                     yield from self.of_value(item, f"{key}.{name}", _item(value, name))
 
     def of_callable(self, target: Any) -> _Found:
-        if isinstance(target, _C.CompiledFunction) and type(target) is _C.CompiledFunction:
+        if is_a(target, _C.CompiledFunction):
             if isinstance(target.owner, LoadedFunction):
                 yield from ((name, x, None) for name, x in target.owner.parameters.items())
                 yield from ((name, None, place) for name, place in target.owner.places.items())
@@ -156,7 +157,7 @@ class _Walk:
         elif isinstance(value, types.FunctionType):
             for name, item, found in _variables(value):
                 yield from self.of_value(item, f"{path}.{name}", found, depth - 1)
-        elif type(value) is _C.CompiledFunction:
+        elif is_a(value, _C.CompiledFunction):
             if not isinstance(value.owner, LoadedFunction):
                 yield from self.of_value(value.__wrapped__, path, None, depth - 1)
         elif hasattr(value, "__dict__") and not isinstance(value, _NO_STATE):

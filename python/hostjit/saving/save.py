@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.instances import name_of
+from hostjit.capturing.instances import is_a, name_of
 from hostjit.compiling.program_compilation import ProgramCompilation
 from hostjit.recording.calls.captured_method import CapturedMethod
 from hostjit.saving.arguments import ExampleCall, arguments_to_json, classes_in
@@ -69,9 +69,11 @@ def save(
         compiled = types.MethodType(compiled.__func__, compiled.__self__)
     receiver = None
     holder: Any = compiled
-    if isinstance(compiled, types.MethodType) and type(compiled.__func__) is _C.CompiledFunction:
+    if isinstance(compiled, types.MethodType) and isinstance(
+        compiled.__func__, _C.CompiledFunction
+    ):
         compiled, receiver = compiled.__func__, compiled.__self__
-    if type(compiled) is not _C.CompiledFunction:
+    if not isinstance(compiled, _C.CompiledFunction):
         raise TypeError(
             f"hostjit.save takes a compiled function, got {type(compiled).__qualname__}"
         )
@@ -137,7 +139,7 @@ def _current(
         # Made for one object, before there were others.
         if facts is None or classes_in(facts["arguments"], "identity") & by_fields:
             continue
-        if type(facts["route"]) is _C.CompiledFunction:  # another compiled function answers
+        if is_a(facts["route"], _C.CompiledFunction):  # another compiled function answers
             current += _current(facts["route"], receiver)
         else:
             found.append(each)

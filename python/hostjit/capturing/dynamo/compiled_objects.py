@@ -22,7 +22,7 @@ from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
 from hostjit import _C
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import instance_dict, is_a
 from hostjit.dims import BoundDim
 
 __all__ = ["register"]
@@ -34,6 +34,7 @@ def register() -> None:
     tables = [dispatch(flag) for flag in (True, False)] if dispatch else []
     for table in tables or [VariableBuilder._type_dispatch()]:
         table[_C.CompiledFunction] = _follow
+        table[_C.CompiledContainer] = _follow
         table[_C.CompiledMethod] = _follow_method
         table[BoundDim] = _take_for_int
     replaced_reads(UserDefinedObjectVariable, _binding).__enter__()
@@ -81,7 +82,7 @@ def _binding(original: Read) -> Read:
     @functools.wraps(original)
     def read(self: Any, tx: Any, name: str) -> Any:
         found = inspect.getattr_static(type(self.value), name, None)
-        if type(found) is not _C.CompiledFunction or name in (instance_dict(self.value) or {}):
+        if not is_a(found, _C.CompiledFunction) or name in (instance_dict(self.value) or {}):
             return original(self, tx, name)
         source = None if self.source is None else AttrSource(self.source, name)
         return _bound(tx, found, source, self)
@@ -95,7 +96,7 @@ def _unwrapping(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def resolve(self: Any, tx: Any, name: str) -> tuple[Any, Any]:
         found, source = original(self, tx, name)
-        if type(found) is not _C.CompiledFunction:
+        if not is_a(found, _C.CompiledFunction):
             return found, source
         if not isinstance(found.__wrapped__, types.FunctionType):
             return found, source

@@ -30,7 +30,7 @@ from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.guards.watches import Watch, WatchList
-from hostjit.capturing.instances import METHODS
+from hostjit.capturing.instances import METHODS, is_a
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Guards", "LeftOpen"]
@@ -337,7 +337,7 @@ class Guards:
             self._outside[path] = value
             if id(value) not in self.input_ids:
                 self._watches.tensor(value, path)
-        elif type(value) is _C.CompiledFunction:
+        elif is_a(value, _C.CompiledFunction):
             return  # what it compiles is read from it
         elif isinstance(value, torch.nn.Module):
             walker.note_module(value, path)

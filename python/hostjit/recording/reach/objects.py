@@ -103,7 +103,7 @@ def parts_of(value: Any) -> Sequence[Any] | None:
         return (value.fget, value.fset)
     if is_a(value, functools.cached_property):
         return (value.func,)
-    if type(value) is _C.CompiledFunction:
+    if is_a(value, _C.CompiledFunction):
         return (value.__wrapped__,)
     if is_one_of(type(value), _ANNOTATIONS):
         return (getattr(value, "__origin__", None), value.__args__)
