@@ -82,8 +82,8 @@ class Guards:
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
         exact: by name what Dynamo compares less exactly than code does: the bits of those floats
-            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, and the elements of
-            sets, with their types and their order.
+            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, the elements of sets
+            with their types and their order, and the order of OrderedDicts.
         gradients: by the id of a gradient that was read whose it is. Each call may find another.
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
@@ -270,6 +270,8 @@ class Guards:
             raise refusal(f"{source.name} has to be one object")
         if not covered or source.name.startswith(tuple(self.structures)):
             self._numbers.note(source, kind, value, walker)
+        if isinstance(value, collections.OrderedDict) and kind in kinds.OF_ORDER and not covered:
+            self.exact[source.name] = Elements(value)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (kinds.HAS_ATTRIBUTE, kinds.NOT_HIDDEN):

@@ -247,9 +247,6 @@ class Items(Entry):
         if self.asked:
             return watches
         if not self._by_name:
-            keys = self.keys()
-            if is_a(self._mapping, collections.OrderedDict) and len(keys) > 1:
-                watches.append(("dict_keys", self._mapping, tuple(keys)))
             return [*watches, ("dict", self._mapping, owner)]
         if self._keys is not None:
             return [*watches, ("dict", self._mapping, owner)]
