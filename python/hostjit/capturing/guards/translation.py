@@ -26,6 +26,7 @@ from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
+from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
@@ -154,6 +155,10 @@ class Guards:
         self._add_gradients(walker)
         self._add_functions(walker)
         self._watches.abstract_classes(token_of(self._traced.output))
+        functions = functions_now()
+        for entry in functions.modules:
+            self._watches.functions(entry)
+        self._watches.type_version(functions.tensors, "tensors")
         for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
             self._watches.dict_item(vars(torch_module), name, torch_module.__name__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What classes held when they were met, and what was asked of abstract ones."""
+"""What classes held when they were met, PyTorch's functions, and answers of abstract classes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import abc
 from collections.abc import Iterable
 from typing import Any
 
+from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.recording.reach.entries import Entry, all_same
 
-__all__ = ["AbstractClasses", "Class"]
+__all__ = ["AbstractClasses", "Class", "LibraryFunctions"]
 
 # What libraries keep in classes that they meet.
 _KEPT_BY_LIBRARIES = frozenset({"__slotnames__"})
@@ -108,3 +109,21 @@ class AbstractClasses(Entry):
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("abc_token", abc.get_cache_token())]
+
+
+class LibraryFunctions(Entry):
+    """Functions of PyTorch that its own code calls, whose names are not looked at one by one."""
+
+    def __init__(self) -> None:
+        super().__init__("a function of torch or torch.nn.functional")
+        self._functions = functions_now()
+
+    def differs(self) -> bool:
+        return not self._functions.unchanged()
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        modules = [
+            ("dict_items", found.mapping, None, found.keys, found.expected, MISSING)
+            for found in self._functions.modules
+        ]
+        return [*modules, ("type", self._functions.tensors)]

@@ -12,7 +12,7 @@ import torch
 from hostjit.capturing.instances import METHODS, is_a
 from hostjit.recording.code.c_callables import C_CALLABLES, reads_attributes
 from hostjit.recording.code.repeatable import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
-from hostjit.recording.reach.classes import AbstractClasses, Class
+from hostjit.recording.reach.classes import AbstractClasses, Class, LibraryFunctions
 from hostjit.recording.reach.entries import Entry, Items
 from hostjit.recording.reach.fields import Fields
 from hostjit.recording.reach.objects import SKIPPED, has_attributes, is_data
@@ -46,7 +46,7 @@ class Reached:
         default = torch.default_generator
         self.generators: dict[int, torch.Generator] = {address_of(default): default}
         self._obstacle = ""
-        self._entries: dict[tuple[str, int], Entry] = {}
+        self._entries: dict[tuple[str, int], Entry] = {("library", 0): LibraryFunctions()}
         self._names: set[str] = set()
         self._user_names: set[str] = set()
         self._held: set[str] = set()

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.guards.library import replaced_attribute_of_tensors
 from hostjit.capturing.instances import (
     instance_dict,
     is_a,
@@ -187,7 +188,8 @@ class State(Walk):
         for value, path in alive:
             if value is not None and id(value) not in self.objects:
                 return f"it can reach {path}, a weak reference, which a replay would keep alive"
-        return self._obstacle
+        replaced = replaced_attribute_of_tensors()
+        return self._obstacle or f"{replaced} is not PyTorch's own" * bool(replaced)
 
     def known_argument(self) -> str:
         """Say that the call may ask which of its opened arguments it knows; "" if it knows none."""
