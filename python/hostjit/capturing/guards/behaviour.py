@@ -7,6 +7,7 @@ would go unnoticed. A `Behaviour` remembers it at capture and compares it in the
 
 from __future__ import annotations
 
+import enum
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -32,12 +33,18 @@ class Behaviour:
         classes: Iterable[type],
         modules: Iterable[torch.nn.Module],
         traced_code: Sequence[types.CodeType],
+        members: Iterable[enum.Enum],
         open_attributes: Mapping[type, Collection[str]] = MappingProxyType({}),
     ) -> None:
-        """Take one. `open_attributes`: numbers of classes, which may be others."""
+        """Take one.
+
+        `members`: of enumerations; what they have now is compared. `open_attributes`: numbers of
+        classes, which may be others.
+        """
         self._open = open_attributes
         self._classes = tuple(classes)
         self._modules = tuple(modules)
+        self._members = [(member, tuple(vars(member))) for member in members]
         # Constants too: `getattr(x, "gain")` finds what a class gains before what it inherits.
         self._names = frozenset(
             name
@@ -68,6 +75,9 @@ class Behaviour:
                         yield value
                         function = getattr(value, "__func__", getattr(value, "fget", value))
                         yield getattr(function, "__code__", None)
+        for member, names in self._members:
+            for name in names:
+                yield vars(member).get(name)
         for module in self._modules:
             yield from _hooks(vars(module))
         yield from _hooks(vars(torch_module))

@@ -54,6 +54,7 @@ class GuardCheck:
             walker.classes.values(),
             walker.modules.values(),
             traced.traced_code,
+            traced.members,
             self.guards.open_attributes,
         )
         if replaced := replaced_attribute_of_tensors(traced.traced_code):

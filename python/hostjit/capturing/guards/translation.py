@@ -155,6 +155,9 @@ class Guards:
         self._add_gradients(walker)
         self._add_functions(walker)
         self._watches.abstract_classes(token_of(self._traced.output))
+        for member in self._traced.members:
+            for name in vars(member):
+                self._watches.dict_item(vars(member), name, type(member).__name__, owner=member)
         functions = functions_now()
         for entry in functions.modules:
             self._watches.functions(entry)
