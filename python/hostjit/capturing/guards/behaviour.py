@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ class Behaviour:
     def __init__(
         self,
         classes: Iterable[type],
+        made: Iterable[type],
         modules: Iterable[torch.nn.Module],
         traced_code: Sequence[types.CodeType],
         members: Iterable[enum.Enum],
@@ -38,11 +39,13 @@ class Behaviour:
     ) -> None:
         """Take one.
 
-        `members`: of enumerations; what they have now is compared. `open_attributes`: numbers of
-        classes, which may be others.
+        `made`: classes of which the functions alone are compared. `members`: of enumerations; what
+        they have now is compared. `open_attributes`: numbers of classes, which may be others.
         """
         self._open = open_attributes
         self._classes = tuple(classes)
+        self._made = tuple(kind for kind in made if kind not in self._classes)
+        self._inlined = frozenset(map(id, traced_code))
         self._modules = tuple(modules)
         self._members = [(member, tuple(vars(member))) for member in members]
         # Constants too: `getattr(x, "gain")` finds what a class gains before what it inherits.
@@ -63,24 +66,34 @@ class Behaviour:
 
     def _read(self) -> Iterator[Any]:
         for kind in self._classes:
-            for base in kind.__mro__:
-                if base is object:
-                    continue
-                yield base
-                open_names = self._open.get(base, ())
-                for name, value in vars(base).items():
-                    if name in open_names:
-                        continue
-                    if name in self._names or hasattr(type(value), "__get__"):
-                        yield value
-                        function = getattr(value, "__func__", getattr(value, "fget", value))
-                        yield getattr(function, "__code__", None)
+            yield from self._functions_of(kind, self._names)
+        for kind in self._made:
+            yield from self._functions_of(kind, frozenset())
         for member, names in self._members:
             for name in names:
                 yield vars(member).get(name)
         for module in self._modules:
             yield from _hooks(vars(module))
         yield from _hooks(vars(torch_module))
+
+    def _functions_of(self, kind: type, names: Set[str]) -> Iterator[Any]:
+        """Yield the functions of a class, and the attributes of these names."""
+        for base in kind.__mro__:
+            if base is object:
+                continue
+            yield base
+            open_names = self._open.get(base, ())
+            for name, value in vars(base).items():
+                if name in open_names:
+                    continue
+                if name in names or hasattr(type(value), "__get__"):
+                    yield value
+                    function = getattr(value, "__func__", getattr(value, "fget", value))
+                    code = getattr(function, "__code__", None)
+                    yield code
+                    if id(code) in self._inlined and isinstance(function, types.FunctionType):
+                        yield from function.__defaults__ or ()
+                        yield from (function.__kwdefaults__ or {}).values()
 
 
 def _hooks(state: dict[str, Any]) -> Iterator[Any]:

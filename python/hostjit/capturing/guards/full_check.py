@@ -52,6 +52,7 @@ class GuardCheck:
             raise refusal("a number outside of the arguments has no place to read it from")
         self._behaviour = Behaviour(
             walker.classes.values(),
+            walker.made.values(),
             walker.modules.values(),
             traced.traced_code,
             traced.members,

@@ -36,6 +36,7 @@ class ReadWatcher:
         by_fields: classes whose objects, where these are covered, are described with their fields.
         modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
+        made: every class that was met itself, of which code may make objects.
         gradients: what was found in `.grad` of tensors: (the gradient, the tensor, its path).
     """
 
@@ -50,6 +51,7 @@ class ReadWatcher:
         self.inlined = frozenset(inlined)
         self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
+        self.made: dict[int, type] = {}
         self.gradients: dict[int, tuple[torch.Tensor | None, torch.Tensor, str]] = {}
 
     def note_container(self, value: dict[Any, Any] | tuple[Any, ...], path: str) -> None:

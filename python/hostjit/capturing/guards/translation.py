@@ -46,8 +46,8 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
 # Of these, attributes are of the class or in the dict of the tensor.
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
-# Packages whose metaclasses nobody changes.
-_OF_METACLASSES = frozenset({"builtins", "abc", "enum", "typing", "torch"})
+# Packages whose classes nobody changes, but those that code asks for what they have.
+_UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -360,7 +360,9 @@ class Guards:
             self.exact[path] = Elements(value)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
-            if type(value).__module__.partition(".")[0] not in _OF_METACLASSES:
+            if str(value.__module__).partition(".")[0] not in _UNCHANGED:
+                walker.made[id(value)] = value
+            if type(value).__module__.partition(".")[0] not in _UNCHANGED:
                 walker.note_type(value, path, covered=False)
         elif isinstance(value, collections.deque):
             self._watches.cannot_watch(f"{path} (a deque)")
@@ -405,14 +407,17 @@ class Guards:
             self.gradients[id(value)] = owner
 
     def _add_functions(self, walker: SourceWalker) -> None:
-        """Watch the functions that were inlined from the classes of the objects met."""
+        """Watch the functions that were inlined from the classes met."""
         codes = set(map(id, self._traced.traced_code))
-        for kind in list(walker.classes.values()):
+        for kind in (walker.classes | walker.made).values():
             for base in kind.__mro__:
                 for name, value in vars(base).items():
                     function = getattr(value, "__func__", getattr(value, "fget", value))
                     if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
-                        self._watches.function(function, f"{base.__qualname__}.{name}")
+                        path = f"{base.__qualname__}.{name}"
+                        self._watches.function(function, path)
+                        if function.__kwdefaults__:
+                            self._watches.dict_version(function.__kwdefaults__, path)
 
 
 def _is_of_thread(source: Any) -> bool:
