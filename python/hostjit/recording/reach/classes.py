@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import abc
+import types
 from collections.abc import Iterable
 from typing import Any
 
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.watches import MISSING
+from hostjit.capturing.instances import is_a
 from hostjit.recording.reach.entries import Entry, all_same
 
 __all__ = ["AbstractClasses", "Class", "LibraryFunctions"]
 
+_BOUND_LATER = (staticmethod, classmethod)
 # What libraries keep in classes that they meet.
 _KEPT_BY_LIBRARIES = frozenset({"__slotnames__"})
 
@@ -50,6 +53,13 @@ class Class(Entry):
             for name, value in vars(base).items()
             if not (self.by_attribute and name[:2] != "__") and name not in _KEPT_BY_LIBRARIES
         }
+
+    def special_functions(self) -> Iterable[Any]:
+        """What operators call, and no name of its code tells of: `__new__` of a named tuple."""
+        for (_, name), value in self._specials.items():
+            function = getattr(value, "__func__", value) if is_a(value, _BOUND_LATER) else value
+            if is_a(function, types.FunctionType) and function.__code__.co_name != name:
+                yield value
 
     def matched_names(self) -> frozenset[str]:
         """The attributes that patterns without names look at."""

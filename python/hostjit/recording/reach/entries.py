@@ -173,9 +173,13 @@ class Items(Entry):
         """Remember which keys there are, of an object's attributes; False of other dicts."""
         if self._owner_type is type(None):
             return False
+        self.add_all_keys()
+        return True
+
+    def add_all_keys(self) -> None:
+        """Remember which keys there are: code may ask for any."""
         if self._keys is None:
             self._keys = self.keys()
-        return True
 
     def add(self, key: Any) -> bool:
         """Remember what is at a key from now on; False if it was known."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -189,6 +190,7 @@ class Reached:
         while self._pending:
             value, path = self._pending.pop()
             if id(value) in self.objects:
+                self._meet_again(value)
                 continue
             if len(self.objects) > _MOST_OBJECTS:
                 self._hinder(f"more than {_MOST_OBJECTS} objects")
@@ -199,6 +201,18 @@ class Reached:
 
     def _visit(self, value: Any, path: str) -> None:
         raise NotImplementedError
+
+    def _meet_again(self, value: Any) -> None:
+        """Look at all of a dict of which names were looked at: code has the dict itself."""
+        entry = self._entries.get(("items", id(value))) if is_a(value, dict) else None
+        if isinstance(entry, Items) and not entry.of_library and value is not vars(builtins):
+            self._take_whole(entry)
+
+    def _take_whole(self, entry: Items) -> None:
+        if not entry.is_whole:
+            entry.is_whole = True
+            entry.add_all_keys()
+            self._extend_by(entry, entry.keys())
 
     def _hinder(self, what: str) -> None:
         self._obstacle = self._obstacle or f"it can reach {what}, which cannot be watched"

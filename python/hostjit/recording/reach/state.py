@@ -254,8 +254,7 @@ class State(Walk):
         if formats(code):
             self.add_setting(LOCALE)
         if _OF_GLOBALS in code.co_names:
-            entry.by_attribute = True
-            self._extend(entry, frozenset(entry.keys()))
+            self._take_whole(entry)
         for name, level in imports_of(code):
             if level:
                 package = str(variables.get("__package__") or "").split(".")
