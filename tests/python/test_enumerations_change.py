@@ -85,6 +85,8 @@ def test_members_change(name: str, compile: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_members_are_compiled_with(name: str) -> None:
+    if name in ("by value", "all") and torch.__version__ < (2, 12):
+        pytest.skip("Dynamo does not follow what the class of an enumeration does")
     function, *_ = FUNCTIONS[name]
     fast = hostjit.compile(function, fallback=False)
     assert torch.equal(fast(torch.ones(2)), function(torch.ones(2)))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import hostjit
 
-pytestmark = pytest.mark.filterwarnings("ignore:hostjit.*runs eagerly")
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit.*runs (in parts|eagerly)")
 
 SOURCE = """
 def computed():

@@ -17,12 +17,18 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from hostjit.capturing.guards.reads import MODULE_HOOKS
+from hostjit.capturing.instances import is_namedtuple_type
 
-__all__ = ["GLOBAL_HOOKS", "Behaviour"]
+__all__ = ["GLOBAL_HOOKS", "Behaviour", "makes_namedtuple"]
 
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in MODULE_HOOKS)
 
 _HOOKS = frozenset({*MODULE_HOOKS, *GLOBAL_HOOKS})
+
+
+def makes_namedtuple(kind: type, name: str) -> bool:
+    """Tell whether it is a method that Dynamo calls without a look inside, up to torch 2.12."""
+    return name == "__new__" and is_namedtuple_type(kind)
 
 
 class Behaviour:
@@ -91,7 +97,8 @@ class Behaviour:
                     function = getattr(value, "__func__", getattr(value, "fget", value))
                     code = getattr(function, "__code__", None)
                     yield code
-                    if id(code) in self._inlined and isinstance(function, types.FunctionType):
+                    is_called = id(code) in self._inlined or makes_namedtuple(kind, name)
+                    if is_called and isinstance(function, types.FunctionType):
                         yield from function.__defaults__ or ()
                         yield from (function.__kwdefaults__ or {}).values()
 

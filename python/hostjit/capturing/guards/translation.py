@@ -25,7 +25,7 @@ from hostjit.capturing.dynamo.guarded_classes import token_of
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
-from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
+from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, makes_namedtuple
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
@@ -413,7 +413,9 @@ class Guards:
             for base in kind.__mro__:
                 for name, value in vars(base).items():
                     function = getattr(value, "__func__", getattr(value, "fget", value))
-                    if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
+                    if not isinstance(function, types.FunctionType):
+                        continue
+                    if id(function.__code__) in codes or makes_namedtuple(kind, name):
                         path = f"{base.__qualname__}.{name}"
                         self._watches.function(function, path)
                         if function.__kwdefaults__:
