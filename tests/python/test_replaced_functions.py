@@ -95,3 +95,12 @@ def test_functions_that_are_added_change_nothing() -> None:
         patch.setattr(Tensor, "of_this_test", len, raising=False)
         assert fast(torch.ones(2)).tolist() == [2.0, 2.0]
     assert len(fast.specializations) == 1
+
+
+def test_settings_of_pytorch_replace_no_functions() -> None:
+    fast = hostjit.compile(lambda x: F.relu(x) + 1, fallback=False)
+    fast(torch.ones(2))
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float32)
+    fast(torch.ones(2))
+    assert [found.holds() for found in fast.specializations] == [True]

@@ -36,8 +36,13 @@ class LibraryFunctions:
     def __init__(self) -> None:
         self.modules: list[DictItems] = []
         for module in _MODULES:
-            found = [item for item in vars(module).items() if callable(item[1])]
-            names, functions = zip(*found, strict=True)
+            # No classes: `torch.Storage` is another one with each default dtype.
+            found = {
+                name: value
+                for name, value in vars(module).items()
+                if callable(value) and not isinstance(value, type)
+            }
+            names, functions = tuple(found), tuple(found.values())
             entry = DictItems(vars(module), None, names, functions, module.__name__)
             self.modules.append(entry)
         bases = [base for base in self.tensors.__mro__ if base.__flags__ & _HEAP_TYPE]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
+from torch._guards import Source
 from torch.nn.modules import module as torch_module
 
 from hostjit import _C
@@ -22,6 +23,7 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.guarded_classes import token_of
+from hostjit.capturing.dynamo.identities import Identity
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
@@ -151,6 +153,8 @@ class Guards:
             source = self._traced.input_source(position)
             if source is not None:
                 self._visit(source, walker)
+        for pair in self._traced.identities:
+            self._add_identity(pair, walker)
         self._numbers.note_unread()
         self._add_gradients(walker)
         self._add_functions(walker)
@@ -316,6 +320,17 @@ class Guards:
             self._watches.dict_item(value, extra["key"], source.name)
         elif kind not in kinds.BY_PATH:
             self._watches.cannot_watch(f"{source.name} ({kind})")
+
+    def _add_identity(self, pair: Identity, walker: SourceWalker) -> None:
+        """Note whether two values are one object."""
+        values = []
+        for place in pair:
+            found = self._visit(place, walker) if isinstance(place, Source) else (place, False)
+            if found is None:
+                return
+            values.append(found[0])
+        names = (str(getattr(place, "name", place)) for place in pair)
+        self.exact[" is ".join(names)] = bytes([values[0] is values[1]])
 
     def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
         """Resolve a source and watch its value."""
