@@ -17,16 +17,41 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from hostjit.capturing.guards.reads import MODULE_HOOKS
+from hostjit.capturing.guards.watches import WatchList
 from hostjit.capturing.instances import is_namedtuple_type
 
-__all__ = ["GLOBAL_HOOKS", "Behaviour", "makes_namedtuple"]
+__all__ = ["GLOBAL_HOOKS", "Behaviour", "watch_behaviour"]
 
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in MODULE_HOOKS)
 
 _HOOKS = frozenset({*MODULE_HOOKS, *GLOBAL_HOOKS})
 
 
-def makes_namedtuple(kind: type, name: str) -> bool:
+def watch_behaviour(
+    watches: WatchList,
+    classes: Iterable[type],
+    traced_code: Sequence[types.CodeType],
+    members: Iterable[enum.Enum],
+) -> None:
+    """Watch the functions of classes that were inlined, and what members of enumerations have."""
+    codes = set(map(id, traced_code))
+    for kind in classes:
+        for base in kind.__mro__:
+            for name, value in vars(base).items():
+                function = getattr(value, "__func__", getattr(value, "fget", value))
+                if not isinstance(function, types.FunctionType):
+                    continue
+                if id(function.__code__) in codes or _makes_namedtuple(kind, name):
+                    path = f"{base.__qualname__}.{name}"
+                    watches.function(function, path)
+                    if function.__kwdefaults__:
+                        watches.dict_version(function.__kwdefaults__, path)
+    for member in members:
+        for name in vars(member):
+            watches.dict_item(vars(member), name, type(member).__name__, owner=member)
+
+
+def _makes_namedtuple(kind: type, name: str) -> bool:
     """Tell whether it is a method that Dynamo calls without a look inside, up to torch 2.12."""
     return name == "__new__" and is_namedtuple_type(kind)
 
@@ -97,7 +122,7 @@ class Behaviour:
                     function = getattr(value, "__func__", getattr(value, "fget", value))
                     code = getattr(function, "__code__", None)
                     yield code
-                    is_called = id(code) in self._inlined or makes_namedtuple(kind, name)
+                    is_called = id(code) in self._inlined or _makes_namedtuple(kind, name)
                     if is_called and isinstance(function, types.FunctionType):
                         yield from function.__defaults__ or ()
                         yield from (function.__kwdefaults__ or {}).values()

@@ -27,7 +27,7 @@ from hostjit.capturing.dynamo.identities import Identity
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
-from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, makes_namedtuple
+from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, watch_behaviour
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
@@ -157,11 +157,9 @@ class Guards:
             self._add_identity(pair, walker)
         self._numbers.note_unread()
         self._add_gradients(walker)
-        self._add_functions(walker)
+        met = (walker.classes | walker.made).values()
+        watch_behaviour(self._watches, met, self._traced.traced_code, self._traced.members)
         self._watches.abstract_classes(token_of(self._traced.output))
-        for member in self._traced.members:
-            for name in vars(member):
-                self._watches.dict_item(vars(member), name, type(member).__name__, owner=member)
         functions = functions_now()
         for entry in functions.modules:
             self._watches.functions(entry)
@@ -420,21 +418,6 @@ class Guards:
             self._watches.leave_tensor(value)
             self._outside = {at: found for at, found in self._outside.items() if found is not value}
             self.gradients[id(value)] = owner
-
-    def _add_functions(self, walker: SourceWalker) -> None:
-        """Watch the functions that were inlined from the classes met."""
-        codes = set(map(id, self._traced.traced_code))
-        for kind in (walker.classes | walker.made).values():
-            for base in kind.__mro__:
-                for name, value in vars(base).items():
-                    function = getattr(value, "__func__", getattr(value, "fget", value))
-                    if not isinstance(function, types.FunctionType):
-                        continue
-                    if id(function.__code__) in codes or makes_namedtuple(kind, name):
-                        path = f"{base.__qualname__}.{name}"
-                        self._watches.function(function, path)
-                        if function.__kwdefaults__:
-                            self._watches.dict_version(function.__kwdefaults__, path)
 
 
 def _is_of_thread(source: Any) -> bool:
