@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/object_state.h"
 
+#include <pybind11/pybind11.h>
 #include <structmember.h>
 
 #include "support/check.h"
@@ -18,6 +19,38 @@ bool ordered_dict_has_keys(PyObject* dict, PyObject* keys) {
   }
   PyErr_Clear();
   return PyTuple_GET_SIZE(keys) == 0;
+}
+
+// Objects/odictobject.c: what an OrderedDict has behind the dict that it is, as of 3.11 to 3.14.
+struct OrderedDict {
+  PyDictObject dict;
+  void* first;
+  void* last;
+  void* fast_nodes;
+  Py_ssize_t num_fast_nodes;
+  void* resize_sentinel;
+  size_t state;
+};
+
+uint64_t state_of(PyObject* dict) { return reinterpret_cast<OrderedDict*>(dict)->state; }
+
+// Whether each move of an item shows in `state`.
+bool counts_moves() {
+  if (PyODict_Type.tp_basicsize < static_cast<Py_ssize_t>(sizeof(OrderedDict))) return false;
+  const PyRef probe = PyRef::steal(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyODict_Type)));
+  bool moved = static_cast<bool>(probe);
+  for (const char* name : {"a", "b", "c"}) {
+    const PyRef key = PyRef::steal(moved ? PyUnicode_FromString(name) : nullptr);
+    moved = key && PyODict_SetItem(probe.get(), key.get(), Py_None) == 0;
+  }
+  for (const char* name : {"a", "b", "c"}) {
+    if (!moved) break;
+    const uint64_t before = state_of(probe.get());
+    const PyRef done = PyRef::steal(PyObject_CallMethod(probe.get(), "move_to_end", "s", name));
+    moved = done && state_of(probe.get()) > before;
+  }
+  PyErr_Clear();
+  return moved;
 }
 
 PyRef abc_token() {
@@ -47,6 +80,20 @@ const uint64_t* version_of(PyObject* dict) {
   (void)dict;
   return nullptr;
 #endif
+}
+
+const uint64_t* moves_of(PyObject* ordered_dict) {
+  static_assert(sizeof(size_t) == sizeof(uint64_t));
+  static const bool kKnown = counts_moves();
+  if (!kKnown) return nullptr;
+  return reinterpret_cast<const uint64_t*>(&reinterpret_cast<OrderedDict*>(ordered_dict)->state);
+}
+
+PyRef keys_in_order(PyObject* ordered_dict) {
+  const PyRef iterator = PyRef::steal(PyODict_Type.tp_iter(ordered_dict));
+  PyRef keys = PyRef::steal(iterator ? PySequence_Tuple(iterator.get()) : nullptr);
+  if (!keys) throw pybind11::error_already_set();
+  return keys;
 }
 
 PyObject* const* field_of(PyObject* object, std::string_view name) {

@@ -14,6 +14,11 @@ namespace hostjit {
 
 // Where CPython keeps the version of a dict, which every change makes another. Null: nowhere.
 const uint64_t* version_of(PyObject* dict);
+// Where CPython counts the changes of an OrderedDict's order, which leave the dict's version as it
+// is when items move. Null: nowhere that is known.
+const uint64_t* moves_of(PyObject* ordered_dict);
+// The keys of an OrderedDict in its own order.
+PyRef keys_in_order(PyObject* ordered_dict);
 // Where a function or a class of Python code keeps an attribute; null where it keeps no such one.
 PyObject* const* field_of(PyObject* object, std::string_view name);
 // Where an object keeps the value of a member descriptor; null where that is no reference.

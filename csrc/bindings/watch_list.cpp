@@ -18,6 +18,7 @@ PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr :
 }  // namespace
 
 bool WatchList::Dict::holds() {
+  if (moves != nullptr && *moves != num_moves) return false;
   if (owner && !is_dict_of(owner.get(), dict.get())) return false;
   const uint64_t* current = version_of(dict.get());
   if (current != nullptr && *current == version) return true;
@@ -100,10 +101,6 @@ bool WatchList::dicts_hold() {
 constexpr uint64_t kZero = 0;
 const WatchList::Word WatchList::kNever{&kZero, 1};
 
-WatchList::Watched WatchList::watched(PyObject* object) const {
-  return {object, std::ranges::find(unheld_, object) == unheld_.end()};
-}
-
 void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
   static_assert(sizeof(PyObject*) == sizeof(uint64_t));
   words_.push_back(
@@ -134,8 +131,13 @@ void WatchList::add_dict_entry(Dict entry, bool unchanged) {
 
 void WatchList::add_dict(PyObject* dict, PyObject* owner) {
   HOSTJIT_ICHECK(PyDict_Check(dict), "a watched dict is a ", Py_TYPE(dict)->tp_name);
-  add_dict_entry({watched(dict), watched(owner), {}, {}, {}, /*version=*/0},
-                 /*unchanged=*/true);
+  Dict entry{watched(dict), watched(owner), {}, {}, {}, /*version=*/0};
+  if (PyODict_Check(dict) && PyDict_GET_SIZE(dict) > 1) {  // fewer items cannot change their order
+    entry.moves = moves_of(dict);
+    if (entry.moves == nullptr) add_dict_keys(dict, keys_in_order(dict).get());
+    if (entry.moves != nullptr) words_.push_back({entry.moves, entry.num_moves = *entry.moves});
+  }
+  add_dict_entry(std::move(entry), /*unchanged=*/true);
 }
 
 void WatchList::add_dict_items(PyObject* dict, PyObject* owner, PyObject* keys, PyObject* expected,

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -26,7 +27,8 @@ class WatchList {
   // holds only after it has seen that they are alive.
   explicit WatchList(std::vector<PyObject*> unheld) : unheld_(std::move(unheld)) {}
 
-  // Nothing changes in the dict. When `owner` is not null, owner.__dict__ is still this dict.
+  // Nothing changes in the dict, nor in the order of an OrderedDict. When `owner` is not null,
+  // owner.__dict__ is still this dict.
   void add_dict(PyObject* dict, PyObject* owner);
   // dict[keys[i]] is expected[i], the very object; `missing` expects no such key. Other keys are
   // free to change.
@@ -124,8 +126,10 @@ class WatchList {
     PyRef keys;  // null: the whole dict
     PyRef expected;
     PyRef missing;
-    uint64_t version;      // when it last held
-    Py_ssize_t size = -1;  // -1: any
+    uint64_t version;                 // when it last held
+    Py_ssize_t size = -1;             // -1: any
+    const uint64_t* moves = nullptr;  // where they are counted; null: not watched
+    uint64_t num_moves = 0;
     bool holds();
   };
   struct Pair {
@@ -155,7 +159,9 @@ class WatchList {
   static constexpr unsigned kVersionShift = PY_VERSION_HEX < 0x030C0000 ? 0U : 8U;
 
   static const Word kNever;
-  Watched watched(PyObject* object) const;
+  Watched watched(PyObject* object) const {
+    return {object, std::ranges::find(unheld_, object) == unheld_.end()};
+  }
   void watch_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   void add_class_items(PyObject* type, PyObject* open);

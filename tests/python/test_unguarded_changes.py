@@ -410,6 +410,27 @@ def test_registered_classes() -> None:
         check(program)
 
 
+def test_registered_classes_in_frames_below_a_call() -> None:
+    def below(x: Tensor, kind: type) -> Tensor:
+        return x * (2 if issubclass(kind, Abstract) else 3)
+
+    def in_a_try(x: Tensor, kind: type) -> Tensor:
+        try:
+            torch._dynamo.graph_break()
+            return below(x, kind)
+        finally:
+            pass
+
+    def program() -> Iterator[Any]:
+        kind = type("Made", (), {})
+        yield lambda x: in_a_try(x, kind) + 1
+        Abstract.register(kind)
+        yield
+
+    for _ in range(2):
+        check(program)
+
+
 def test_protocols_of_objects() -> None:
     def program() -> Iterator[Any]:
         held = Plain()

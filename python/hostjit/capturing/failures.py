@@ -81,6 +81,8 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         )
     if isinstance(error, (exc.Unsupported, user_error)):
         return CaptureFailure.GRAPH_BREAK, elsewhere
+    if isinstance(error, exc.SkipFrame):
+        return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
     return CaptureFailure.INTERNAL, "run this function eagerly"
 
 

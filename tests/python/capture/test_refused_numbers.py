@@ -90,3 +90,44 @@ def test_asking_an_operator_moves_no_generator() -> None:
         lambda: (torch.randint(2, 10, (3,)), F.rrelu(-torch.ones(2), 0.1, 0.2, True))
     )
     assert_close(fast(), expected)
+
+
+INTS = torch.arange(4)
+TABLE = INTS.reshape(2, 2)
+FACTORS: list[Callable[[float], Tensor]] = [
+    lambda factor: torch.sub(INTS, INTS, alpha=factor),
+    lambda factor: torch.sub(INTS, 2, alpha=factor),
+    lambda factor: torch.add(INTS, INTS, alpha=factor),
+    lambda factor: torch.add(INTS > 1, INTS > 1, alpha=factor),
+    lambda factor: torch.rsub(INTS, INTS, alpha=factor),
+    lambda factor: torch.rsub(INTS, 2, alpha=factor),
+    lambda factor: INTS.clone().sub_(INTS, alpha=factor),
+    lambda factor: INTS.clone().add_(2, alpha=factor),
+    lambda factor: torch.sub(INTS, INTS, alpha=factor, out=torch.empty_like(INTS)),
+    lambda factor: torch.addmm(TABLE, TABLE, TABLE, alpha=factor),
+    lambda factor: TABLE.clone().addmm_(TABLE, TABLE, beta=factor),
+    lambda factor: torch.addmv(INTS[:2], TABLE, INTS[:2], beta=factor),
+    lambda factor: torch.addr(TABLE, INTS[:2], INTS[:2], alpha=factor),
+    lambda factor: torch.addbmm(TABLE, TABLE[None], TABLE[None], alpha=factor),
+    lambda factor: torch.baddbmm(TABLE[None], TABLE[None], TABLE[None], beta=factor),
+    lambda factor: torch.sub(INTS, torch.ones(4), alpha=factor),
+]
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("number", range(len(FACTORS)))
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_factors_of_ints(number: int, is_argument: bool) -> None:
+    function = FACTORS[number]
+    called = hostjit.compile(function)
+    for factor in (1.0, 1, 2.5, 1.0):
+        held = hostjit.compile(lambda factor=factor: function(factor))
+        for _ in range(2):
+            fast = (lambda factor=factor: called(factor)) if is_argument else held
+            try:
+                expected = function(factor)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    fast()
+            else:
+                assert_close(fast(), expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import operator
 import types
@@ -31,9 +32,11 @@ from hostjit.capturing.dynamo.breaks import (
 )
 from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
+from hostjit.capturing.dynamo.enum_members import noting_members
 from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
+from hostjit.capturing.dynamo.identities import Identity, noting_identities
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.open_strides import strides_known
@@ -128,6 +131,8 @@ class DynamoCapture:
         output: Dynamo's own record (guards, sources, scopes).
         guard_manager: Dynamo's compiled guards, over {"args", "kwargs", TARGET_NAME}.
         traced_code: the code objects that were inlined.
+        members: of enumerations, which were met.
+        identities: of values outside of the arguments, which `is` compared.
         installed_globals: names that Dynamo itself put among the user's globals.
         broke: why the trace stopped before the end, if it did.
         rest_is_left: what follows the break cannot be resumed by a function of its own.
@@ -146,6 +151,8 @@ class DynamoCapture:
     output: Any
     guard_manager: Any
     traced_code: list[types.CodeType]
+    members: list[enum.Enum]
+    identities: list[Identity]
     installed_globals: frozenset[str]
     broke: CaptureError | None
     rest_is_left: bool = False
@@ -279,6 +286,8 @@ def _run_dynamo(
         stack.enter_context(regions_take_floats())
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())
+        members = stack.enter_context(noting_members())
+        identities = stack.enter_context(noting_identities())
         stack.enter_context(whole_operators())
         stack.enter_context(guarding_duplicates())
         stack.enter_context(guarding_results())
@@ -334,6 +343,8 @@ def _run_dynamo(
         output=output.output_graph,
         guard_manager=guards,
         traced_code=list(getattr(output, "traced_code", [])),
+        members=list(members.values()),
+        identities=identities,
         installed_globals=frozenset(installed) | frozenset(output.import_sources),
         # Not the error itself: its traceback would keep the frames of this call alive.
         broke=None if breaks.error is None else translate_failure(breaks.error),

@@ -13,6 +13,7 @@ from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
+from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
@@ -46,6 +47,7 @@ _CORRECTIONS = (
     stopping_at_kept_results,
     stopping_at_class_changes,
     memberships_of_tensors,
+    stopping_at_identities,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
     refusing_weak_references,

@@ -20,9 +20,10 @@ from torch._dynamo.exc import (
     ObservedAttributeError,
     handle_observed_exception,
     raise_observed_exception,
+    unimplemented,
 )
 from torch._dynamo.guards import GuardBuilder, install_guard
-from torch._dynamo.source import AttrSource
+from torch._dynamo.source import AttrSource, TypeSource
 from torch._dynamo.variables import torch as torch_variables
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
@@ -34,6 +35,7 @@ from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserD
 from torch.utils._device import _device_constructors
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
+from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["as_later_dynamo"]
@@ -51,6 +53,7 @@ def as_later_dynamo() -> Iterator[None]:
         _guard_names_of_functions(stack, owner)
         _guard_elements_of_classes(stack, owner)
         _run_setters(stack, owner)
+        stack.enter_context(_stopping_at_other_defaults(owner))
         _raise_for_absent_attributes(stack, owner)
         stack.enter_context(_truths_of_ranges(owner))
         stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
@@ -91,15 +94,21 @@ def _guard_names_of_functions(stack: contextlib.ExitStack, owner: int) -> None:
 
 
 def _guard_elements_of_classes(stack: contextlib.ExitStack, owner: int) -> None:
-    """Guard that a class has no elements (`x in kind`): a metaclass may gain a `__contains__`."""
+    """Ask the metaclass of a class for elements (`x in kind`), and guard that it has none."""
     original: Any = UserDefinedClassVariable.call_method
 
-    def call_method(self: Any, tx: Any, name: str, *args: Any) -> Any:
+    def call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
         is_asked = name == "__contains__" and threading.get_ident() == owner
         if is_asked and self.source and not hasattr(self.value, name):
             source = AttrSource(self.source, name)
             install_guard(source.make_guard(GuardBuilder.HASATTR))
-        return original(self, tx, name, *args)
+        elif is_asked and self.source and not isinstance(self.value, enum.EnumMeta):
+            found = inspect.getattr_static(type(self.value), name, None)
+            if isinstance(found, types.FunctionType):
+                source = AttrSource(TypeSource(self.source), name)
+                function = VariableTracker.build(tx, found, source)
+                return function.call_function(tx, [self, *args], kwargs)
+        return original(self, tx, name, args, kwargs)
 
     stack.enter_context(replaced_attribute(UserDefinedClassVariable, "call_method", call_method))
 
@@ -124,6 +133,25 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
             UserDefinedObjectVariable, "method_setattr_standard", method_setattr_standard
         )
     )
+
+
+def _stopping_at_other_defaults(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """Stop at named tuples that somebody gave other defaults than their classes were made with."""
+    original: Any = UserDefinedClassVariable.call_function
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() == owner and is_namedtuple_type(self.value):
+            made_with = getattr(self.value, "_field_defaults", {})
+            if tuple(made_with.values()) != (getattr(self.value.__new__, "__defaults__", ()) or ()):
+                unimplemented(
+                    gb_type="defaults of a named tuple",
+                    context=str(self.value),
+                    explanation="`__new__` has other defaults than the class was made with.",
+                    hints=[],
+                )
+        return original(self, tx, args, kwargs)
+
+    return replaced_attribute(UserDefinedClassVariable, "call_function", call_function)
 
 
 class _Length(UserMethodVariable):

@@ -13,7 +13,9 @@ from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.guarded_classes import token_of
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards.behaviour import Behaviour
+from hostjit.capturing.guards.library import functions_now, replaced_attribute_of_tensors
 from hostjit.capturing.guards.sources import UnresolvedError
 from hostjit.capturing.guards.translation import Guards, LeftOpen
 
@@ -50,10 +52,16 @@ class GuardCheck:
             raise refusal("a number outside of the arguments has no place to read it from")
         self._behaviour = Behaviour(
             walker.classes.values(),
+            walker.made.values(),
             walker.modules.values(),
             traced.traced_code,
+            traced.members,
             self.guards.open_attributes,
         )
+        if replaced := replaced_attribute_of_tensors(traced.traced_code):
+            what = f"{replaced} is not PyTorch's own"
+            raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+        self._functions = functions_now()
         self._identities = self.guards.identities(args, kwargs)
         self._exact = self.guards.exact
         self._arrays = self.guards.arrays
@@ -63,7 +71,8 @@ class GuardCheck:
         token = token_of(self._traced.output)
         if token is not None and token != abc.get_cache_token():
             return False
-        return self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
+        holds = self._dynamo_holds(args, kwargs) and self._behaviour.unchanged()
+        return holds and self._functions.unchanged()
 
     def holds_now(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Check what no watch does: where the watches hold, that makes it the full check."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import struct
 from collections.abc import Mapping, Set
@@ -19,10 +20,16 @@ __all__ = ["Elements", "GuardedNumbers"]
 
 
 class Elements:
-    """The elements of a set, as code meets them; those that are equal may be others."""
+    """The elements of a set, or the keys of an OrderedDict, as code meets them.
 
-    def __init__(self, found: Set[Any]) -> None:
-        self._found = elements_of(found)
+    Those that are equal may be others, and Dynamo does not know of items that were moved.
+    """
+
+    def __init__(self, found: Set[Any] | collections.OrderedDict[Any, Any]) -> None:
+        if isinstance(found, collections.OrderedDict):
+            self._found = tuple(collections.OrderedDict.__iter__(found))
+        else:
+            self._found = elements_of(found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Elements) and same_keys(self._found, other._found)

@@ -36,6 +36,7 @@ class ReadWatcher:
         by_fields: classes whose objects, where these are covered, are described with their fields.
         modules: every nn.Module met, by id.
         classes: every class whose instances were met, by id.
+        made: every class that was met itself, of which code may make objects.
         gradients: what was found in `.grad` of tensors: (the gradient, the tensor, its path).
     """
 
@@ -50,6 +51,7 @@ class ReadWatcher:
         self.inlined = frozenset(inlined)
         self.modules: dict[int, torch.nn.Module] = {}
         self.classes: dict[int, type] = {}
+        self.made: dict[int, type] = {}
         self.gradients: dict[int, tuple[torch.Tensor | None, torch.Tensor, str]] = {}
 
     def note_container(self, value: dict[Any, Any] | tuple[Any, ...], path: str) -> None:
@@ -114,7 +116,7 @@ class ReadWatcher:
             self._partial_attribute(base, member, path)
         elif isinstance(base, types.CellType):
             self.watches.cell(base, path)
-        elif not isinstance(base, _FIXED_TYPES):
+        elif not isinstance(base, _FIXED_TYPES) or self._has_own(base):
             self._object_attribute(base, member, path)
         if isinstance(base, types.CellType):
             try:
@@ -122,6 +124,9 @@ class ReadWatcher:
             except ValueError:
                 return MISSING
         return getattr(base, member, MISSING)
+
+    def _has_own(self, base: Any) -> bool:
+        return isinstance(base, _VALUES) and instance_dict(base) is not None
 
     def _field(self, base: Any, member: str, path: str) -> None:
         self.note_type(base, path, covered=True)
@@ -183,7 +188,7 @@ class ReadWatcher:
             return
         found = _class_attribute(kind, member)
         state = instance_dict(base)
-        if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member, MISSING):
+        if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member):
             self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
             return
         if found is not MISSING and hasattr(type(found), "__set__"):
@@ -254,9 +259,12 @@ _OF_METHODS = ("__self__", "__func__", "__class__")
 # Their `__dict__` is not where a class looks for what its instances hide.
 _OTHER_DICTS = (type, types.ModuleType, types.FunctionType)
 
+# Objects of a subclass may have attributes of their own.
+_VALUES = (int, float, complex, str, bytes, tuple, frozenset)
+
 # Their attributes cannot change.
 _FIXED_TYPES: tuple[Any, ...] = (
-    *(bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice),
+    *(*_VALUES, type(None), range, slice),
     *(*METHODS, types.CodeType, types.BuiltinFunctionType),
     *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),

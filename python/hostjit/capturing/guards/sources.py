@@ -255,7 +255,9 @@ class SourceWalker(ReadWatcher):
         if type(source).__name__ == "ConstDictKeySource":
             if not covered:
                 self.watches.dict_version(base, source.base.name)
-            return list(dict.keys(base))[index]
+            from torch._dynamo.utils import dict_keys_getitem
+
+            return dict_keys_getitem(base, index)  # of 2.11 by the order of an OrderedDict
         if hasattr(index, "_name_template"):
             index, _ = self.resolve(index)
         if getattr(source, "index_is_slice", False):

@@ -8,6 +8,7 @@ hold. That two of them are one object is not known, nor that one is an object me
 from __future__ import annotations
 
 import dis
+import functools
 import os
 import types
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
@@ -18,7 +19,13 @@ import torch
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamic_dims import refusal
 
-__all__ = ["check_arguments", "check_structures", "classes_in", "differ_in_numbers_alone"]
+__all__ = [
+    "check_arguments",
+    "check_structures",
+    "classes_in",
+    "compares_identities",
+    "differ_in_numbers_alone",
+]
 
 _DEPTH = 16
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -36,7 +43,7 @@ def check_structures(
         changed: the classes of the objects that the call changes.
         traced: the code that runs.
     """
-    if values and any(_compares_identities(code) for code in traced):
+    if values and any(compares_identities(code) for code in traced):
         raise refusal("the code may ask whether a structure is another object")
     met: dict[int, Any] = {}
     for value in values:
@@ -83,7 +90,8 @@ def _but_numbers(value: Any, depth: int) -> Any:
     return kind, [(name, _but_numbers(item, depth - 1)) for name, item in items.items()]
 
 
-def _compares_identities(code: types.CodeType) -> bool:
+@functools.cache
+def compares_identities(code: types.CodeType) -> bool:
     """Whether there is an `is` with something else than a constant, in code of users."""
     if code.co_filename.startswith(_TORCH):
         return False

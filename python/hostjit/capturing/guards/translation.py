@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
+from torch._guards import Source
 from torch.nn.modules import module as torch_module
 
 from hostjit import _C
@@ -22,10 +23,12 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.guarded_classes import token_of
+from hostjit.capturing.dynamo.identities import Identity
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
-from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS
+from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, watch_behaviour
+from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
@@ -45,8 +48,8 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
 # Of these, attributes are of the class or in the dict of the tensor.
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
-# Packages whose metaclasses nobody changes.
-_OF_METACLASSES = frozenset({"builtins", "abc", "enum", "typing", "torch"})
+# Packages whose classes nobody changes, but those that code asks for what they have.
+_UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +85,8 @@ class Guards:
         numbers: the ints and floats outside of the arguments that the program was made for, and
             those that it was left open, by Dynamo's names.
         exact: by name what Dynamo compares less exactly than code does: the bits of those floats
-            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, and the elements of
-            sets, with their types and their order.
+            that are not open (-0.0 is 0.0 for Dynamo) and of complex numbers, the elements of sets
+            with their types and their order, and the order of OrderedDicts.
         gradients: by the id of a gradient that was read whose it is. Each call may find another.
         structure_places: for each of them where else it may be found, and the structure.
         structures: by name the places of those that are compared as arguments are.
@@ -150,10 +153,17 @@ class Guards:
             source = self._traced.input_source(position)
             if source is not None:
                 self._visit(source, walker)
+        for pair in self._traced.identities:
+            self._add_identity(pair, walker)
         self._numbers.note_unread()
         self._add_gradients(walker)
-        self._add_functions(walker)
+        met = (walker.classes | walker.made).values()
+        watch_behaviour(self._watches, met, self._traced.traced_code, self._traced.members)
         self._watches.abstract_classes(token_of(self._traced.output))
+        functions = functions_now()
+        for entry in functions.modules:
+            self._watches.functions(entry)
+        self._watches.type_version(functions.tensors, "tensors")
         for name in GLOBAL_HOOKS:
             hooks = getattr(torch_module, name, None)
             self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
@@ -270,6 +280,8 @@ class Guards:
             raise refusal(f"{source.name} has to be one object")
         if not covered or source.name.startswith(tuple(self.structures)):
             self._numbers.note(source, kind, value, walker)
+        if isinstance(value, collections.OrderedDict) and kind in kinds.OF_ORDER and not covered:
+            self.exact[source.name] = Elements(value)
         if kind == "DUPLICATE_INPUT":
             self._visit(extra.get("source_b", rest[0] if rest else None), walker)
         if kind in (kinds.HAS_ATTRIBUTE, kinds.NOT_HIDDEN):
@@ -306,6 +318,17 @@ class Guards:
             self._watches.dict_item(value, extra["key"], source.name)
         elif kind not in kinds.BY_PATH:
             self._watches.cannot_watch(f"{source.name} ({kind})")
+
+    def _add_identity(self, pair: Identity, walker: SourceWalker) -> None:
+        """Note whether two values are one object."""
+        values = []
+        for place in pair:
+            found = self._visit(place, walker) if isinstance(place, Source) else (place, False)
+            if found is None:
+                return
+            values.append(found[0])
+        names = (str(getattr(place, "name", place)) for place in pair)
+        self.exact[" is ".join(names)] = bytes([values[0] is values[1]])
 
     def _visit(self, source: Any, walker: SourceWalker) -> tuple[Any, bool] | None:
         """Resolve a source and watch its value."""
@@ -350,7 +373,9 @@ class Guards:
             self.exact[path] = Elements(value)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
-            if type(value).__module__.partition(".")[0] not in _OF_METACLASSES:
+            if str(value.__module__).partition(".")[0] not in _UNCHANGED:
+                walker.made[id(value)] = value
+            if type(value).__module__.partition(".")[0] not in _UNCHANGED:
                 walker.note_type(value, path, covered=False)
         elif isinstance(value, collections.deque):
             self._watches.cannot_watch(f"{path} (a deque)")
@@ -393,16 +418,6 @@ class Guards:
             self._watches.leave_tensor(value)
             self._outside = {at: found for at, found in self._outside.items() if found is not value}
             self.gradients[id(value)] = owner
-
-    def _add_functions(self, walker: SourceWalker) -> None:
-        """Watch the functions that were inlined from the classes of the objects met."""
-        codes = set(map(id, self._traced.traced_code))
-        for kind in list(walker.classes.values()):
-            for base in kind.__mro__:
-                for name, value in vars(base).items():
-                    function = getattr(value, "__func__", getattr(value, "fget", value))
-                    if isinstance(function, types.FunctionType) and id(function.__code__) in codes:
-                        self._watches.function(function, f"{base.__qualname__}.{name}")
 
 
 def _is_of_thread(source: Any) -> bool:

@@ -225,7 +225,7 @@ def without_tensors(entries: Iterable[Watch], kept: Set[int]) -> tuple[Watch, ..
         return isinstance(value, torch.Tensor) and id(value) not in kept
 
     def open_tensors(entry: Watch) -> Watch:
-        if isinstance(entry, DictItems):
+        if isinstance(entry, DictItems) and any(map(is_open, entry.expected)):
             pairs = zip(entry.keys, entry.expected, strict=True)
             kept_pairs = [(key, value) for key, value in pairs if not is_open(value)]
             keys, expected = zip(*kept_pairs, strict=True) if kept_pairs else ((), ())
@@ -279,6 +279,10 @@ class WatchList:
     def dict_keys(self, mapping: dict[Any, Any], path: str) -> None:
         """Watch which keys a dict has."""
         self._others["dict_keys", id(mapping)] = DictKeys(mapping, tuple(mapping), path)
+
+    def functions(self, entry: DictItems) -> None:
+        """Watch functions of a module."""
+        self._others["functions", id(entry.mapping)] = entry
 
     def cell(self, cell: types.CellType, path: str) -> None:
         """Watch what a cell holds."""

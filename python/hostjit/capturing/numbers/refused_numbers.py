@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that an operator refuses, such as 1e300 for float32: fake tensors take any."""
+"""Numbers that an operator refuses, such as 1e300 for float32: fake tensors take any.
+
+Nor do they mind an `alpha` of 1.0 between ints.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from hostjit.capturing.numbers.open_numbers import OpenNumber
 __all__ = ["check_numbers", "refuse_numbers"]
 
 # What PyTorch's own checks of numbers say; a stand-in may raise for other reasons.
-_ABOUT_NUMBERS = ("without overflow", "with a bool tensor", "Boolean alpha")
+_ABOUT_NUMBERS = (
+    *("without overflow", "with a bool tensor", "Boolean alpha"),
+    "must not be a floating point number",
+)
 
 
 def refuse_numbers(
@@ -29,14 +35,16 @@ def refuse_numbers(
     """Raise CaptureError where eager raises for one of the numbers that an operator is given.
 
     Operators differ in what they take, so the operator itself is asked, with small
-    tensors; only for a number that is outside of the range of a dtype, or a bool or complex one.
+    tensors; only for a number that is outside of the range of a dtype, a bool or complex one, or a
+    float that the products of ints are scaled by.
     """
     if func in _WITH_ANY_DIM:
         _refuse_dim(func, args[0], args[1])
     positions, names = _places(func)
     numbers = [args[position] for position in positions if position < len(args)]
     numbers += [kwargs[name] for name in names if name in kwargs]
-    if not _is_suspicious(numbers, [*tree_leaves(args), *tree_leaves(kwargs)]):
+    values = [*tree_leaves(args), *tree_leaves(kwargs)]
+    if not (_is_suspicious(numbers, values) or _scales_ints(func, args, kwargs, values)):
         return
     with _disable_current_modes():
         try:
@@ -142,6 +150,24 @@ def _is_suspicious(given: Sequence[Any], values: Sequence[Any]) -> bool:
         type(number) in (bool, complex) or most < abs(number) < float("inf")
         for number in numbers
     )
+
+
+def _scales_ints(
+    func: torch._ops.OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Sequence[Any],
+) -> bool:
+    """Whether a float is the factor of an operand, and no tensor has floats."""
+    given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False))
+    given.update(kwargs)
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return any(type(given.get(name)) is float for name in _FACTORS) and not any(
+        tensor.is_floating_point() or tensor.is_complex() for tensor in tensors
+    )
+
+
+_FACTORS = ("alpha", "beta")
 
 
 def _greatest(values: Sequence[Any]) -> Iterator[float]:

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What classes held when they were met, and what was asked of abstract ones."""
+"""What classes held when they were met, PyTorch's functions, and answers of abstract classes."""
 
 from __future__ import annotations
 
 import abc
+import types
 from collections.abc import Iterable
 from typing import Any
 
+from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.watches import MISSING
+from hostjit.capturing.instances import is_a
 from hostjit.recording.reach.entries import Entry, all_same
 
-__all__ = ["AbstractClasses", "Class"]
+__all__ = ["AbstractClasses", "Class", "LibraryFunctions"]
 
+_BOUND_LATER = (staticmethod, classmethod)
 # What libraries keep in classes that they meet.
 _KEPT_BY_LIBRARIES = frozenset({"__slotnames__"})
 
@@ -49,6 +53,13 @@ class Class(Entry):
             for name, value in vars(base).items()
             if not (self.by_attribute and name[:2] != "__") and name not in _KEPT_BY_LIBRARIES
         }
+
+    def special_functions(self) -> Iterable[Any]:
+        """What operators call, and no name of its code tells of: `__new__` of a named tuple."""
+        for (_, name), value in self._specials.items():
+            function = getattr(value, "__func__", value) if is_a(value, _BOUND_LATER) else value
+            if is_a(function, types.FunctionType) and function.__code__.co_name != name:
+                yield value
 
     def matched_names(self) -> frozenset[str]:
         """The attributes that patterns without names look at."""
@@ -108,3 +119,21 @@ class AbstractClasses(Entry):
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("abc_token", abc.get_cache_token())]
+
+
+class LibraryFunctions(Entry):
+    """Functions of PyTorch that its own code calls, whose names are not looked at one by one."""
+
+    def __init__(self) -> None:
+        super().__init__("a function of torch or torch.nn.functional")
+        self._functions = functions_now()
+
+    def differs(self) -> bool:
+        return not self._functions.unchanged()
+
+    def watches(self) -> list[tuple[Any, ...]]:
+        modules = [
+            ("dict_items", found.mapping, None, found.keys, found.expected, MISSING)
+            for found in self._functions.modules
+        ]
+        return [*modules, ("type", self._functions.tensors)]

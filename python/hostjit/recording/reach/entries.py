@@ -173,9 +173,13 @@ class Items(Entry):
         """Remember which keys there are, of an object's attributes; False of other dicts."""
         if self._owner_type is type(None):
             return False
+        self.add_all_keys()
+        return True
+
+    def add_all_keys(self) -> None:
+        """Remember which keys there are: code may ask for any."""
         if self._keys is None:
             self._keys = self.keys()
-        return True
 
     def add(self, key: Any) -> bool:
         """Remember what is at a key from now on; False if it was known."""
@@ -247,9 +251,6 @@ class Items(Entry):
         if self.asked:
             return watches
         if not self._by_name:
-            keys = self.keys()
-            if is_a(self._mapping, collections.OrderedDict) and len(keys) > 1:
-                watches.append(("dict_keys", self._mapping, tuple(keys)))
             return [*watches, ("dict", self._mapping, owner)]
         if self._keys is not None:
             return [*watches, ("dict", self._mapping, owner)]

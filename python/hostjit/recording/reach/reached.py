@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from hostjit.capturing.instances import METHODS, is_a
 from hostjit.recording.code.c_callables import C_CALLABLES, reads_attributes
 from hostjit.recording.code.repeatable import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
-from hostjit.recording.reach.classes import AbstractClasses, Class
+from hostjit.recording.reach.classes import AbstractClasses, Class, LibraryFunctions
 from hostjit.recording.reach.entries import Entry, Items
 from hostjit.recording.reach.fields import Fields
 from hostjit.recording.reach.objects import SKIPPED, has_attributes, is_data
@@ -46,7 +47,7 @@ class Reached:
         default = torch.default_generator
         self.generators: dict[int, torch.Generator] = {address_of(default): default}
         self._obstacle = ""
-        self._entries: dict[tuple[str, int], Entry] = {}
+        self._entries: dict[tuple[str, int], Entry] = {("library", 0): LibraryFunctions()}
         self._names: set[str] = set()
         self._user_names: set[str] = set()
         self._held: set[str] = set()
@@ -189,6 +190,7 @@ class Reached:
         while self._pending:
             value, path = self._pending.pop()
             if id(value) in self.objects:
+                self._meet_again(value)
                 continue
             if len(self.objects) > _MOST_OBJECTS:
                 self._hinder(f"more than {_MOST_OBJECTS} objects")
@@ -199,6 +201,18 @@ class Reached:
 
     def _visit(self, value: Any, path: str) -> None:
         raise NotImplementedError
+
+    def _meet_again(self, value: Any) -> None:
+        """Look at all of a dict of which names were looked at: code has the dict itself."""
+        entry = self._entries.get(("items", id(value))) if is_a(value, dict) else None
+        if isinstance(entry, Items) and not entry.of_library and value is not vars(builtins):
+            self._take_whole(entry)
+
+    def _take_whole(self, entry: Items) -> None:
+        if not entry.is_whole:
+            entry.is_whole = True
+            entry.add_all_keys()
+            self._extend_by(entry, entry.keys())
 
     def _hinder(self, what: str) -> None:
         self._obstacle = self._obstacle or f"it can reach {what}, which cannot be watched"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import itertools
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.guards.library import replaced_attribute_of_tensors
+from hostjit.capturing.guards.structures import compares_identities
 from hostjit.capturing.instances import (
     instance_dict,
     is_a,
@@ -67,6 +70,9 @@ _UNWATCHED = frozenset(
 )
 # Code that has one of these asks whether an attribute is there.
 _ABSENT = frozenset({"getattr", "hasattr", "vars", "dir", "__dict__", "AttributeError"})
+# Of these an equal one may be another object, but for small ints.
+_VALUES = (int, float, complex, str, bytes, tuple)
+_SMALL = range(-5, 257)
 # Code that has this name may reach any of its globals.
 _OF_GLOBALS = "globals"
 
@@ -77,6 +83,7 @@ class State(Walk):
     def __init__(self) -> None:
         super().__init__()
         self._opened: Opened = {}
+        self._values: list[Any] = []  # among the arguments
 
     def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at what `code`, which is going to run with these globals, can reach."""
@@ -187,14 +194,23 @@ class State(Walk):
         for value, path in alive:
             if value is not None and id(value) not in self.objects:
                 return f"it can reach {path}, a weak reference, which a replay would keep alive"
-        return self._obstacle
+        replaced = replaced_attribute_of_tensors()
+        return self._obstacle or f"{replaced} is not PyTorch's own" * bool(replaced)
 
     def known_argument(self) -> str:
         """Say that the call may ask which of its opened arguments it knows; "" if it knows none."""
+        if self._has_equal_arguments() and any(
+            compares_identities(code) and not is_library(code.co_filename) for code in self._codes
+        ):
+            return "it may ask which of equal arguments are one object"
         known = (x for x in self.objects.values() if is_one_of(type(x), self._opened))
         kinds = (type(value).__qualname__ for value in known)
         found = next(kinds, "")
         return f"it can reach a {found}, so which {found} an argument is may matter" * bool(found)
+
+    def _has_equal_arguments(self) -> bool:
+        values = [x for x in self._values if not (type(x) is int and x in _SMALL)]
+        return any(_may_be_equal(a, b) for a, b in itertools.combinations(values, 2))
 
     @property
     def codes(self) -> dict[types.CodeType, dict[str, Any]]:
@@ -204,7 +220,7 @@ class State(Walk):
     def let_go(self) -> None:
         """Forget what matters only while the call is recorded, and the arguments with it."""
         self.objects, self.gradients, self._codes = {}, {}, {}
-        self.leaves, self.shared, self._weak = set(), [], []
+        self.leaves, self.shared, self._weak, self._values = set(), [], [], []
         self._functions, self._attributes_of_arguments, self._without_attributes = [], [], []
         self._entries = {key: entry for key, entry in self._entries.items() if entry.watched}
 
@@ -252,8 +268,7 @@ class State(Walk):
         if formats(code):
             self.add_setting(LOCALE)
         if _OF_GLOBALS in code.co_names:
-            entry.by_attribute = True
-            self._extend(entry, frozenset(entry.keys()))
+            self._take_whole(entry)
         for name, level in imports_of(code):
             if level:
                 package = str(variables.get("__package__") or "").split(".")
@@ -293,6 +308,8 @@ class State(Walk):
 
     def _add_argument(self, value: Any, path: str) -> None:
         kind = type(value)
+        if is_one_of(kind, _VALUES):
+            self._values.append(value)
         if is_a(value, torch.Tensor):
             self.leaves.add(id(value))
             self._note_tensor(value)
@@ -321,3 +338,9 @@ class State(Walk):
                 self._add_argument(item, f"{path}.{name}")
         else:
             self._push(value, path)
+
+
+def _may_be_equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    return len(a) == len(b) if type(a) is tuple else bool(a == b or (a != a and b != b))

@@ -211,6 +211,8 @@ class Walk(Reached):
             return
         self._visit_fields(kind, path)
         self._push(type(kind), f"the class of {path}")
+        for value in entry.special_functions():
+            self._push(value, f"a method of {path}")
         if self._by_position:
             self.add_names(entry.matched_names(), of_user=True)
         self._extend(entry, self._names)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of code that asks a dict of globals for names, and what named tuples are made of."""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import hostjit
+
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit.*runs (in parts|eagerly)")
+
+SOURCE = """
+def computed():
+    return "".join(("la", "ter"))
+
+def by_get(x):
+    return x * globals().get("later", 2.0)
+
+def by_computed_name(x):
+    return x * globals().get(computed(), 2.0)
+
+def by_membership(x):
+    return x * (3.0 if computed() in globals() else 2.0)
+
+def by_count(x):
+    return x * len([name for name in globals() if name[:2] != "__"])
+
+def by_name(x):
+    try:
+        return x * later
+    except NameError:
+        return x * 2
+
+def by_kept_dict(x):
+    return x * variables.get("later", 2.0)
+
+def by_computed_name_in_kept_dict(x):
+    return x * variables.get(computed(), 2.0)
+
+def by_module(x):
+    return x * getattr(module, computed(), 2.0)
+"""
+NAMES = [line[4:].partition("(")[0] for line in SOURCE.splitlines() if line[:6] == "def by"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_that_appear(name: str) -> None:
+    module = types.ModuleType("of_this_test")
+    variables = vars(module)
+    variables.update(variables=variables, module=module)
+    exec(SOURCE, variables)
+    function: Callable[[Tensor], Tensor] = variables[name]
+    fast = hostjit.capture(function)
+    for value in (None, 5.0, 6.0, None, 5.0):
+        if value is not None:
+            variables["later"] = value
+        else:
+            variables.pop("later", None)
+        for _ in range(3):
+            assert torch.equal(fast(torch.ones(2)), function(torch.ones(2)))
+
+
+Pair = collections.namedtuple("Pair", "first second", defaults=(2.0, 3.0))
+
+
+class Row(NamedTuple):
+    first: float = 2.0
+    second: float = 3.0
+
+
+def helper(self: Any, gain: float = 2.0) -> float:
+    return gain
+
+
+class Calling:
+    __call__ = helper
+    gain = property(helper)
+
+
+@pytest.mark.parametrize(
+    ("function", "owner"),
+    [
+        (lambda x: x * Pair().first, Pair.__new__),
+        (lambda x: x * Pair(1.0).second, Pair.__new__),
+        (lambda x: x * Pair()._replace(second=1.0).first, Pair.__new__),
+        (lambda x: x * Row().first, Row.__new__),
+        (lambda x: x * Calling()(), helper),
+        (lambda x: x * Calling().gain, helper),
+    ],
+)
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+def test_defaults_of_functions_that_classes_call(
+    function: Callable[[Tensor], Tensor],
+    owner: Any,
+    compile: Callable[[Any], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def defaults() -> Iterator[Any]:
+        before = owner.__defaults__
+        yield before
+        yield tuple(value + 5 for value in before)
+        yield before
+
+    fast = compile(function)
+    for found in defaults():
+        monkeypatch.setattr(owner, "__defaults__", found)
+        for _ in range(3):
+            assert torch.equal(fast(torch.ones(2)), function(torch.ones(2)))
