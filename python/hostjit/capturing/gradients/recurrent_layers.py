@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nn.RNN`, `nn.GRU` and `nn.LSTM` with gradients: long sequences by loops, there and back.
+"""`nn.RNN`, `nn.GRU` and `nn.LSTM` with gradients: loops over their sequences, there and back.
 
 A loop is one program for any number of steps, as long as one step. The gradients of weights are
 matrix products over all steps, behind the loop.
@@ -16,14 +16,10 @@ import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
-from hostjit.capturing.decompositions.recurrent import (
-    MAX_STEPS,
-    RECURRENT_CELLS,
-    graph_of,
-)
+from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS, graph_of
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.gradients.recurrent_cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
-from hostjit.capturing.open_sizes import is_open, some
+from hostjit.capturing.open_sizes import some
 from hostjit.capturing.python_kernels import python_kernels_changed
 
 __all__ = ["recurrent_networks_with_gradients"]
@@ -66,10 +62,14 @@ def _network(
 ) -> tuple[Tensor, ...]:
     states = [hx] if isinstance(hx, Tensor) else hx
     is_projected = states[0].shape[-1] != states[-1].shape[-1]
+    if operator is aten.lstm.input and not is_projected and _is_cast(sequence.dtype):
+        dtype = torch.get_autocast_dtype("cpu")
+        states, params = ([item.to(dtype) for item in items] for items in (states, params))
+        options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        with torch.autocast("cpu", enabled=False):
+            return _network(operator, sequence.to(dtype), states, params, *options)
     weights = decompositions.gather_params(params, has_biases, is_projected)
-    length = sequence.shape[1 if batch_first else 0]
-    is_long = is_open(length) or length * len(weights) > MAX_STEPS
-    if is_long and some(sequence.shape) and _is_plain(sequence, *states, *params):
+    if some(sequence.shape) and _is_plain(sequence, *states, *params):
         layer = functools.partial(_layer_by_loop, _CELLS[operator])
     else:
         layer = functools.partial(_layer_by_steps, operator)
@@ -97,6 +97,12 @@ def _is_plain(*tensors: Tensor) -> bool:
     )
 
 
+def _is_cast(dtype: torch.dtype) -> bool:
+    """Whether autocast casts all operands of an LSTM, which it does where oneDNN has a layer."""
+    is_at_work = torch.is_autocast_enabled("cpu") and torch._C._get_mkldnn_enabled()
+    return is_at_work and dtype is not torch.float64
+
+
 def _layer_by_steps(
     operator: torch._ops.OpOverload,
     x: Tensor,
@@ -111,28 +117,9 @@ def _layer_by_steps(
         by_steps: Any = decompositions.one_layer_rnn
         output, last = by_steps(x, *states, params, has_biases, cell, reverse)
         return output, [last]
-    is_projected = states[0].shape != states[1].shape
-    has_type = torch.is_autocast_enabled("cpu") and x.dtype is not torch.float64
-    if not (has_type and torch._C._get_mkldnn_enabled()) or is_projected:
-        return _lstm_by_steps(x, states, params, has_biases, reverse)
-    # oneDNN's layer is cast as a whole under autocast.
-    dtype = torch.get_autocast_dtype("cpu")
-    x, *states = (tensor.to(dtype) for tensor in (x, *states))
-    params = [param.to(dtype) for param in params]
-    with torch.autocast("cpu", enabled=False):
-        return _lstm_by_steps(x, states, params, has_biases, reverse)
-
-
-def _lstm_by_steps(
-    x: Tensor,
-    states: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    reverse: bool,
-) -> tuple[Tensor, Sequence[Tensor]]:
-    """A layer of an LSTM; that of torch 2.11 returns its states with a dimension too many."""
-    output, last = decompositions.one_layer_lstm(x, states, params, has_biases, reverse)
-    return output, [new.reshape(old.shape) for new, old in zip(last, states, strict=True)]
+    # That of torch 2.11 returns its states with a dimension too many.
+    output, lasts = decompositions.one_layer_lstm(x, states, params, has_biases, reverse)
+    return output, [new.reshape(old.shape) for new, old in zip(lasts, states, strict=True)]
 
 
 def _layer_by_loop(
@@ -143,7 +130,18 @@ def _layer_by_loop(
     has_biases: bool,
     reverse: bool = False,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """One direction of one layer: its outputs, by time, and its last states."""
+    """One direction of one layer: its outputs, by time, and its last states.
+
+    An LSTM of half types computes in float32, as oneDNN does but for the states.
+    """
+    dtype = x.dtype
+    if cell is LSTM:
+        exact = torch.promote_types(dtype, torch.float32)
+        x, states, params = (
+            x.to(exact),
+            [s.to(exact) for s in states],
+            [p.to(exact) for p in params],
+        )
     own = params[: 4 if has_biases else 2]
     bias = own[3] if has_biases else None
     projection = params[len(own)] if len(params) > len(own) else None
@@ -151,6 +149,7 @@ def _layer_by_loop(
     gates = torch.nn.functional.linear(x, *own[::2])
     gates = gates.flip(0) if reverse else gates
     output, *last = _Layer.apply(cell, gates, own[1], bias, projection, *states)  # type: ignore[no-untyped-call]
+    output, *last = (tensor.to(dtype) for tensor in (output, *last))
     return (output.flip(0) if reverse else output), last
 
 
