@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decompositions
 
+from hostjit.capturing.decompositions.lstm import last_states_as_given
 from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS, graph_of
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.gradients.recurrent_cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
@@ -38,14 +39,14 @@ _KEYS = (
 )
 
 
-def recurrent_networks_with_gradients() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def recurrent_networks_with_gradients() -> Iterator[None]:
     """Trace recurrent networks such that what is traced can be differentiated, once."""
-    return python_kernels_changed(
-        {
-            operator: dict.fromkeys(_KEYS, functools.partial(_network, operator))
-            for operator in _CELLS
-        }
-    )
+    kernels = {
+        operator: dict.fromkeys(_KEYS, functools.partial(_network, operator)) for operator in _CELLS
+    }
+    with python_kernels_changed(kernels), last_states_as_given():
+        yield
 
 
 def _network(
@@ -117,9 +118,8 @@ def _layer_by_steps(
         by_steps: Any = decompositions.one_layer_rnn
         output, last = by_steps(x, *states, params, has_biases, cell, reverse)
         return output, [last]
-    # That of torch 2.11 returns its states with a dimension too many.
     output, lasts = decompositions.one_layer_lstm(x, states, params, has_biases, reverse)
-    return output, [new.reshape(old.shape) for new, old in zip(lasts, states, strict=True)]
+    return output, lasts
 
 
 def _layer_by_loop(
