@@ -41,8 +41,10 @@ def main(through: str, limit: int | None, device: str) -> None:
 
     subject = subject_named(through)
     with operators_unwrapped():
-        # The databases are many objects, which every collection would go through.
+        # The databases are many objects, which every collection would go through, and compilations
+        # make many.
         gc.freeze()
+        gc.set_threshold(20_000, 10, 50)
         tell("ready")
         for line in sys.stdin:
             _run(Case.parse(line.strip()), subject, limit, device, tell)
