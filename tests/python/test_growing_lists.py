@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torch.utils._pytree import tree_map
 
 import hostjit
 
@@ -139,6 +141,17 @@ def replaced(m: Recorder, y: Tensor) -> None:
     m.seen = [y + 1]
 
 
+def mapped(m: Recorder, y: Tensor) -> Tensor:
+    m.seen.append(y)
+    return torch.stack(tree_map(lambda x: x + 1, m.seen)).sum(0)
+
+
+def contains(m: Recorder, y: Tensor) -> Tensor:
+    m.all.append(m.step)
+    m.step += 1
+    return y * (2 if 3 in m.all else 3)
+
+
 def of_two_names(m: Recorder, y: Tensor) -> Tensor:
     m.nested["b"] = m.seen
     m.seen.append(y)
@@ -158,7 +171,7 @@ def with_a_print(m: Recorder, y: Tensor) -> Tensor:
 
 LOOKED_AT = (
     *(looked_at, looked_at_first, iterated, popped, by_itself, replaced, of_two_names),
-    *(extended_by_a_generator, with_a_print),
+    *(extended_by_a_generator, with_a_print, mapped, contains),
 )
 
 
@@ -207,8 +220,9 @@ def test_gradients(change: Callable[..., Any]) -> None:
 @pytest.mark.filterwarnings("ignore:hostjit")
 @pytest.mark.parametrize("change", LOOKED_AT)
 def test_code_that_looks_at_the_list(change: Callable[..., Any]) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
         compare(change, hostjit.compile)
+    assert not [str(w.message) for w in caught if "raises when it is captured" in str(w.message)]
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")

@@ -93,6 +93,8 @@ def _looks(name: str) -> bool:
         *("as_proxy", "maybe_fx_node", "as_python_constant", "guard_as_python_constant"),
         *("call_function", "next_variable", "call_obj_hasattr", "get_python_hash"),
         *("is_python_equal", "get_real_python_backed_value"),
+        *("sq_length", "mp_length", "sq_contains"),
+        *("call_tree_map_branch", "call_tree_map_with_path_branch"),
     )
 
 
