@@ -18,7 +18,7 @@ from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
-from hostjit.capturing.dynamo.memberships import memberships_of_tensors
+from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
@@ -46,7 +46,7 @@ _CORRECTIONS = (
     guards_outlive_classes,
     stopping_at_kept_results,
     stopping_at_class_changes,
-    memberships_of_tensors,
+    memberships_of_unknown,
     stopping_at_identities,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`x in values` where tensors are compared: a bool, as Python gives it.
+"""`x in values` where values are compared that are not known: a bool, as Python gives it.
 
-Dynamo gives the tensor that the comparisons make, and False for a number among tensors. A tensor
-that is itself one of the values is found without looking at its data.
+Dynamo gives the tensor that the comparisons make, and False for a constant among tensors, open
+numbers or objects with an `__eq__`. A tensor that is itself one of the values is found without
+looking at its data.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -15,15 +17,16 @@ from typing import Any
 from torch._dynamo import utils
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import ConstantVariable, TensorVariable, lists
+from torch._dynamo.variables.builder import SourcelessBuilder
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["memberships_of_tensors"]
+__all__ = ["memberships_of_unknown"]
 
 
 @contextlib.contextmanager
-def memberships_of_tensors() -> Iterator[None]:
-    """Have Dynamo find tensors among values as Python does, in this thread; or stop."""
+def memberships_of_unknown() -> Iterator[None]:
+    """Have Dynamo find what is among such values as Python does, in this thread; or stop."""
     owner = threading.get_ident()
     contains: Any = utils.iter_contains
 
@@ -36,6 +39,8 @@ def memberships_of_tensors() -> Iterator[None]:
             found = _find(values, wanted)
             if found is not None:
                 return ConstantVariable.create(found)
+        elif wanted.is_python_constant():
+            return _find_constant(values, wanted, tx)
         return contains(values, search, tx)
 
     with (
@@ -71,6 +76,25 @@ def _find(values: list[Any], wanted: Any) -> bool | None:
         else:
             return None
     return False
+
+
+def _find_constant(values: list[Any], wanted: Any, tx: Any) -> Any:
+    """Compare with one value after the other, as far as it takes."""
+    compare = SourcelessBuilder.create(tx, operator.eq)
+    either = SourcelessBuilder.create(tx, operator.or_)
+    constant = wanted.as_python_constant()
+    found: Any = ConstantVariable.create(False)
+    for value in values:
+        if value.is_python_constant():
+            # `in` finds what is the same, a NaN for one.
+            known = value.as_python_constant()
+            equal = ConstantVariable.create(known is constant or bool(known == constant))
+        else:
+            equal = compare.call_function(tx, [value, wanted], {})
+        if equal.is_python_constant() and equal.as_python_constant() is True:
+            return equal
+        found = either.call_function(tx, [found, equal], {})
+    return found
 
 
 def _is_one(first: Any, second: Any) -> bool:
