@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from hostjit.capturing.dynamo.absences import guarding_absences
+from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
@@ -42,6 +43,7 @@ _CORRECTIONS = (
     guarding_builtins,
     guarding_imported_modules,
     guarding_classes,
+    reading_cells,
     guarding_looked_up_keys,
     guards_outlive_classes,
     stopping_at_kept_results,
