@@ -34,7 +34,7 @@ EXPRESSIONS: dict[str, Callable[[int], bool]] = {
     "in a tuple": lambda n: 3 in (n, 1),
     "in a list": lambda n: 4 in [1, n + 1],
     "in a deque": lambda n: 3 in deque([n, 1]),
-    "in a list of a tuple": lambda n: 3 in list((n, 1)),
+    "in a list of a tuple": lambda n: 3 in [*(n, 1)],
     "not in": lambda n: 3 not in (n, 1),
     "in a shape": lambda n: 3 in torch.ones(n, 2).shape,
     "a shape": lambda n: torch.Size([3]) in [torch.ones(n).shape],

@@ -31,7 +31,9 @@ __all__ = ["Changes", "Store", "recording_changes"]
 
 # Of what is stored as it is. Immutable, and the same object at every call does no harm.
 _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
-
+# An object of a class that is derived from one of these is made first, and filled by code for
+# changes.
+_CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
 _NO_OBJECTS = (variables.CellVariable, variables.NewGlobalVariable)
 
@@ -141,7 +143,7 @@ def _plain_stores(effects: Any, codegen: Any) -> list[Store]:
     if effects.tensor_hooks:
         return []
     made = (v for v in effects._get_modified_vars() if v not in set(_changed(effects)))
-    if any(effects.store_attr_mutations.get(variable) for variable in made):
+    if any(_is_filled_later(effects, variable) for variable in made):
         return []
     stores: list[Store] = []
     for variable in _changed(effects):
@@ -157,6 +159,12 @@ def _plain_stores(effects: Any, codegen: Any) -> list[Store]:
             else:
                 return []
     return stores
+
+
+def _is_filled_later(effects: Any, variable: Any) -> bool:
+    """Whether code that makes changes puts something into an object that the call makes."""
+    is_container = isinstance(getattr(variable, "value", None), _CONTAINERS)
+    return is_container or bool(effects.store_attr_mutations.get(variable))
 
 
 def _places(effects: Any, variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
@@ -227,7 +235,7 @@ def _is_each_calls_own(source: Any) -> bool:
 
 def _is_item_of(owner: Any, name: str) -> bool:
     """Whether setting an attribute of an object is to set an item of its `__dict__`."""
-    if isinstance(owner, (dict, list, tuple, set, frozenset, collections.deque)):
+    if isinstance(owner, _CONTAINERS):
         return False  # it may have been changed as such, too
     if hasattr(getattr(type(owner), name, None), "__set__"):
         return False
