@@ -36,3 +36,15 @@ def test_a_refused_decision_is_not_logged() -> None:
             assert not size > 7  # a guard
     finally:
         logger.removeHandler(kept)
+
+
+def test_what_leaves_no_guard_is_no_decision() -> None:
+    environment = ShapeEnv()
+    mode = FakeTensorMode(shape_env=environment)
+    size = mode.from_tensor(torch.empty(5, 3), static_shapes=False).shape[0]
+    with no_more_guards(environment):
+        with environment.suppress_guards():
+            assert not size > 7
+        with pytest.raises(RuntimeError, match="by an open size"):
+            bool(size > 8)
+    assert not environment.guards
