@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -291,6 +292,8 @@ def _take_numbers(
     environment = traced.fake_mode.shape_env
     check_kept_open(environment, traced.made_symbols, opened.reads)
     guards = environment.guards
+    if any(guard.expr == sympy.false for guard in guards):
+        raise refusal("what the code assumes of a number holds for none")
     assumed = {symbol for guard in guards for symbol in guard.expr.free_symbols}
     traced.numbers, made = take_numbers(
         module, steps, traced.made_symbols, assumed, makes_floats=opened.makes_floats

@@ -45,6 +45,7 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     round: round,
     "__round__": round,
     operator.floordiv: operator.floordiv,
+    operator.mod: operator.mod,
     torch._sym_log2: math.log2,  # type: ignore[attr-defined]
 }
 _OF_NUMPY = frozenset(NUMPY_FUNCTIONS.values())
