@@ -11,6 +11,7 @@ from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
+from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
@@ -49,6 +50,7 @@ _CORRECTIONS = (
     stopping_at_kept_results,
     stopping_at_class_changes,
     memberships_of_unknown,
+    comparing_keys,
     stopping_at_identities,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
