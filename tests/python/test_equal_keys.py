@@ -93,7 +93,7 @@ def changed(d: dict[Any, float], k: Any) -> Any:
 READS: dict[str, Callable[[dict[Any, float], Any], Any]] = {
     "get": lambda d, k: d.get(k, 7.0),
     "lookup": lookup,
-    "in": lambda d, k: (k in d, k in d.keys(), k in set(d), k in list(d), k in tuple(d)),
+    "in": lambda d, k: (k in d, k in {**d}, k in set(d), k in list(d), k in tuple(d)),
     "items": lambda d, k: (k, 2.0) in d.items(),
     "sets": lambda d, k: (len(set(d) | {k}), len(set(d) & {k}), set(d).isdisjoint({k})),
     "count": lambda d, k: (list(d).count(k), collections.Counter([*d, k])[k]),

@@ -25,6 +25,7 @@ from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.remembered import remembering_nothing
+from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
@@ -51,6 +52,7 @@ _CORRECTIONS = (
     stopping_at_class_changes,
     memberships_of_unknown,
     comparing_keys,
+    slots_as_python,
     stopping_at_identities,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,

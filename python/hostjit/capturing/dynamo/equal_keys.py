@@ -39,7 +39,8 @@ def comparing_keys() -> Iterator[None]:
                 return original(self, other)
             both = (self, other.realize())
             if self is both[1] or not any(map(_says_what_is_equal, both)):
-                is_itself = isinstance(self, frozen) and type(self.value).__eq__ is object.__eq__
+                equal: Any = object.__eq__
+                is_itself = isinstance(self, frozen) and type(self.value).__eq__ is equal
                 return both[1] is self if is_itself else original(self, other)
             return _ask(*both)
 

@@ -88,7 +88,7 @@ def _find_constant(values: list[Any], wanted: Any, tx: Any) -> Any:
         if value.is_python_constant():
             # `in` finds what is the same, a NaN for one.
             known = value.as_python_constant()
-            equal = ConstantVariable.create(known is constant or bool(known == constant))
+            equal: Any = ConstantVariable.create(known is constant or bool(known == constant))
         else:
             equal = compare.call_function(tx, [value, wanted], {})
         if equal.is_python_constant() and equal.as_python_constant() is True:
