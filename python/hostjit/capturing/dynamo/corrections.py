@@ -30,6 +30,7 @@ from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
 from hostjit.capturing.dynamo.weak_references import refusing_weak_references
+from hostjit.capturing.dynamo.whole_dicts import guarding_whole_dicts
 
 __all__ = ["corrected"]
 
@@ -47,6 +48,7 @@ _CORRECTIONS = (
     guarding_classes,
     reading_cells,
     guarding_looked_up_keys,
+    guarding_whole_dicts,
     guards_outlive_classes,
     stopping_at_kept_results,
     stopping_at_class_changes,

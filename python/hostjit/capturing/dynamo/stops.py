@@ -9,7 +9,8 @@ What a tensor from outside was made by (`is_leaf`, `grad_fn`, `_base` ...), and 
 storage: it takes them for constants without a guard.
 
 What an exception says that Python itself raises, or whose class says more than its arguments: it
-has words of its own.
+has words of its own. What an object says of a class that is derived from a list or a dict: it
+takes that for a constant without a guard.
 
 And it takes `n in range(5)` for an int, and where a view starts for a constant whose guard lets
 others pass: both are corrected.
@@ -115,6 +116,13 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
                 exception = _exception(value)
                 if exception is not None and not _says_as_eager(exception, value) and is_chosen(tx):
                     stop_at_text(exception)
+                if exception is None and _says_what_it_holds(value, self.fn) and is_chosen(tx):
+                    unimplemented(
+                        gb_type="text of a container",
+                        context=str(value),
+                        explanation="Dynamo does not guard what is in it.",
+                        hints=[],
+                    )
         return call_builtin(self, tx, args, kwargs)
 
     def reading_exceptions(original: Read) -> Read:
@@ -213,6 +221,22 @@ def _exception(value: Any) -> Any:
 
     value = getattr(value, "_base_vt", None) or value
     return value if isinstance(value, ExceptionVariable) else None
+
+
+def _says_what_it_holds(value: Any, teller: Any) -> bool:
+    """Tell whether Python's own `__str__` or `__repr__` says what an object of the user's is."""
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    found = value.realize()
+    if not isinstance(found, UserDefinedObjectVariable):
+        return False
+    if getattr(found, "_base_vt", None) is None and found.is_python_constant():
+        return False
+    kind = type(found.value)
+    says: Any = kind.__repr__
+    if teller not in (repr, ascii) and kind.__str__ is not object.__str__:
+        says = kind.__str__
+    return not hasattr(says, "__code__")
 
 
 def _says_as_eager(exception: Any, value: Any) -> bool:

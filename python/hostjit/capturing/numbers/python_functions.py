@@ -16,6 +16,7 @@ from torch._dynamo.source import ConstantSource
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.dicts import ConstDictVariable
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.lists import BaseListVariable, TupleVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
@@ -48,6 +49,7 @@ _OF_FLOATS: dict[Any, Callable[..., Any]] = {
     operator.mod: operator.mod,
     torch._sym_log2: math.log2,  # type: ignore[attr-defined]
 }
+_TEXTS = (str, repr, ascii, format, str.format)
 _OF_NUMPY = frozenset(NUMPY_FUNCTIONS.values())
 # The same of ints. As a result what they make may have more bits than a program can be given.
 _OF_INTS: frozenset[Any] = frozenset(
@@ -97,7 +99,11 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         return b if takes_b else a
 
     def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() != owner or kwargs:
+        if threading.get_ident() != owner:
+            return call_builtin(self, tx, args, kwargs)
+        if self.fn in _TEXTS and any(map(_holds_open_number, args)):
+            raise refusal("a string is made of a number")
+        if kwargs:
             return call_builtin(self, tx, args, kwargs)
         if self.fn is divmod and len(args) == 2 and _are_open_numbers(args):
             parts = (operator.floordiv, operator.mod)
@@ -134,7 +140,9 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         return create_number(cls, tx, proxy, sym_num, **options)
 
     def format_value(self: Any, *args: Any) -> None:
-        if threading.get_ident() == owner and isinstance(self.stack[-1], SymNodeVariable):
+        value = self.stack[-1]
+        is_open = isinstance(value, SymNodeVariable) or _holds_open_number(value)
+        if threading.get_ident() == owner and is_open:
             raise refusal("a string is made of a number")  # Dynamo may forget to make it
         original_format(self, *args)
 
@@ -197,6 +205,19 @@ def _sorted(numbers: Sequence[Any]) -> list[Any]:
             place -= 1
         found.insert(place, number)
     return found
+
+
+def _holds_open_number(variable: Any) -> bool:
+    """Whether a variable is a list, a dict or the like with an open number somewhere."""
+    found = variable.realize()
+    found = getattr(found, "_base_vt", None) or found
+    if isinstance(found, ConstDictVariable):
+        held = [*found.items.values()]
+    else:
+        held = list(found.items) if isinstance(found, BaseListVariable) else []
+    return any(
+        isinstance(item.realize(), SymNodeVariable) or _holds_open_number(item) for item in held
+    )
 
 
 def _are_sorted(args: Sequence[Any]) -> bool:
