@@ -12,8 +12,10 @@ from typing import Any
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.variables import builder
+from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.lazy import LazyVariableTracker
 
+from hostjit.capturing.dynamic_dims import refusal
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_duplicates", "guarding_results"]
@@ -32,10 +34,18 @@ def guarding_results() -> Iterator[None]:
     def compile_subgraph(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == owner:
             LazyVariableTracker.realize_all(tx.stack)
+            VariableTracker.visit(_refuse_what_holds_numbers, tx.stack)
         return original(self, tx, *args, **kwargs)
 
     with replaced_attribute(OutputGraph, "compile_subgraph", compile_subgraph):
         yield
+
+
+def _refuse_what_holds_numbers(variable: Any) -> None:
+    """Raise for `vars(x)` and texts of objects in a result: there are programs for fixed numbers."""
+    kind = type(variable).__name__
+    if kind == "DunderDictVariable" or (kind == "StringFormatVariable" and variable.sym_args):
+        raise refusal("a result is made of what an object holds")
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ What a tensor from outside was made by (`is_leaf`, `grad_fn`, `_base` ...), and 
 storage: it takes them for constants without a guard.
 
 What an exception says that Python itself raises, or whose class says more than its arguments: it
-has words of its own. What an object says of a class that is derived from a list or a dict: it
-takes that for a constant without a guard.
+has words of its own. What Python's own methods, or a `__repr__` that `str` asks, say of an object
+of the user's: it takes that for a constant without a guard.
 
 And it takes `n in range(5)` for an int, and where a view starts for a constant whose guard lets
 others pass: both are corrected.
@@ -118,9 +118,9 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
                     stop_at_text(exception)
                 if exception is None and _says_what_it_holds(value, self.fn) and is_chosen(tx):
                     unimplemented(
-                        gb_type="text of a container",
+                        gb_type="text of an object",
                         context=str(value),
-                        explanation="Dynamo does not guard what is in it.",
+                        explanation="Dynamo does not guard what is in the object.",
                         hints=[],
                     )
         return call_builtin(self, tx, args, kwargs)
@@ -224,7 +224,7 @@ def _exception(value: Any) -> Any:
 
 
 def _says_what_it_holds(value: Any, teller: Any) -> bool:
-    """Tell whether Python's own `__str__` or `__repr__` says what an object of the user's is."""
+    """Tell whether Dynamo asks an object of the user's for its text, instead of following code."""
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
     found = value.realize()
@@ -233,9 +233,7 @@ def _says_what_it_holds(value: Any, teller: Any) -> bool:
     if getattr(found, "_base_vt", None) is None and found.is_python_constant():
         return False
     kind = type(found.value)
-    says: Any = kind.__repr__
-    if teller not in (repr, ascii) and kind.__str__ is not object.__str__:
-        says = kind.__str__
+    says: Any = kind.__repr__ if teller in (repr, ascii) else kind.__str__
     return not hasattr(says, "__code__")
 
 
