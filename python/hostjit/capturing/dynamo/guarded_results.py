@@ -6,14 +6,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.variables import builder
-from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.dicts import ConstDictVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
+from torch._dynamo.variables.lists import BaseListVariable
 
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.replacements import replaced_attribute
@@ -34,18 +35,24 @@ def guarding_results() -> Iterator[None]:
     def compile_subgraph(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == owner:
             LazyVariableTracker.realize_all(tx.stack)
-            VariableTracker.visit(_refuse_what_holds_numbers, tx.stack)
+            _refuse_what_holds_numbers(tx.stack)
         return original(self, tx, *args, **kwargs)
 
     with replaced_attribute(OutputGraph, "compile_subgraph", compile_subgraph):
         yield
 
 
-def _refuse_what_holds_numbers(variable: Any) -> None:
-    """Raise for `vars(x)` and texts of objects in a result: there are programs for fixed numbers."""
-    kind = type(variable).__name__
-    if kind == "DunderDictVariable" or (kind == "StringFormatVariable" and variable.sym_args):
-        raise refusal("a result is made of what an object holds")
+def _refuse_what_holds_numbers(results: Iterable[Any]) -> None:
+    """Raise for `vars(x)` and texts of objects in a result: numbers in them are not open."""
+    for result in results:
+        found = result.realize()
+        kind = type(found).__name__
+        if kind == "DunderDictVariable" or (kind == "StringFormatVariable" and found.sym_args):
+            raise refusal("a result is made of what an object holds")
+        if isinstance(found, BaseListVariable):
+            _refuse_what_holds_numbers(found.items)
+        elif isinstance(found, ConstDictVariable):
+            _refuse_what_holds_numbers(found.items.values())
 
 
 @contextlib.contextmanager

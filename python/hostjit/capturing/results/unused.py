@@ -73,8 +73,15 @@ def drop_unused(
 
     needed = map_outputs(output_spec, replace)
     output_node.args = (tuple(results[index] for index in kept),)
-    # Those of open sizes stay, for somebody has to tell the sizes and check them.
-    used = [node for node in placeholders if node.users or is_symbolic(node.meta["val"])]
+    # Those of open sizes stay, for somebody has to tell the sizes and check them. So do tensors
+    # that others may take the place of: Python may have read of them what is in the result.
+    used = [
+        node
+        for node, binding in zip(placeholders, inputs, strict=True)
+        if node.users
+        or is_symbolic(node.meta["val"])
+        or (isinstance(binding, BoundTensor) and not binding.is_constant)
+    ]
     for node in placeholders:
         if node not in used:
             graph.erase_node(node)
