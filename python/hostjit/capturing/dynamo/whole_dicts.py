@@ -54,6 +54,8 @@ def guarding_whole_dicts() -> Iterator[None]:
         vars(self)["items"] = items
 
     def is_python_constant(self: Any) -> bool:
+        if threading.get_ident() != owner:
+            return bool(is_constant(self))
         asked.append(self)
         try:
             return bool(is_constant(self))

@@ -140,9 +140,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
         return create_number(cls, tx, proxy, sym_num, **options)
 
     def format_value(self: Any, *args: Any) -> None:
-        value = self.stack[-1]
-        is_open = isinstance(value, SymNodeVariable) or _holds_open_number(value)
-        if threading.get_ident() == owner and is_open:
+        if threading.get_ident() == owner and _holds_open_number(self.stack[-1], itself=True):
             raise refusal("a string is made of a number")  # Dynamo may forget to make it
         original_format(self, *args)
 
@@ -207,17 +205,23 @@ def _sorted(numbers: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _holds_open_number(variable: Any) -> bool:
-    """Whether a variable is a list, a dict or the like with an open number somewhere."""
-    found = variable.realize()
-    found = getattr(found, "_base_vt", None) or found
-    if isinstance(found, ConstDictVariable):
-        held = [*found.items.values()]
-    else:
-        held = list(found.items) if isinstance(found, BaseListVariable) else []
-    return any(
-        isinstance(item.realize(), SymNodeVariable) or _holds_open_number(item) for item in held
-    )
+def _holds_open_number(variable: Any, *, itself: bool = False) -> bool:
+    """Whether a list, a dict or the like has an open number somewhere, or is one `itself`."""
+    waiting: list[Any] = [variable.realize()]
+    seen: set[int] = set()
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, SymNodeVariable) and (itself or seen):
+            return True
+        found = getattr(found, "_base_vt", None) or found
+        if id(found) in seen:
+            continue  # it is in itself
+        seen.add(id(found))
+        if isinstance(found, ConstDictVariable):
+            waiting += [item.realize() for item in found.items.values()]
+        elif isinstance(found, BaseListVariable):
+            waiting += [item.realize() for item in found.items]
+    return False
 
 
 def _are_sorted(args: Sequence[Any]) -> bool:
