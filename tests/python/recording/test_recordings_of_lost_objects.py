@@ -123,7 +123,7 @@ def test_an_object_at_the_same_place_is_another() -> None:
             return x * self.factor
 
     places = set()
-    for turn in range(40):
+    for turn in range(16):
         model = Model(float(turn))
         places.add(id(model))
         for _ in range(2 + turn % 3):
@@ -319,6 +319,30 @@ def test_objects_without_weak_references_are_kept() -> None:
         model = Slotted(float(turn))
         for _ in range(3):
             assert_close(model.scale(randn(3)), randn(3) * turn)
+
+
+def test_numbers_of_lost_objects_are_not_those_of_objects_in_their_places() -> None:
+    class Model(torch.nn.Module):
+        __slots__ = ("factor",)
+
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = factor
+
+        @hostjit.capture
+        def scale(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor
+
+    places = []
+    for turn in range(16):
+        model = Model(float(turn))
+        places.append(id(model))
+        for _ in range(3):
+            assert_close(model.scale(randn(3)), randn(3) * turn)
+        assert len(Model.scale.specializations) == 1 and model.scale.captured is not None
+        del model
+        assert not Model.scale.specializations
+    assert max(map(places.count, places)) > 3
 
 
 def test_objects_that_go_in_other_threads() -> None:

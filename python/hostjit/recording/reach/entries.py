@@ -16,17 +16,17 @@ from hostjit import _C
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
+from hostjit.compiling.numbers_outside import NumberOutside
 
 __all__ = [
     "HEAP_TYPE",
-    "Cell",
     "Entry",
-    "Function",
     "Items",
     "ListEntry",
     "SetEntry",
     "Slots",
     "all_same",
+    "same",
     "stored_in",
 ]
 
@@ -39,7 +39,8 @@ _NUMBERS = (int, float)
 _OF_FIXED_SLOTS = ("torch", "hostjit", "builtins", "types", "typing")
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Tell whether a value is another: the very object, or an equal immutable value."""
     if a is b:
         return True
     return is_one_of(type(a), _COMPARED) and same_constant(a, b)
@@ -47,7 +48,7 @@ def _same(a: Any, b: Any) -> bool:
 
 def all_same(found: Sequence[Any], expected: Sequence[Any]) -> bool:
     """Tell whether values are those expected: the very objects, or equal immutable values."""
-    return len(found) == len(expected) and all(map(_same, found, expected))
+    return len(found) == len(expected) and all(map(same, found, expected))
 
 
 def stored_in(container: Any) -> tuple[Any, ...]:
@@ -70,7 +71,11 @@ _STORED: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
 
 def referred_to(value: Any) -> Callable[[], Any]:
     """Return what gives an object, which is not kept alive if it can live without; None then."""
-    return weakref.ref(value) if _C.is_held_weakly(value) else lambda: value
+    return _weakly(value) or (lambda: value)
+
+
+def _weakly(value: Any) -> weakref.ref[Any] | None:
+    return weakref.ref(value) if _C.is_held_weakly(value) else None
 
 
 class Entry:
@@ -83,9 +88,11 @@ class Entry:
         of_user: only users' code knows what it is called by.
         of_library: it belongs to a library: only what users name in it is looked at.
         is_whole: all of its attributes are compared, and which there are.
+        holder: what it goes with, where that can be held weakly.
     """
 
     asked = False
+    holder: weakref.ref[Any] | None = None
     is_whole = False
     of_library = False
     of_user = False
@@ -106,16 +113,16 @@ class Entry:
         """Return what the call path compares: what is there now, once `differs` says no."""
         return []
 
-    def numbers(self) -> Iterator[tuple[Any, str, int | float]]:
-        """Yield the ints and floats that it held: the place, a name for it, and the value."""
+    def numbers(self) -> Iterator[NumberOutside]:
+        """Yield the ints and floats that it held."""
         for key, name, was, _ in self._values():
             if is_one_of(type(was), _NUMBERS):
-                yield (self._identity(), key), name, was
+                yield NumberOutside((self._identity(), key), self.holder, name, was)
 
     def differs_in_numbers_alone(self) -> bool:
         """Tell whether all that differs are numbers, in the places of numbers."""
         return self._has_same_places() and all(
-            _same(was, now) or (is_one_of(type(was), _NUMBERS) and is_one_of(type(now), _NUMBERS))
+            same(was, now) or (is_one_of(type(was), _NUMBERS) and is_one_of(type(now), _NUMBERS))
             for _, _, was, now in self._values()
         )
 
@@ -152,6 +159,7 @@ class Items(Entry):
         self.by_attribute = by_attribute
         self._mapping = mapping
         self._owner = referred_to(owner)
+        self.holder = _weakly(owner)
         self._owner_type = type(owner)
         self._by_name = by_name
         self._expected: dict[Any, Any] = {}
@@ -202,7 +210,7 @@ class Items(Entry):
         if self._keys is not None and not all_same(self._keys, self.keys()):
             return True
         return not all(
-            _same(dict.get(self._mapping, key, MISSING), value)
+            same(dict.get(self._mapping, key, MISSING), value)
             for key, value in self._expected.items()
         )
 
@@ -232,7 +240,7 @@ class Items(Entry):
     def where(self) -> str:
         if self._by_name:
             for key, value in self._expected.items():
-                if not _same(dict.get(self._mapping, key, MISSING), value):
+                if not same(dict.get(self._mapping, key, MISSING), value):
                     return f"{self.path}.{key}"
             return self.path
         nothing = (MISSING, MISSING)
@@ -299,66 +307,13 @@ class SetEntry(Entry):
         return [("set", self._set, stored_in(self._set))]
 
 
-class Cell(Entry):
-    """A variable of a closure."""
-
-    def __init__(self, cell: types.CellType, path: str) -> None:
-        super().__init__(path)
-        self._cell = cell
-        self._expected = self._contents()
-
-    def _contents(self) -> Any:
-        try:
-            return self._cell.cell_contents
-        except ValueError:
-            return MISSING
-
-    def values(self) -> Iterable[Any]:
-        """What it held."""
-        return () if self._expected is MISSING else (self._expected,)
-
-    def differs(self) -> bool:
-        return not _same(self._contents(), self._expected)
-
-    def _values(self) -> Iterator[tuple[Any, str, Any, Any]]:
-        yield None, self.path, self._expected, self._contents()
-
-    def _has_same_places(self) -> bool:
-        return True
-
-    def _identity(self) -> int:
-        return id(self._cell)
-
-    def watches(self) -> list[tuple[Any, ...]]:
-        found = self._contents()
-        return [("cell", self._cell, () if found is MISSING else (found,))]
-
-
-class Function(Entry):
-    """What calling a function means."""
-
-    def __init__(self, function: types.FunctionType, path: str) -> None:
-        super().__init__(path)
-        self._function = function
-        self._expected = self._parts()
-
-    def _parts(self) -> tuple[Any, ...]:
-        found = self._function
-        return found.__code__, found.__defaults__, found.__kwdefaults__
-
-    def differs(self) -> bool:
-        return any(a is not b for a, b in zip(self._parts(), self._expected, strict=True))
-
-    def watches(self) -> list[tuple[Any, ...]]:
-        return [("function", self._function, *self._parts())]
-
-
 class Slots(Entry):
     """The slots of an object."""
 
     def __init__(self, value: Any, path: str, watched: bool = True) -> None:
         super().__init__(path, watched)
         self._object = referred_to(value)
+        self.holder = _weakly(value)
         kind = type(value)
         self._members = []
         is_fixed = is_a(value, types.GenericAlias)  # `collections.abc.Callable[..., int]`

@@ -28,6 +28,7 @@ from hostjit.capturing.instances import (
     name_of,
     shown,
 )
+from hostjit.compiling.numbers_outside import NumberOutside
 from hostjit.recording.calls.opened_objects import Opened, fields_of
 from hostjit.recording.code.c_callables import names_held
 from hostjit.recording.code.libraries import is_library, is_of_standard_library
@@ -248,10 +249,9 @@ class State(Walk):
             for entry in changed
         )
 
-    def numbers(self) -> dict[Any, tuple[str, int | float]]:
-        """Return the names and values of numbers that are watched, by place."""
-        found = (number for entry in self.entries() for number in entry.numbers())
-        return {place: (name, value) for place, name, value in found}
+    def numbers(self) -> list[NumberOutside]:
+        """Return the numbers that are watched."""
+        return [number for entry in self.entries() for number in entry.numbers()]
 
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what is watched, as `_C.Specialization` takes it."""

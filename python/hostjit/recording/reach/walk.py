@@ -26,8 +26,6 @@ from hostjit.recording.reach.classes import Class
 from hostjit.recording.reach.compared_entries import Contents, Variable
 from hostjit.recording.reach.entries import (
     HEAP_TYPE,
-    Cell,
-    Function,
     Items,
     ListEntry,
     SetEntry,
@@ -35,6 +33,7 @@ from hostjit.recording.reach.entries import (
     stored_in,
 )
 from hostjit.recording.reach.fields import Fields, ModuleClass
+from hostjit.recording.reach.functions import Cell, Function
 from hostjit.recording.reach.objects import (
     ITERATORS,
     TRUSTED,

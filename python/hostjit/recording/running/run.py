@@ -18,6 +18,7 @@ from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.collection_pause import collection_paused
+from hostjit.compiling.numbers_outside import NumberOutside
 from hostjit.recording.calls.mismatch import Signature
 from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.code.libraries import is_library
@@ -138,8 +139,8 @@ class RecordedRun:
         """Tell whether all that has changed is what `hostjit.compile` follows."""
         return self._state.changes_are_followed()
 
-    def numbers(self) -> dict[Any, tuple[str, int | float]]:
-        """Return the names and values of the numbers outside that were read, by place."""
+    def numbers(self) -> list[NumberOutside]:
+        """Return the numbers outside that were read."""
         return self._state.numbers()
 
     def problem(self) -> str:
