@@ -11,16 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._dynamo import convert_frame
 from torch._dynamo.backends import registry
-
-from hostjit.capturing.dynamo.recurrent_steps import skip_steps
-from hostjit.capturing.dynamo.stops import stop_from_now_on
-from hostjit.capturing.dynamo.tensor_places import follow_places
-from hostjit.capturing.dynamo.whole_operators import keep_operators_whole
 
 __all__ = ["NAME", "compile_graph", "register"]
 
 NAME = "hostjit"
+_convert: Callable[..., Any] = convert_frame.ConvertFrameAssert.__call__
 
 
 def compile_graph(
@@ -55,7 +52,7 @@ def compile_graph(
 
 
 def register() -> None:
-    """Tell Dynamo the backend's name, and which operators it takes whole.
+    """Tell Dynamo the backend's name, and have it corrected while it compiles for this backend.
 
     The name is known already where Dynamo has found the entry point itself.
 
@@ -65,14 +62,20 @@ def register() -> None:
     known: Mapping[str, Any] = getattr(registry, "_BACKENDS", {})
     if NAME not in known:
         registry.register_backend(compile_graph, name=NAME)
-    keep_operators_whole(_is_traced_for_hostjit)
-    stop_from_now_on(_is_traced_for_hostjit)
-    follow_places(_is_traced_for_hostjit)
-    skip_steps(_is_traced_for_hostjit)
+    convert_frame.ConvertFrameAssert.__call__ = _convert_corrected  # type: ignore[method-assign]
 
 
-def _is_traced_for_hostjit(translator: Any) -> bool:
-    backend = translator.output.compiler_fn
+def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compile a frame: what `ConvertFrameAssert` does when it is called."""
+    if not _is_hostjit(self._torchdynamo_orig_backend):
+        return _convert(self, *args, **kwargs)
+    from hostjit.capturing.dynamo.corrections import corrected_for_backend
+
+    with corrected_for_backend():
+        return _convert(self, *args, **kwargs)
+
+
+def _is_hostjit(backend: Any) -> bool:
     backend = getattr(backend, "_torchdynamo_orig_backend", backend)
     # What torch.compile makes of a name, a mode and options.
     return getattr(backend, "compiler_fn", backend) is compile_graph

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["Kernels", "change_python_kernels", "python_kernels_changed"]
+__all__ = ["Kernels", "python_kernels_changed"]
 
 # By dispatch key; None for no kernel in Python.
 Kernels = Mapping[torch._C.DispatchKey, Callable[..., Any] | None]
@@ -19,7 +19,12 @@ Kernels = Mapping[torch._C.DispatchKey, Callable[..., Any] | None]
 def python_kernels_changed(changes: Mapping[torch._ops.OpOverload, Kernels]) -> Iterator[None]:
     """Trace operators with other Python kernels."""
     saved = {operator: dict(operator.py_kernels) for operator in changes}
-    change_python_kernels(changes)
+    for operator, kernels in changes.items():
+        for key, kernel in kernels.items():
+            operator.py_kernels.pop(key, None)
+            if kernel is not None:
+                operator.py_kernels[key] = kernel
+        operator._dispatch_cache.clear()
     try:
         yield
     finally:
@@ -27,13 +32,3 @@ def python_kernels_changed(changes: Mapping[torch._ops.OpOverload, Kernels]) -> 
             operator.py_kernels.clear()
             operator.py_kernels.update(kernels)
             operator._dispatch_cache.clear()
-
-
-def change_python_kernels(changes: Mapping[torch._ops.OpOverload, Kernels]) -> None:
-    """Trace operators with other Python kernels from now on."""
-    for operator, kernels in changes.items():
-        for key, kernel in kernels.items():
-            operator.py_kernels.pop(key, None)
-            if kernel is not None:
-                operator.py_kernels[key] = kernel
-        operator._dispatch_cache.clear()

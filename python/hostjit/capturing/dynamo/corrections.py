@@ -24,15 +24,18 @@ from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
+from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.stops import stopping
+from hostjit.capturing.dynamo.tensor_places import following_places
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
 from hostjit.capturing.dynamo.weak_references import refusing_weak_references
 from hostjit.capturing.dynamo.whole_dicts import guarding_whole_dicts
+from hostjit.capturing.dynamo.whole_operators import whole_operators
 
-__all__ = ["corrected"]
+__all__ = ["corrected", "corrected_for_backend"]
 
 _CORRECTIONS = (
     remembering_nothing,
@@ -72,4 +75,11 @@ def corrected() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for correction in _CORRECTIONS:
             stack.enter_context(correction())
+        yield
+
+
+@contextlib.contextmanager
+def corrected_for_backend() -> Iterator[None]:
+    """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole."""
+    with whole_operators(), skipping_steps(), following_places(), corrected():
         yield

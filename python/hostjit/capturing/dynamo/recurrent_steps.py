@@ -22,58 +22,38 @@ from hostjit.capturing.decompositions.lstm import last_states_as_given
 from hostjit.capturing.decompositions.recurrent import RECURRENT_NETWORKS
 from hostjit.capturing.functional.recurrent_networks import network_results
 from hostjit.capturing.open_sizes import some
-from hostjit.capturing.python_kernels import (
-    Kernels,
-    change_python_kernels,
-    python_kernels_changed,
-)
+from hostjit.capturing.python_kernels import Kernels, python_kernels_changed
 
-__all__ = ["skip_steps", "skipping_steps"]
+__all__ = ["skipping_steps"]
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 @contextlib.contextmanager
 def skipping_steps() -> Iterator[None]:
-    """Have Dynamo skip the steps, in this thread, for the time of one capture."""
+    """Have Dynamo skip the steps, in this thread."""
     owner = threading.get_ident()
-    with python_kernels_changed(_kernels(lambda: threading.get_ident() == owner)):
-        yield
-
-
-def skip_steps(is_chosen: Callable[[Any], bool]) -> None:
-    """Have Dynamo skip them from now on, where its translator is in the code that is chosen."""
-    from torch._dynamo import symbolic_convert
-
-    def is_traced() -> bool:
-        translator = getattr(symbolic_convert.tls, "current_tx", None)
-        return translator is not None and is_chosen(translator)
-
-    change_python_kernels(_kernels(is_traced))
-
-
-def _kernels(is_chosen: Callable[[], bool]) -> dict[torch._ops.OpOverload, Kernels]:
-    return {
+    kernels: dict[torch._ops.OpOverload, Kernels] = {
         operator: {
-            _COMPOSITE: functools.partial(
-                _run, operator, operator.py_kernels[_COMPOSITE], is_chosen
-            )
+            _COMPOSITE: functools.partial(_run, operator, operator.py_kernels[_COMPOSITE], owner)
         }
         for operator in RECURRENT_NETWORKS
     }
+    with python_kernels_changed(kernels):
+        yield
 
 
 def _run(
     operator: torch._ops.OpOverload,
     steps: Callable[..., Any],
-    is_chosen: Callable[[], bool],
+    owner: int,
     x: Tensor,
     hx: Tensor | Sequence[Tensor],
     params: Sequence[Tensor],
     *options: Any,
 ) -> Any:
     states = [hx] if isinstance(hx, Tensor) else hx
-    if _is_for_dynamo(x) and is_chosen():
+    if _is_for_dynamo(x) and threading.get_ident() == owner:
         return _differentiable(
             network_results(operator, x, hx, params, *options), x, *states, *params
         )

@@ -31,10 +31,7 @@ from torch import nn
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.replacements import replaced_attribute, replaced_items
 
-__all__ = ["mark_own_words", "stop_from_now_on", "stopping"]
-
-# Says of Dynamo's translator of some code whether it stops there.
-Choice = Callable[[Any], bool]
+__all__ = ["mark_own_words", "stopping"]
 
 # Of tensors that need gradients: parameters are leaves, and nothing else than that.
 _OF_AUTOGRAD = frozenset({"is_leaf", "grad_fn", "retains_grad", "output_nr"})
@@ -52,18 +49,12 @@ def stopping() -> Iterator[None]:
     """Have Dynamo stop, in this thread."""
     owner = threading.get_ident()
     with contextlib.ExitStack() as stack:
-        for patch in _patches(lambda _: threading.get_ident() == owner):
+        for patch in _patches(lambda: threading.get_ident() == owner):
             stack.enter_context(patch)
         yield
 
 
-def stop_from_now_on(is_chosen: Choice) -> None:
-    """Have Dynamo stop from now on, in the code that is chosen."""
-    for patch in _patches(is_chosen):
-        patch.__enter__()
-
-
-def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
+def _patches(here: Callable[[], bool]) -> list[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.exc import unimplemented
     from torch._dynamo.variables import ExceptionVariable
     from torch._dynamo.variables.builtin import BuiltinVariable
@@ -76,7 +67,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     call_storage = UntypedStorageVariable.call_method
 
     def call_apply(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if torch._C._functorch.peek_interpreter_stack() is not None and is_chosen(tx):
+        if torch._C._functorch.peek_interpreter_stack() is not None and here():
             unimplemented(
                 gb_type="autograd.Function in a transform",
                 context=self.fn_cls.__qualname__,
@@ -87,7 +78,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
 
     def reading_tensors(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
-            if self.source is not None and _is_of_the_past(self, name) and is_chosen(tx):
+            if self.source is not None and _is_of_the_past(self, name) and here():
                 unimplemented(
                     gb_type="history of a tensor",
                     context=f"{self} {name}",
@@ -99,7 +90,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
         return read
 
     def call_method(self: Any, tx: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if name == "size" and is_chosen(tx):
+        if name == "size" and here():
             unimplemented(
                 gb_type="size of a storage",
                 context=str(self),
@@ -114,9 +105,9 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
         if self.fn in _TELLING:
             for value in (*args, *kwargs.values()):
                 exception = _exception(value)
-                if exception is not None and not _says_as_eager(exception, value) and is_chosen(tx):
+                if exception is not None and not _says_as_eager(exception, value) and here():
                     stop_at_text(exception)
-                if exception is None and _says_what_it_holds(value, self.fn) and is_chosen(tx):
+                if exception is None and _says_what_it_holds(value, self.fn) and here():
                     unimplemented(
                         gb_type="text of an object",
                         context=str(value),
@@ -127,7 +118,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
 
     def reading_exceptions(original: Read) -> Read:
         def read(self: Any, tx: Any, name: str) -> Any:
-            if name not in _OF_EVERY_EXCEPTION and not _says_as_eager(self, self) and is_chosen(tx):
+            if name not in _OF_EVERY_EXCEPTION and not _says_as_eager(self, self) and here():
                 stop_at_text(self)
             return original(self, tx, name)
 
@@ -138,7 +129,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     def sq_contains(self: Any, tx: Any, item: Any) -> Any:
         assert contains is not None
         found = contains(self, tx, item)
-        if found.is_python_constant() and is_chosen(tx):
+        if found.is_python_constant() and here():
             return ConstantVariable.create(bool(found.as_python_constant()))
         return found
 
@@ -153,7 +144,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     corrected = [replaced_attribute(RangeVariable, "sq_contains", sq_contains)] if contains else []
     return [
         *corrected,
-        *_starts_of_views(is_chosen),
+        *_starts_of_views(here),
         *_marked_words(),
         replaced_attribute(BuiltinVariable, "call_function", call_function),
         replaced_reads(ExceptionVariable, reading_exceptions),
@@ -163,7 +154,7 @@ def _patches(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
     ]
 
 
-def _starts_of_views(is_chosen: Choice) -> list[contextlib.AbstractContextManager[Any]]:
+def _starts_of_views(here: Callable[[], bool]) -> list[contextlib.AbstractContextManager[Any]]:
     """Have `storage_offset` followed as other methods are, as it is up to torch 2.14."""
     from torch._dynamo.variables.tensor import TensorVariable
 
@@ -174,7 +165,7 @@ def _starts_of_views(is_chosen: Choice) -> list[contextlib.AbstractContextManage
     constant = listed[name]
 
     def offset(variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if is_chosen(tx) else constant.handler(variable, tx, *args, **kwargs)
+        return None if here() else constant.handler(variable, tx, *args, **kwargs)
 
     return [replaced_items(listed, {name: dataclasses.replace(constant, handler=offset)})]
 

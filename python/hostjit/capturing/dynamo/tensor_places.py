@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["follow_places", "following_places", "is_indexed_by_place"]
+__all__ = ["following_places", "is_indexed_by_place"]
 
 _DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
@@ -27,21 +27,9 @@ def following_places() -> Iterator[None]:
     """Have Dynamo follow them, in this thread."""
     owner = threading.get_ident()
     with contextlib.ExitStack() as stack:
-        for patch in _patches(lambda: threading.get_ident() == owner):
-            stack.enter_context(patch)
+        for name in ("__getitem__", "__setitem__"):
+            stack.enter_context(_indexed(name, owner))
         yield
-
-
-def follow_places(is_chosen: Callable[[Any], bool]) -> None:
-    """Have Dynamo follow them from now on, where its translator is in the code that is chosen."""
-    from torch._dynamo import symbolic_convert
-
-    def is_traced() -> bool:
-        translator = getattr(symbolic_convert.tls, "current_tx", None)
-        return translator is not None and is_chosen(translator)
-
-    for patch in _patches(is_traced):
-        patch.__enter__()
 
 
 def is_indexed_by_place(tensor: Any, items: tuple[Any, ...]) -> bool:
@@ -73,17 +61,13 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and not is_wrapped
 
 
-def _patches(is_chosen: Callable[[], bool]) -> Iterator[contextlib.AbstractContextManager[Any]]:
-    def patched(name: str) -> contextlib.AbstractContextManager[Any]:
-        original = getattr(FakeTensor, name)
+def _indexed(name: str, owner: int) -> contextlib.AbstractContextManager[Any]:
+    original = getattr(FakeTensor, name)
 
-        def index(self: Any, where: Any, *value: Any) -> Any:
-            items = where if isinstance(where, tuple) else (where,)
-            if is_indexed_by_place(self, items) and is_chosen():
-                where = tuple(0 if _is_place(item) else item for item in items)
-            return original(self, where, *value)
+    def index(self: Any, where: Any, *value: Any) -> Any:
+        items = where if isinstance(where, tuple) else (where,)
+        if threading.get_ident() == owner and is_indexed_by_place(self, items):
+            where = tuple(0 if _is_place(item) else item for item in items)
+        return original(self, where, *value)
 
-        return replaced_attribute(FakeTensor, name, index, create=True)
-
-    yield patched("__getitem__")
-    yield patched("__setitem__")
+    return replaced_attribute(FakeTensor, name, index, create=True)

@@ -18,35 +18,27 @@ import torch
 
 from hostjit.replacements import replaced_attribute, replaced_items
 
-__all__ = ["keep_operators_whole", "whole_operators"]
-
-# Says of Dynamo's translator of some code whether its operators stay whole.
-Choice = Callable[[Any], bool]
+__all__ = ["whole_operators"]
 
 
 @contextlib.contextmanager
 def whole_operators() -> Iterator[None]:
-    """Have Dynamo keep these operators whole, in this thread, for the time of one capture."""
+    """Have Dynamo keep these operators whole, in this thread."""
     owner = threading.get_ident()
     with contextlib.ExitStack() as stack:
-        for patch in _patches(lambda _: threading.get_ident() == owner):
+        for patch in _patches(owner):
             stack.enter_context(patch)
         yield
 
 
-def keep_operators_whole(is_chosen: Choice) -> None:
-    """Have Dynamo keep these operators whole from now on, in the code that is chosen."""
-    for patch in _patches(is_chosen):
-        patch.__enter__()
-
-
-def _patches(is_chosen: Choice) -> Iterator[contextlib.AbstractContextManager[Any]]:
+def _patches(owner: int) -> Iterator[contextlib.AbstractContextManager[Any]]:
     from torch._dynamo.variables.tensor import TensorVariable
     from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 
     def only_tensors(take_apart: Callable[..., Any]) -> Callable[..., Any]:
         def call(variable: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-            if not isinstance(kwargs.get("value"), TensorVariable) and is_chosen(tx):
+            is_number = not isinstance(kwargs.get("value"), TensorVariable)
+            if is_number and threading.get_ident() == owner:
                 return None  # as if there were no handler
             return take_apart(variable, tx, *args, **kwargs)
 
