@@ -321,7 +321,7 @@ def test_objects_without_weak_references_are_kept() -> None:
             assert_close(model.scale(randn(3)), randn(3) * turn)
 
 
-def test_numbers_of_lost_objects_are_not_those_of_objects_in_their_places() -> None:
+def _scaling() -> type[Any]:
     class Model(torch.nn.Module):
         __slots__ = ("factor",)
 
@@ -333,34 +333,31 @@ def test_numbers_of_lost_objects_are_not_those_of_objects_in_their_places() -> N
         def scale(self, x: torch.Tensor) -> torch.Tensor:
             return x * self.factor
 
+    return Model
+
+
+def test_numbers_of_lost_objects_are_not_those_of_objects_in_their_places() -> None:
+    model_class = _scaling()
     places = []
     for turn in range(16):
-        model = Model(float(turn))
+        model = model_class(float(turn))
         places.append(id(model))
         for _ in range(3):
             assert_close(model.scale(randn(3)), randn(3) * turn)
-        assert len(Model.scale.specializations) == 1 and model.scale.captured is not None
+        assert len(model_class.scale.specializations) == 1 and model.scale.captured is not None
         del model
-        assert not Model.scale.specializations
+        assert not model_class.scale.specializations
     assert max(map(places.count, places)) > 3
 
 
 def test_objects_that_go_in_other_threads() -> None:
-    class Model(torch.nn.Module):
-        def __init__(self, factor: float) -> None:
-            super().__init__()
-            self.factor = factor
-
-        @hostjit.capture
-        def scale(self, x: torch.Tensor) -> torch.Tensor:
-            return x * self.factor
-
+    model_class = _scaling()
     errors: list[BaseException] = []
 
     def use(offset: int) -> None:
         try:
             for turn in range(20):
-                model = Model(float(offset + turn))
+                model = model_class(float(offset + turn))
                 for _ in range(3):
                     assert_close(model.scale(randn(3)), randn(3) * (offset + turn))
         except BaseException as error:
@@ -372,7 +369,7 @@ def test_objects_that_go_in_other_threads() -> None:
     for thread in threads:
         thread.join()
     gc.collect()
-    assert not errors and not Model.scale.specializations
+    assert not errors and not model_class.scale.specializations
 
 
 def test_what_is_held_weakly() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
@@ -81,5 +82,5 @@ def corrected() -> Iterator[None]:
 @contextlib.contextmanager
 def corrected_for_backend() -> Iterator[None]:
     """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole."""
-    with whole_operators(), skipping_steps(), following_places(), corrected():
+    with compile_lock, whole_operators(), skipping_steps(), following_places(), corrected():
         yield
