@@ -158,10 +158,32 @@ def handled_errors(compiled: Callable[[Any], Any]) -> Iterator[Any]:
     yield fast(-torch.eye(3))
 
 
+def texts_of_numbers(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    fast = compiled(lambda x, n: (x * 2, f"{n}", f"{n:03d}|{n / 3:.2f}"))
+    for n in (2, 3, 5, 3):
+        yield fast(X, n)
+    fast = compiled(lambda x: (x * 2, f"{x.shape[0]:03d}"))
+    for n in (2, 3, 5, 3):
+        yield fast(torch.ones(n))
+
+
+def least_and_most(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    fast = compiled(lambda x, n: (x * max(n, 2.5), max(n, 2.5), min(3, n)))
+    for n in (2, 3, 4, 1.5, 3.5, 2.5, 7.0):
+        yield fast(X, n)
+
+
+def lengths_of_deques(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    fast = compiled(lambda x, n: (x * 2, list(collections.deque([n, 1, 2], maxlen=n))))
+    for n in (2, 3, 0, 1):
+        yield fast(X, n)
+
+
 SCENARIOS: list[Scenario] = [
     *(numbers_in_shapes, equal_keys, kept_results, attributes_of_classes, attributes_of_functions),
     *(hidden_builtins, functions_in_dicts, keys_of_dicts, tensors_in_lists),
     *(bounded_deques, texts_of_objects, identities, drawn_numbers, handled_errors),
+    *(texts_of_numbers, least_and_most, lengths_of_deques),
 ]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch._dynamo.source import ConstantSource
-from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.dicts import ConstDictVariable
@@ -74,29 +73,13 @@ class MadeOf:
 
 @contextlib.contextmanager
 def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
-    """Have Dynamo follow such functions, in this thread; yields their results by symbols.
-
-    `min` and `max` of an int and a float return the one or the other, of the type that it has;
-    Dynamo would make it a float. So it is a decision, of which each side is a program.
-    """
+    """Have Dynamo follow such functions, in this thread; yields their results by symbols."""
     owner = threading.get_ident()
     made: dict[Any, MadeOf] = {}
-    least_or_most = BuiltinVariable._call_min_max_binary
     call_builtin = BuiltinVariable.call_function
     call_function = TorchInGraphFunctionVariable.call_function
-    original_format = InstructionTranslatorBase._format_value
     create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
     call_method = SymNodeVariable.call_method
-
-    def choose(self: Any, tx: Any, a: Any, b: Any) -> Any:
-        if threading.get_ident() != owner or not _differ_in_type(a, b):
-            return least_or_most(self, tx, a, b)
-        compare = operator.gt if self.fn is max else operator.lt
-        proxy = tx.output.create_proxy("call_function", compare, (b.as_proxy(), a.as_proxy()), {})
-        answer: Any = SymNodeVariable.create(tx, proxy)
-        is_symbolic = isinstance(answer, SymNodeVariable)
-        takes_b = answer.evaluate_expr() if is_symbolic else answer.as_python_constant()
-        return b if takes_b else a
 
     def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() != owner:
@@ -139,14 +122,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
             made[sym_num.node.expr] = _made_of(proxy.node, sym_num, made)
         return create_number(cls, tx, proxy, sym_num, **options)
 
-    def format_value(self: Any, *args: Any) -> None:
-        if threading.get_ident() == owner and _holds_open_number(self.stack[-1], itself=True):
-            raise refusal("a string is made of a number")  # Dynamo may forget to make it
-        original_format(self, *args)
-
     with (
-        replaced_attribute(InstructionTranslatorBase, "_format_value", format_value),
-        replaced_attribute(BuiltinVariable, "_call_min_max_binary", choose),
         replaced_attribute(BuiltinVariable, "call_function", builtin),
         replaced_attribute(TorchInGraphFunctionVariable, "call_function", call),
         replaced_attribute(SymNodeVariable, "call_method", method),
@@ -169,13 +145,6 @@ def without_guards_on(symbols: Set[Any], environment: Any) -> Iterator[None]:
     guards = [guard for guard in environment.guards if not guard.expr.free_symbols & symbols]
     with replaced_attribute(environment, "guards", guards) if symbols else contextlib.nullcontext():
         yield
-
-
-def _differ_in_type(a: Any, b: Any) -> bool:
-    """Whether two variables are numbers of different types, one of them open."""
-    if a is None or b is None or not _are_open_numbers((a, b)):
-        return False
-    return a.realize().python_type() is not b.realize().python_type()
 
 
 def _with_known_bools(args: Any) -> Any:
@@ -205,13 +174,13 @@ def _sorted(numbers: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _holds_open_number(variable: Any, *, itself: bool = False) -> bool:
-    """Whether a list, a dict or the like has an open number somewhere, or is one `itself`."""
+def _holds_open_number(variable: Any) -> bool:
+    """Whether a list, a dict or the like has an open number somewhere."""
     waiting: list[Any] = [variable.realize()]
     seen: set[int] = set()
     while waiting:
         found = waiting.pop()
-        if isinstance(found, SymNodeVariable) and (itself or seen):
+        if isinstance(found, SymNodeVariable) and seen:
             return True
         found = getattr(found, "_base_vt", None) or found
         if id(found) in seen:

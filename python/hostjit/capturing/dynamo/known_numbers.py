@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Dynamo makes of open numbers otherwise than Python does: it asks what they are there.
+
+`f"{n}"` it takes for `n` itself or ends on, `min` and `max` of an int and a float make all a
+float, a deque with an open `maxlen` is an error, and one with a `maxlen` of 0 keeps all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
+from torch._dynamo.variables.builtin import BuiltinVariable
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.lists import DequeVariable
+from torch._dynamo.variables.tensor import SymNodeVariable
+
+from hostjit.replacements import replaced_attribute
+
+__all__ = ["knowing_numbers"]
+
+
+@contextlib.contextmanager
+def knowing_numbers() -> Iterator[None]:
+    """Have Dynamo decide by numbers there, in this thread: each answer is a program.
+
+    A text is made of one number, and so is a length of a deque. `min` and `max` of two types
+    return the one or the other, of the type that it has: that is two programs.
+    """
+    owner = threading.get_ident()
+    format_value = InstructionTranslatorBase._format_value
+    least_or_most = BuiltinVariable._call_min_max_binary
+    make_deque = DequeVariable.__init__
+
+    def format_known(self: Any, *args: Any) -> None:
+        if threading.get_ident() == owner:
+            self.push(_known(self.pop()))
+        format_value(self, *args)
+
+    def choose(self: Any, tx: Any, a: Any, b: Any) -> Any:
+        if threading.get_ident() != owner or not _differ_in_type(a, b):
+            return least_or_most(self, tx, a, b)
+        compare = operator.gt if self.fn is max else operator.lt
+        proxy = tx.output.create_proxy("call_function", compare, (b.as_proxy(), a.as_proxy()), {})
+        return b if _known(SymNodeVariable.create(tx, proxy)).as_python_constant() else a
+
+    def make_known(self: Any, items: Any, maxlen: Any = None, **options: Any) -> None:
+        if maxlen is not None and threading.get_ident() == owner:
+            maxlen = _known(maxlen)
+            if maxlen.is_python_constant() and maxlen.as_python_constant() == 0:
+                items = []
+        make_deque(self, items, maxlen, **options)
+
+    with (
+        replaced_attribute(InstructionTranslatorBase, "_format_value", format_known),
+        replaced_attribute(BuiltinVariable, "_call_min_max_binary", choose),
+        replaced_attribute(DequeVariable, "__init__", make_known),
+    ):
+        yield
+
+
+def _known(variable: Any) -> Any:
+    """Return the number that an open one is in this call, which a guard then holds it to."""
+    found = variable.realize()
+    if not isinstance(found, SymNodeVariable):
+        return variable
+    return ConstantVariable.create(found.evaluate_expr())
+
+
+def _differ_in_type(a: Any, b: Any) -> bool:
+    """Whether two variables are numbers of different types, one of them open."""
+    found = [variable.realize() for variable in (a, b) if variable is not None]
+    if len(found) < 2 or not any(isinstance(variable, SymNodeVariable) for variable in found):
+        return False
+    if not all(isinstance(variable, (SymNodeVariable, ConstantVariable)) for variable in found):
+        return False
+    kinds = [variable.python_type() for variable in found]
+    return kinds[0] is not kinds[1] and all(kind in (bool, int, float) for kind in kinds)
