@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._dynamo.exc
 
 import hostjit
 
@@ -24,7 +23,6 @@ class Subject:
     Attributes:
         compile: makes the callable that is compared with its argument.
         runs: pairs of a name and a context; the callable is called once in each, in this order.
-        stands_for_any: exceptions that it raises in place of any of eager's.
         shared: all calls of a case that call one operator call one compiled callable, which meets
             other sizes, other numbers and other kinds of arguments then.
         programs: how many programs a compiled callable has. Each call is followed by calls of the
@@ -33,7 +31,6 @@ class Subject:
 
     compile: Callable[[Callable[..., Any]], Callable[..., Any]]
     runs: tuple[tuple[str, Callable[[], Any]], ...]
-    stands_for_any: tuple[type[Exception], ...] = ()
     shared: bool = False
     programs: Callable[[Any], int] | None = None
 
@@ -61,11 +58,10 @@ _RUNTIMES_WITHOUT_LIMIT = (
 SUBJECTS = {
     "hostjit.compile": Subject(hostjit.compile, _RUNTIMES),
     "hostjit.compile-once": Subject(hostjit.compile, _RUNTIMES_WITHOUT_LIMIT, shared=True),
-    # Dynamo raises its own class for what goes wrong before a backend has its say.
     "hostjit.compile-resized": Subject(
         hostjit.compile, _RUNTIMES_WITHOUT_LIMIT, programs=lambda made: len(made.specializations)
     ),
-    "torch.compile": Subject(_torch_compile, _RUNTIMES, (torch._dynamo.exc.TorchRuntimeError,)),
+    "torch.compile": Subject(_torch_compile, _RUNTIMES),
     # Whatever fails here is a fault of the harness.
     "eager": Subject(lambda function: function, (("eager", contextlib.nullcontext),)),
 }

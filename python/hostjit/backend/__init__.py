@@ -69,10 +69,9 @@ def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a frame: what `ConvertFrameAssert` does when it is called."""
     if not _is_hostjit(self._torchdynamo_orig_backend):
         return _convert(self, *args, **kwargs)
-    from hostjit.capturing.dynamo.corrections import corrected_for_backend
+    from hostjit.backend.frames import convert_corrected
 
-    with corrected_for_backend():
-        return _convert(self, *args, **kwargs)
+    return convert_corrected(_convert, self, *args, **kwargs)
 
 
 def _is_hostjit(backend: Any) -> bool:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frames that Dynamo compiles for this backend."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo import exc
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from hostjit.capturing.dynamo.corrections import corrected_for_backend
+from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
+
+__all__ = ["convert_corrected"]
+
+# What it raises that is neither a graph break nor a misuse of `torch.compile`.
+_ERRORS = (
+    exc.TorchRuntimeError,
+    exc.InternalTorchDynamoError,
+    GuardOnDataDependentSymNode,
+    AssertionError,
+    IndexError,
+)
+# Of what Dynamo keeps for each code until it is reset.
+_COUNT = "_hostjit_errors"
+
+
+def convert_corrected(
+    convert: Callable[..., ConvertFrameReturn],
+    self: Any,
+    frame: Any,
+    cache_entry: Any,
+    hooks: Any,
+    frame_state: dict[str, Any],
+    **options: Any,
+) -> ConvertFrameReturn:
+    """Compile a frame as `convert` does, which is `ConvertFrameAssert.__call__` with what it takes.
+
+    A frame of which Dynamo raises an error runs eagerly, which raises what the code does: Dynamo
+    says TorchRuntimeError for each error that an operator raises of fake tensors.
+
+    Raises:
+        Exception: the frame is to be one graph (`fullgraph=True`), or cannot be compiled.
+    """
+    with corrected_for_backend(), without_warnings_of_dynamo():
+        try:
+            with without_log_of_failures():
+                return convert(self, frame, cache_entry, hooks, frame_state, **options)
+        except _ERRORS as error:
+            if self._one_graph or self._box.error_on_graph_break:
+                raise
+            frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1
+            return _run_eagerly(frame.f_code, error, frame_state[_COUNT])
+
+
+def _run_eagerly(code: types.CodeType, error: Exception, count: int) -> ConvertFrameReturn:
+    """Have a frame run eagerly; after as many errors as there may be programs, all of its code."""
+    if count < torch._dynamo.config.recompile_limit:
+        this_call = FrameExecStrategy(FrameAction.SKIP, FrameAction.DEFAULT)
+        return ConvertFrameReturn(this_call, apply_to_code=False)
+    last = next(iter(str(error).splitlines()), type(error).__name__)
+    text = (
+        f"hostjit: calls of '{code.co_name}' of new kinds run eagerly: PyTorch's tracer raised "
+        f"{count} errors, the last of them: {last}"
+    )
+    warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
+    # What is compiled already is called still.
+    return ConvertFrameReturn(FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT))
