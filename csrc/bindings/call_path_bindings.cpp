@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include "bindings/backward_plan.h"
 #include "bindings/compiled_function.h"
 #include "bindings/compiled_method.h"
 #include "bindings/compiled_program_bindings.h"
+#include "bindings/mutated_inputs.h"
 #include "bindings/program_bindings.h"
 #include "bindings/specialization.h"
 #include "bindings/view_overlap.h"
@@ -76,6 +78,19 @@ StridedView view_at(const PlaceInStorage& place) {
   HOSTJIT_CHECK(sizes.size() == strides.size(), "may_overlap: ", sizes.size(), " sizes and ",
                 strides.size(), " strides");
   return {sizes, strides, offset, itemsize};
+}
+
+// Inputs that are no tensors share no memory.
+bool are_reached_twice(const MutatedInputs& written, const py::tuple& inputs) {
+  HOSTJIT_CHECK(inputs.size() == written.num_inputs(), "are_reached_twice: ", inputs.size(),
+                " inputs, expected ", written.num_inputs());
+  static const at::Tensor none;
+  c10::SmallVector<const at::Tensor*, 16> tensors;
+  for (const py::handle input : inputs) {
+    const bool is_tensor = THPVariable_Check(input.ptr());
+    tensors.push_back(is_tensor ? &THPVariable_Unpack(input.ptr()) : &none);
+  }
+  return written.are_reached_twice(tensors);
 }
 
 }  // namespace
@@ -218,6 +233,12 @@ void bind_call_path(py::module_& module) {
       "Whether two views of one storage may have a byte in common. Each is its shape, its strides "
       "and "
       "its\nstorage offset, in elements, and the bytes of an element.");
+  py::class_<MutatedInputs>(module, "MutatedInputs",
+                            "The positions of what a call writes, among its inputs.")
+      .def(py::init<std::vector<int64_t>, size_t>(), py::arg("indices"), py::arg("num_inputs"))
+      .def("empty", &MutatedInputs::empty)
+      .def("are_reached_twice", &are_reached_twice, py::arg("inputs"),
+           "Whether another input may have an element of one that is written.");
   module.def(
       "is_held_weakly", [](py::handle object) { return is_held_weakly(object.ptr()); },
       py::arg("object"),

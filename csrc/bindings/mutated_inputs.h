@@ -16,6 +16,7 @@ class MutatedInputs {
   MutatedInputs(std::vector<int64_t> indices, size_t num_inputs);
 
   bool empty() const { return indices_.empty(); }
+  size_t num_inputs() const { return is_mutated_.size(); }
   const std::vector<int64_t>& indices() const { return indices_; }
 
   // Whether another input may have an element of one that is written.

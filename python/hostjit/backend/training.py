@@ -16,6 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import TorchDynamoException
 from torch._functorch._aot_autograd import runtime_wrappers
 
+from hostjit import _C
 from hostjit.backend.eager_gradients import EagerGradients
 from hostjit.backend.float_operands import floats_with_alpha
 from hostjit.backend.graph_compilation import compile_graph
@@ -25,6 +26,7 @@ from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.functional.graph_writes import (
     refuse_overlapping_writes,
     refuse_writes_through_unfold,
+    written_inputs,
 )
 from hostjit.capturing.functional.hidden_writes import (
     batch_norms_hide_writes,
@@ -39,6 +41,8 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = ["compile_with_backward"]
 
+_SHARED = "two inputs share memory that the call changes; clone one of them"
+
 
 def compile_with_backward(
     module: torch.fx.GraphModule, inputs: Sequence[Any], name: str, options: Options
@@ -49,6 +53,10 @@ def compile_with_backward(
     forward pass returned, and there may be other calls in between.
     """
     options = dataclasses.replace(options, reuse_outputs=False)
+    written = _C.MutatedInputs(written_inputs(module), len(inputs))
+    if written.are_reached_twice(tuple(inputs)):
+        warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
+        return eager_graph(module)
     eager_gradients = EagerGradients(module, name)
 
     def split_joint(
@@ -85,8 +93,30 @@ def compile_with_backward(
         warnings.warn(f"hostjit: '{name}' runs eagerly: {error!r}", stacklevel=2)
         return eager_graph(module)
     if find_modes(module).changes_grad_mode:
-        return _leaving_grad_mode(compiled, not torch.is_grad_enabled())
-    return compiled
+        compiled = _leaving_grad_mode(compiled, not torch.is_grad_enabled())
+    return compiled if written.empty() else _unless_shared(compiled, written, module, name)
+
+
+def _unless_shared(
+    compiled: Callable[..., Any], written: _C.MutatedInputs, module: torch.fx.GraphModule, name: str
+) -> Callable[..., Any]:
+    """Return what runs a graph eagerly where another input has elements of one that is written.
+
+    AOTAutograd compiles for the memory of the first call, and Dynamo guards nothing of it.
+    """
+    eager = eager_graph(module)
+    said = False
+
+    def call(*inputs: Any) -> Any:
+        nonlocal said
+        if not written.are_reached_twice(inputs):
+            return compiled(*inputs)
+        if not said:
+            said = True
+            warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
+        return eager(*inputs)
+
+    return call
 
 
 def _leaving_grad_mode(run: Callable[..., Any], enabled: bool) -> Callable[..., Any]:

@@ -13,10 +13,15 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.overlap import may_write, overlaps, overlaps_itself
-from hostjit.capturing.traced_graph import source_location, storage_of
+from hostjit.capturing.overlap import may_write, overlaps, overlaps_itself, writes_clones
+from hostjit.capturing.traced_graph import placeholder_values, source_location, storage_of
 
-__all__ = ["refuse_overlapping_writes", "refuse_writes_through_unfold", "written_nodes"]
+__all__ = [
+    "refuse_overlapping_writes",
+    "refuse_writes_through_unfold",
+    "written_inputs",
+    "written_nodes",
+]
 
 aten = torch.ops.aten
 
@@ -59,6 +64,25 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
                 raise _refusal(node, "writes to memory more than once")
             if any(overlaps(tensor, other, same_is_fine=True) for other in _tensors(others)):
                 raise _refusal(node, "writes to memory that it reads at other places")
+
+
+def written_inputs(module: torch.fx.GraphModule) -> list[int]:
+    """Return the positions of the inputs of which a graph may write elements.
+
+    Running statistics that a normalization writes are left out: they share no memory.
+    """
+    inputs = placeholder_values(module)
+    tensors = [(i, value) for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+    found: set[int] = set()
+    for node in module.graph.nodes:
+        name = getattr(node.target, "__name__", node.target)
+        if not may_write(node) or name in ("batch_norm", "instance_norm"):
+            continue
+        knows = isinstance(node.target, (str, torch._ops.OpOverload)) or not writes_clones(node)
+        written = written_nodes(node) if knows else _nodes((node.args, node.kwargs))
+        for view in _tensors(written):
+            found |= {i for i, value in tensors if overlaps(view, value, same_is_fine=False)}
+    return sorted(found)
 
 
 def written_nodes(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that share memory, in other ways at each call, of which a graph writes one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+# Where the tensor that is written lies, and the other.
+PLACES: dict[str, tuple[slice, slice]] = {
+    "apart": (slice(0, 3), slice(4, 7)),
+    "the same": (slice(0, 3), slice(0, 3)),
+    "shifted by one": (slice(0, 3), slice(1, 4)),
+    "shifted by two": (slice(0, 3), slice(2, 5)),
+}
+ORDERS = list(itertools.permutations(PLACES, 2))
+
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit. 'graph_.*' runs eagerly")
+
+
+def add_to_one(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    x.add_(1)
+    return (x + y * 2) * weight
+
+
+def add_to_part(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    x[1:].mul_(3)
+    return (x * weight).sum() + y
+
+
+def views(kind: str) -> tuple[Tensor, Tensor, Tensor]:
+    base = torch.arange(8.0)
+    if kind == "of others":
+        return base, base[:3].clone(), base[:3]
+    first, second = PLACES[kind]
+    return base, base[first], base[second]
+
+
+@pytest.mark.parametrize("learns", [False, True], ids=["", "learns"])
+@pytest.mark.parametrize("function", [add_to_one, add_to_part])
+@pytest.mark.parametrize("order", [*ORDERS, ("of others", "the same"), ("the same", "of others")])
+def test_each_call_answers_as_eager(
+    function: Callable[..., Tensor], order: tuple[str, str], learns: bool
+) -> None:
+    fast = torch.compile(function, backend="hostjit")
+    for kind in (*order, order[0]):
+        found = []
+        for call in (fast, function):
+            base, x, y = views(kind)
+            weight = torch.full((3,), 2.0, requires_grad=learns)
+            result = call(x, y, weight)
+            if learns:
+                result.sum().backward()
+            found.append((result.detach(), base, weight.grad if learns else base))
+        assert all(map(torch.equal, *found)), (kind, found)
+
+
+def test_it_is_said_once() -> None:
+    fast = torch.compile(add_to_one, backend="hostjit")
+    weight = torch.ones(3)
+    fast(*views("apart")[1:], weight)
+    with pytest.warns(UserWarning, match="share memory that the call changes"):
+        fast(*views("the same")[1:], weight)
+
+
+def test_sizes_may_be_open() -> None:
+    fast = torch.compile(add_to_one, backend="hostjit", dynamic=True)
+    for size, distance in ((3, 3), (4, 1), (5, 5), (4, 0), (6, 2)):
+        found = []
+        for call in (fast, add_to_one):
+            base = torch.arange(12.0)
+            x, y = base[:size], base[distance : distance + size]
+            found.append((call(x, y, torch.ones(size)), base))
+        assert all(map(torch.equal, *found))
