@@ -47,7 +47,8 @@ def convert_corrected(
     Raises:
         Exception: the frame is to be one graph (`fullgraph=True`), or cannot be compiled.
     """
-    with corrected_for_backend(), without_warnings_of_dynamo():
+    hooks_guarded = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)
+    with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded:
         try:
             with without_log_of_failures():
                 return convert(self, frame, cache_entry, hooks, frame_state, **options)

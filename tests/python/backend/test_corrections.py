@@ -179,11 +179,23 @@ def lengths_of_deques(compiled: Callable[[Any], Any]) -> Iterator[Any]:
         yield fast(X, n)
 
 
+def hooks_of_modules(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Identity())
+    fast = compiled(model)
+    yield fast(X)
+    handle = model[0].register_forward_hook(lambda module, args, result: result + 1)
+    yield fast(X)
+    handle.remove()
+    yield fast(X)
+    handle = model.register_forward_pre_hook(lambda module, args: (args[0] - 1,))
+    yield fast(X)
+
+
 SCENARIOS: list[Scenario] = [
     *(numbers_in_shapes, equal_keys, kept_results, attributes_of_classes, attributes_of_functions),
     *(hidden_builtins, functions_in_dicts, keys_of_dicts, tensors_in_lists),
     *(bounded_deques, texts_of_objects, identities, drawn_numbers, handled_errors),
-    *(texts_of_numbers, least_and_most, lengths_of_deques),
+    *(texts_of_numbers, least_and_most, lengths_of_deques, hooks_of_modules),
 ]
 
 
