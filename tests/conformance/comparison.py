@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo.utils
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 import hostjit
@@ -24,6 +25,7 @@ from conformance.effects import Effects, called, effects, effects_of_steps
 from conformance.optimizers import Steps
 from conformance.resized import resized
 from conformance.subjects import Subject
+from hostjit.backend.frames import FRAMES_LEFT
 
 __all__ = ["DIFFERS", "RAISES", "REFUSED", "Finding", "Shared", "compare"]
 
@@ -73,6 +75,8 @@ def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) 
         function, compiled = _compiled(call.function, subject, {} if shared is None else shared)
         run = functools.partial(effects, call, function, compiled)
     said: list[str] = []
+    frames = torch._dynamo.utils.counters["hostjit"]
+    left = frames[FRAMES_LEFT]
     for name, context in subject.runs:
         with context(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -84,6 +88,7 @@ def compare(call: Call | Steps, subject: Subject, shared: Shared | None = None) 
         if kind:
             return Finding(kind, f"{name}: {difference}")
     eagerly = [message for message in said if message.startswith("hostjit:")]
+    eagerly += [FRAMES_LEFT] * (frames[FRAMES_LEFT] - left)
     # What raises has nothing to compile.
     return Finding(EAGERLY, eagerly[0]) if eagerly and expected.error is None else Finding()
 

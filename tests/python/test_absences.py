@@ -68,6 +68,18 @@ def test_attributes_that_come_and_go(kind: str, ask: Callable[[Any], Any]) -> No
             assert fast(x).item() == eager(x).item()
 
 
+def test_an_object_behind_a_key_with_a_dtype() -> None:
+    settings = {("cpu", torch.float32): Plain()}
+
+    def step(x: Tensor) -> Tensor:
+        return x * getattr(settings[x.device.type, x.dtype], "scale", 2.0)
+
+    fast = hostjit.compile(step, fallback=False)
+    assert fast(torch.ones(1)).item() == 2
+    settings["cpu", torch.float32].scale = 5.0  # type: ignore[attr-defined]
+    assert fast(torch.ones(1)).item() == 5
+
+
 def test_a_function_that_counts_its_calls() -> None:
     def step(x: Tensor) -> Tensor:
         step.calls = getattr(step, "calls", 0) + 1  # type: ignore[attr-defined]

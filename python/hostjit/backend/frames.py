@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo import exc
+from torch._dynamo import exc, utils
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 
-__all__ = ["convert_corrected"]
+__all__ = ["FRAMES_LEFT", "convert_corrected"]
 
 # What it raises that is neither a graph break nor a misuse of `torch.compile`.
 _ERRORS = (
@@ -28,6 +28,8 @@ _ERRORS = (
 )
 # Of what Dynamo keeps for each code until it is reset.
 _COUNT = "_hostjit_errors"
+# Of Dynamo's counters of hostjit: frames that ran eagerly for an error.
+FRAMES_LEFT = "frames left to eager mode"
 
 
 def convert_corrected(
@@ -56,19 +58,29 @@ def convert_corrected(
             if self._one_graph or self._box.error_on_graph_break:
                 raise
             frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1
+            utils.counters["hostjit"][FRAMES_LEFT] += 1
             return _run_eagerly(frame.f_code, error, frame_state[_COUNT])
 
 
 def _run_eagerly(code: types.CodeType, error: Exception, count: int) -> ConvertFrameReturn:
-    """Have a frame run eagerly; after as many errors as there may be programs, all of its code."""
-    if count < torch._dynamo.config.recompile_limit:
-        this_call = FrameExecStrategy(FrameAction.SKIP, FrameAction.DEFAULT)
-        return ConvertFrameReturn(this_call, apply_to_code=False)
-    last = next(iter(str(error).splitlines()), type(error).__name__)
-    text = (
-        f"hostjit: calls of '{code.co_name}' of new kinds run eagerly: PyTorch's tracer raised "
-        f"{count} errors, the last of them: {last}"
-    )
-    warnings.warn_explicit(text, UserWarning, code.co_filename, code.co_firstlineno)
-    # What is compiled already is called still.
-    return ConvertFrameReturn(FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT))
+    """Have a frame run eagerly; after as many errors as there may be programs, all of its code.
+
+    Of what operators raise eager mode tells itself; other errors may be the tracer's alone.
+    """
+    name = code.co_name
+    said = next(iter(str(error).splitlines()), type(error).__name__)
+    if count >= torch._dynamo.config.recompile_limit:
+        _warn(
+            code, f"new kinds of calls of '{name}' run eagerly: {count} could not be traced: {said}"
+        )
+        # What is compiled already is called still.
+        return ConvertFrameReturn(FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT))
+    if count == 1 and not isinstance(error, (exc.TorchRuntimeError, IndexError)):
+        _warn(code, f"a call of '{name}' runs eagerly: PyTorch's tracer fails: {said}")
+    this_call = FrameExecStrategy(FrameAction.SKIP, FrameAction.DEFAULT)
+    return ConvertFrameReturn(this_call, apply_to_code=False)
+
+
+def _warn(code: types.CodeType, text: str) -> None:
+    where = code.co_filename, code.co_firstlineno
+    warnings.warn_explicit(f"hostjit: {text}", UserWarning, *where)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import TorchRuntimeError
 
+from hostjit.backend.frames import FRAMES_LEFT
+
 X = torch.arange(12.0).reshape(3, 4)
 
 ERRORS: list[tuple[str, Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]] = [
@@ -29,6 +31,7 @@ def F(x: Tensor, reduction: str) -> Tensor:  # noqa: N802
     return torch.nn.functional.mse_loss(x, x + 1, reduction=reduction)
 
 
+@pytest.mark.filterwarnings("ignore:hostjit. a call of '<lambda>' runs eagerly")
 @pytest.mark.parametrize(("name", "function", "good", "bad"), ERRORS, ids=lambda x: str(x)[:8])
 def test_the_error_is_eagers(
     name: str, function: Callable[..., Any], good: tuple[Any, ...], bad: tuple[Any, ...]
@@ -80,9 +83,22 @@ def test_code_that_always_raises_is_compiled_no_more() -> None:
         warnings.simplefilter("error")
         for _ in range(torch._dynamo.config.recompile_limit - 1):
             fail()
-    with pytest.warns(UserWarning, match="of new kinds run eagerly: PyTorch's tracer raised"):
+    with pytest.warns(UserWarning, match="new kinds of calls of '<lambda>' run eagerly"):
         fail()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fail()
         torch.testing.assert_close(fast(X, X), X + X)
+
+
+def test_a_failure_of_the_tracer_is_said_once_and_counted() -> None:
+    counts = torch._dynamo.utils.counters["hostjit"]
+    before = counts[FRAMES_LEFT]
+    fast = torch.compile(lambda x, n: (x, [1, 2, 3][:n]), backend="hostjit")
+    with pytest.raises(TypeError), pytest.warns(UserWarning, match="PyTorch's tracer fails"):
+        fast(X, 1.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(TypeError):
+            fast(X, 1.5)
+    assert counts[FRAMES_LEFT] == before + 2

@@ -12,10 +12,9 @@ __all__ = ["value_at"]
 
 
 def value_at(tx: Any, source: Any) -> Any:
-    """Return the object at a source when the call began."""
-    output = tx.output
-    if hasattr(output, "resolve_source_value"):
-        return output.resolve_source_value(source)
-    # Torch 2.11: what guards do to see an example.
-    scope = {"G": output.root_tx.f_globals, "L": output.root_tx.f_locals}
-    return source.get_value(scope, guards._get_closure_vars(), weakref.WeakKeyDictionary())
+    """Return the object at a source when the call began: as guards do to see an example."""
+    root = tx.output.root_tx
+    scope = {"G": root.f_globals, "L": root.f_locals}
+    # Names that sources use, such as `torch`; a copy, for a source that raises leaves one there.
+    names = dict(guards._get_closure_vars())
+    return source.get_value(scope, names, weakref.WeakKeyDictionary())
