@@ -35,6 +35,7 @@ def knowing_numbers() -> Iterator[None]:
     format_value = InstructionTranslatorBase._format_value
     least_or_most = BuiltinVariable._call_min_max_binary
     make_deque = DequeVariable.__init__
+    validate = getattr(DequeVariable, "validate_maxlen", None)  # torch 2.14 and later
 
     def format_known(self: Any, *args: Any) -> None:
         if threading.get_ident() == owner:
@@ -55,10 +56,18 @@ def knowing_numbers() -> Iterator[None]:
                 items = []
         make_deque(self, items, maxlen, **options)
 
+    def validate_known(tx: Any, maxlen: Any) -> None:
+        assert validate is not None
+        validate(tx, _known(maxlen) if threading.get_ident() == owner else maxlen)
+
+    validated = staticmethod(validate_known)
     with (
         replaced_attribute(InstructionTranslatorBase, "_format_value", format_known),
         replaced_attribute(BuiltinVariable, "_call_min_max_binary", choose),
         replaced_attribute(DequeVariable, "__init__", make_known),
+        replaced_attribute(DequeVariable, "validate_maxlen", validated)
+        if validate is not None
+        else contextlib.nullcontext(),
     ):
         yield
 
