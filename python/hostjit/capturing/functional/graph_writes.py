@@ -101,7 +101,11 @@ def _nodes(value: Any) -> list[torch.fx.Node]:
 
 
 def _value(node: torch.fx.Node) -> Any:
-    return node.meta.get("example_value", node.meta.get("val"))
+    """Return the value of a node in the trace; of a tensor in a transform, the one that it is of."""
+    value = node.meta.get("example_value", node.meta.get("val"))
+    while torch.is_tensor(value) and torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def _tensors(nodes: Sequence[torch.fx.Node]) -> list[torch.Tensor]:
