@@ -101,7 +101,7 @@ def _nodes(value: Any) -> list[torch.fx.Node]:
 
 
 def _value(node: torch.fx.Node) -> Any:
-    """Return the value of a node in the trace; of a tensor in a transform, the one that it is of."""
+    """Return the value of a node in the trace: of a tensor in a transform what it is made of."""
     value = node.meta.get("example_value", node.meta.get("val"))
     while torch.is_tensor(value) and torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
