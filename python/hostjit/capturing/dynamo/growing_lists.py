@@ -24,6 +24,7 @@ from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 
+from hostjit.capturing.dynamo.attribute_reads import READ
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.replacements import replaced_attribute
 
@@ -65,11 +66,6 @@ class GrowingVariable(VariableTracker):
         self.added = [*self.added, (name, args[0])]
         return ConstantVariable.create(None)
 
-    def var_getattr(self, tx: Any, name: str) -> VariableTracker:
-        if name not in _ADDING[self.kind]:
-            self.look()
-        return super().var_getattr(tx, name)
-
     def look(self, *_: Any, **__: Any) -> Any:
         """Have the trace begin anew, with a list as Dynamo knows it."""
         assert self.source is not None
@@ -77,6 +73,16 @@ class GrowingVariable(VariableTracker):
         raise RestartAnalysis(restart_reason="hostjit: code looks at a list that it adds to")
 
     items = property(look)
+
+
+def _read(variable: GrowingVariable, tx: Any, name: str) -> Any:
+    """Return a method that adds; for other attributes the trace begins anew."""
+    if name not in _ADDING[variable.kind]:
+        variable.look()
+    return getattr(VariableTracker, READ)(variable, tx, name)
+
+
+setattr(GrowingVariable, READ, _read)
 
 
 def _is_known_sequence(variable: Any) -> bool:

@@ -9,14 +9,14 @@ has a derivative of its own, so a number goes to the operator.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from hostjit.replacements import replaced_attribute, replaced_items
+from hostjit.capturing.dynamo.method_handlers import replaced_handler
+from hostjit.replacements import replaced_items
 
 __all__ = ["whole_operators"]
 
@@ -47,11 +47,5 @@ def _patches(owner: int) -> Iterator[contextlib.AbstractContextManager[Any]]:
     handlers = TorchInGraphFunctionVariable._get_handlers()
     kept = {f: only_tensors(handlers[f]) for f in (torch.addcmul, torch.addcdiv) if f in handlers}
     yield replaced_items(handlers, kept)
-    listed: dict[str, Any] = getattr(TensorVariable, "tp_methods", {})  # torch 2.14 and later
     for name in ("addcmul_", "addcdiv_"):
-        original = getattr(TensorVariable, f"method_{name}", None)
-        if name in listed:
-            whole = dataclasses.replace(listed[name], handler=only_tensors(listed[name].handler))
-            yield replaced_items(listed, {name: whole})
-        elif original is not None:
-            yield replaced_attribute(TensorVariable, f"method_{name}", only_tensors(original))
+        yield replaced_handler(TensorVariable, name, only_tensors)

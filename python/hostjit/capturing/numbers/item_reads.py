@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.dynamic_dims import refusal
+from hostjit.capturing.dynamo.method_handlers import replaced_handler
 from hostjit.capturing.functional.graph_writes import written_nodes
 from hostjit.capturing.numbers.python_functions import MadeOf, new_number
 from hostjit.capturing.overlap import may_write
@@ -121,7 +122,6 @@ def reading_items(
         return
     reads.found = False
     owner = threading.get_ident()
-    original = TensorVariable.method_item
 
     def number_of(tensor: Any, tx: Any) -> Any:
         found = _read(tensor.as_proxy(), tx.output, leaves, reads.runtime)
@@ -134,15 +134,18 @@ def reading_items(
         proxy = tx.output.create_proxy("call_function", read, (tensor.as_proxy(),), {})
         return SymNodeVariable.create(tx, proxy, number)
 
-    def item(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == owner and not args and not kwargs:
-            number = number_of(self, tx)
-            if number is not None:
-                return number
-        return original(self, tx, *args, **kwargs)
+    def reading(follow: Callable[..., Any]) -> Callable[..., Any]:
+        def item(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == owner and not args and not kwargs:
+                number = number_of(self, tx)
+                if number is not None:
+                    return number
+            return follow(self, tx, *args, **kwargs)
+
+        return item
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(replaced_attribute(TensorVariable, "method_item", item))
+        stack.enter_context(replaced_handler(TensorVariable, "item", reading))
         if of_places:
             stack.enter_context(_places_as_numbers(owner, number_of))
         yield
