@@ -40,8 +40,7 @@ def views(kind: str) -> tuple[Tensor, Tensor, Tensor]:
     return base, base[first], base[second]
 
 
-@pytest.mark.parametrize("learns", [False, True], ids=["", "learns"])
-@pytest.mark.parametrize("function", [add_to_one, add_to_part])
+@pytest.mark.parametrize(("function", "learns"), [(add_to_one, False), (add_to_part, True)])
 @pytest.mark.parametrize("order", [*ORDERS, ("of others", "the same"), ("the same", "of others")])
 def test_each_call_answers_as_eager(
     function: Callable[..., Tensor], order: tuple[str, str], learns: bool
