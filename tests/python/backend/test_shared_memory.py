@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that share memory, in other ways at each call, of which a graph writes one."""
+"""Inputs of which a graph writes one: memory that they share, and where that begins, may differ."""
 
 from __future__ import annotations
 
@@ -74,4 +74,23 @@ def test_sizes_may_be_open() -> None:
             base = torch.arange(12.0)
             x, y = base[:size], base[distance : distance + size]
             found.append((call(x, y, torch.ones(size)), base))
+        assert all(map(torch.equal, *found))
+
+
+def flattened_rows(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    x.mul_(0.5)
+    return x.reshape(x.shape[0], -1).expand(2, -1, -1)[0].contiguous(), x * weight
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["", "dynamic"])
+def test_a_result_is_a_view_of_what_is_written(dynamic: bool | None) -> None:
+    fast = torch.compile(flattened_rows, backend="hostjit", dynamic=dynamic)
+    for start, size in ((1, 3), (0, 3), (1, 4), (2, 5), (1, 4)):
+        found = []
+        for call in (fast, flattened_rows):
+            base = torch.arange(40.0).reshape(10, 4)
+            weight = torch.ones(1, requires_grad=True)
+            rows, product = call(base[start : start + size], weight)
+            rows.add_(1)  # of base
+            found.append((base, rows, product.detach()))
         assert all(map(torch.equal, *found))
