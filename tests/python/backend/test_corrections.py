@@ -162,6 +162,9 @@ def texts_of_numbers(compiled: Callable[[Any], Any]) -> Iterator[Any]:
     fast = compiled(lambda x, n: (x * 2, f"{n}", f"{n:03d}|{n / 3:.2f}"))
     for n in (2, 3, 5, 3):
         yield fast(X, n)
+    fast = compiled(lambda x, n: (x * 2, f"{n} of {n:.1f}"))
+    for number in (2.0, 0.0, 3.5, -0.0, 0.0, 2.0):
+        yield fast(X, number)
     fast = compiled(lambda x: (x * 2, f"{x.shape[0]:03d}"))
     for n in (2, 3, 5, 3):
         yield fast(torch.ones(n))

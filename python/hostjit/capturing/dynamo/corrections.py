@@ -19,7 +19,10 @@ from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
-from hostjit.capturing.dynamo.known_numbers import knowing_numbers
+from hostjit.capturing.dynamo.known_numbers import (
+    knowing_numbers,
+    making_texts_of_numbers,
+)
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
@@ -84,5 +87,12 @@ def corrected() -> Iterator[None]:
 @contextlib.contextmanager
 def corrected_for_backend() -> Iterator[None]:
     """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole."""
-    with compile_lock, whole_operators(), skipping_steps(), following_places(), corrected():
+    with (
+        compile_lock,
+        whole_operators(),
+        skipping_steps(),
+        following_places(),
+        corrected(),
+        making_texts_of_numbers(),
+    ):
         yield

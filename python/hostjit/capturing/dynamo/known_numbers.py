@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Dynamo makes of open numbers otherwise than Python does: it asks what they are there.
 
-`f"{n}"` it takes for `n` itself or ends on, `min` and `max` of an int and a float make all a
-float, a deque with an open `maxlen` is an error, and one with a `maxlen` of 0 keeps all.
+`min` and `max` of an int and a float make all a float, a deque with an open `maxlen` is an error,
+and one with a `maxlen` of 0 keeps all. `f"{n}"` it takes for `n` itself, or ends on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from torch._dynamo.exc import unimplemented
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
@@ -21,26 +22,20 @@ from torch._dynamo.variables.tensor import SymNodeVariable
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["knowing_numbers"]
+__all__ = ["knowing_numbers", "making_texts_of_numbers"]
 
 
 @contextlib.contextmanager
 def knowing_numbers() -> Iterator[None]:
     """Have Dynamo decide by numbers there, in this thread: each answer is a program.
 
-    A text is made of one number, and so is a length of a deque. `min` and `max` of two types
-    return the one or the other, of the type that it has: that is two programs.
+    A length of a deque is one number. `min` and `max` of two types return the one or the other, of
+    the type that it has: that is two programs.
     """
     owner = threading.get_ident()
-    format_value = InstructionTranslatorBase._format_value
     least_or_most = BuiltinVariable._call_min_max_binary
     make_deque = DequeVariable.__init__
     validate = getattr(DequeVariable, "validate_maxlen", None)  # torch 2.14 and later
-
-    def format_known(self: Any, *args: Any) -> None:
-        if threading.get_ident() == owner:
-            self.push(_known(self.pop()))
-        format_value(self, *args)
 
     def choose(self: Any, tx: Any, a: Any, b: Any) -> Any:
         if threading.get_ident() != owner or not _differ_in_type(a, b):
@@ -62,13 +57,39 @@ def knowing_numbers() -> Iterator[None]:
 
     validated = staticmethod(validate_known)
     with (
-        replaced_attribute(InstructionTranslatorBase, "_format_value", format_known),
         replaced_attribute(BuiltinVariable, "_call_min_max_binary", choose),
         replaced_attribute(DequeVariable, "__init__", make_known),
         replaced_attribute(DequeVariable, "validate_maxlen", validated)
         if validate is not None
         else contextlib.nullcontext(),
     ):
+        yield
+
+
+@contextlib.contextmanager
+def making_texts_of_numbers() -> Iterator[None]:
+    """Have Dynamo make texts of numbers as they are in a call, in this thread.
+
+    It stops at a float of 0, for which a guard takes -0.0, too. Where hostjit leaves numbers open
+    itself (`number_functions_of_python`), those of which texts are made are not.
+    """
+    owner = threading.get_ident()
+    format_value = InstructionTranslatorBase._format_value
+
+    def format_known(self: Any, *args: Any) -> None:
+        if threading.get_ident() == owner and isinstance(self.stack[-1].realize(), SymNodeVariable):
+            found = _known(self.pop())
+            if found.python_type() is float and found.as_python_constant() == 0:
+                unimplemented(
+                    gb_type="text of a zero",
+                    context=str(found),
+                    explanation="Dynamo does not tell 0.0 from -0.0.",
+                    hints=[],
+                )
+            self.push(found)
+        format_value(self, *args)
+
+    with replaced_attribute(InstructionTranslatorBase, "_format_value", format_known):
         yield
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.source import ConstantSource
+from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.dicts import ConstDictVariable
@@ -78,6 +79,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
     made: dict[Any, MadeOf] = {}
     call_builtin = BuiltinVariable.call_function
     call_function = TorchInGraphFunctionVariable.call_function
+    original_format = InstructionTranslatorBase._format_value
     create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
     call_method = SymNodeVariable.call_method
 
@@ -122,7 +124,13 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
             made[sym_num.node.expr] = _made_of(proxy.node, sym_num, made)
         return create_number(cls, tx, proxy, sym_num, **options)
 
+    def format_value(self: Any, *args: Any) -> None:
+        if threading.get_ident() == owner and _holds_open_number(self.stack[-1], itself=True):
+            raise refusal("a string is made of a number")  # Dynamo may forget to make it
+        original_format(self, *args)
+
     with (
+        replaced_attribute(InstructionTranslatorBase, "_format_value", format_value),
         replaced_attribute(BuiltinVariable, "call_function", builtin),
         replaced_attribute(TorchInGraphFunctionVariable, "call_function", call),
         replaced_attribute(SymNodeVariable, "call_method", method),
@@ -174,13 +182,13 @@ def _sorted(numbers: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _holds_open_number(variable: Any) -> bool:
-    """Whether a list, a dict or the like has an open number somewhere."""
+def _holds_open_number(variable: Any, *, itself: bool = False) -> bool:
+    """Whether a list, a dict or the like has an open number somewhere, or is one `itself`."""
     waiting: list[Any] = [variable.realize()]
     seen: set[int] = set()
     while waiting:
         found = waiting.pop()
-        if isinstance(found, SymNodeVariable) and seen:
+        if isinstance(found, SymNodeVariable) and (itself or seen):
             return True
         found = getattr(found, "_base_vt", None) or found
         if id(found) in seen:
