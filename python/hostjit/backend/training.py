@@ -23,9 +23,9 @@ from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
-from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.capturing.functional.graph_writes import (
     refuse_overlapping_writes,
+    refuse_views_at_any_size,
     refuse_writes_through_unfold,
     written_inputs,
 )
@@ -38,13 +38,11 @@ from hostjit.capturing.gradients.gradient_composites import composites_with_grad
 from hostjit.capturing.gradients.joint import partition
 from hostjit.capturing.inference_mode import find_modes
 from hostjit.capturing.thread_state import thread_state_kept
-from hostjit.capturing.traced_graph import placeholder_values, storage_of
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["compile_with_backward"]
 
 _SHARED = "two inputs share memory that the call changes; clone one of them"
-_VIEW_AT_ANY_SIZE = "a result of open sizes is a view of an input that the call changes; clone it"
 
 
 def compile_with_backward(
@@ -58,10 +56,8 @@ def compile_with_backward(
     options = dataclasses.replace(options, reuse_outputs=False)
     positions = written_inputs(module)
     written = _C.MutatedInputs(positions, len(inputs))
-    is_shared = written.are_reached_twice(tuple(inputs))
-    if is_shared or _returns_view_at_any_size(module, positions):
-        reason = _SHARED if is_shared else _VIEW_AT_ANY_SIZE
-        warnings.warn(f"hostjit: '{name}' runs eagerly: {reason}", stacklevel=2)
+    if written.are_reached_twice(tuple(inputs)):
+        warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
         return eager_graph(module)
     eager_gradients = EagerGradients(module, name)
 
@@ -81,6 +77,7 @@ def compile_with_backward(
     try:
         refuse_writes_through_unfold(module.graph)
         refuse_overlapping_writes(module.graph)
+        refuse_views_at_any_size(module, positions)
         hide_writes(module, with_gradients=True)
         with (
             thread_state_kept(),
@@ -101,22 +98,6 @@ def compile_with_backward(
     if find_modes(module).changes_grad_mode:
         compiled = _leaving_grad_mode(compiled, not torch.is_grad_enabled())
     return compiled if written.empty() else _unless_shared(compiled, written, module, name)
-
-
-def _returns_view_at_any_size(module: torch.fx.GraphModule, written: Sequence[int]) -> bool:
-    """Tell whether a result is a view, of open sizes, of an input that a graph writes.
-
-    AOTAutograd makes it where it lies in the new value, which begins at its memory's start, and not
-    where the input begins.
-    """
-    inputs = placeholder_values(module)
-    memory = {storage_of(inputs[position]) for position in written}
-    results = module.graph.output_node().all_input_nodes
-    values = [n.meta.get("example_value") for n in results if n.op != "placeholder"]
-    return any(
-        isinstance(value, torch.Tensor) and storage_of(value) in memory and is_symbolic(value)
-        for value in values
-    )
 
 
 def _unless_shared(

@@ -19,10 +19,7 @@ from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
-from hostjit.capturing.dynamo.known_numbers import (
-    knowing_numbers,
-    making_texts_of_numbers,
-)
+from hostjit.capturing.dynamo.known_numbers import knowing_numbers, making_texts_of_numbers
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown

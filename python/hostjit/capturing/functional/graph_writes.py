@@ -6,18 +6,20 @@ Of a graph with gradients, AOTAutograd's code sees every write before anything o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.overlap import may_write, overlaps, overlaps_itself, writes_clones
 from hostjit.capturing.traced_graph import placeholder_values, source_location, storage_of
 
 __all__ = [
     "refuse_overlapping_writes",
+    "refuse_views_at_any_size",
     "refuse_writes_through_unfold",
     "written_inputs",
     "written_nodes",
@@ -64,6 +66,26 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
                 raise _refusal(node, "writes to memory more than once")
             if any(overlaps(tensor, other, same_is_fine=True) for other in _tensors(others)):
                 raise _refusal(node, "writes to memory that it reads at other places")
+
+
+def refuse_views_at_any_size(module: torch.fx.GraphModule, written: Collection[int]) -> None:
+    """Raise CaptureError where a result is a view, of open sizes, of an input that is written.
+
+    AOTAutograd makes it where it lies in the new value, which begins at its memory's start, and not
+    where the input begins. `written`: the positions of such inputs.
+    """
+    inputs = placeholder_values(module)
+    memory = {storage_of(inputs[position]) for position in written}
+    for node in module.graph.output_node().all_input_nodes:
+        value = _value(node)
+        is_view = node.op != "placeholder" and storage_of(value) in memory
+        if is_view and isinstance(value, torch.Tensor) and is_symbolic(value):
+            raise CaptureError(
+                CaptureFailure.UNSUPPORTED_PROGRAM,
+                "a result of open sizes is a view of an input that the call changes",
+                where=source_location(node),
+                hint="return a clone of it",
+            )
 
 
 def written_inputs(module: torch.fx.GraphModule) -> list[int]:
