@@ -19,13 +19,15 @@ class Cycle:
 
 
 def test_the_collector_is_off_inside_and_on_afterwards() -> None:
-    before = gc.get_freeze_count()  # not 0 in CPython 3.12
+    # Not 0 in CPython 3.12; what is frozen elsewhere may die meanwhile.
+    are_frozen = gc.get_freeze_count() > 0
     with collection_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
     with pytest.raises(ValueError), collection_paused():
         raise ValueError
-    assert gc.isenabled() and gc.get_freeze_count() == before
+    assert gc.isenabled()
+    assert (gc.get_freeze_count() > 0) == are_frozen
 
 
 def test_cycles_made_inside_are_collected_later() -> None:

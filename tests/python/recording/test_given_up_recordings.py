@@ -55,3 +55,35 @@ def test_code_behind_what_no_replay_repeats(
     REGISTRY["gain"] = 3.0
     assert torch.equal(fast(x), x * 3 + 1)
     del REGISTRY["gain"]
+
+
+COUNTER = iter(range(10**9))
+SCALE = 2.0
+
+
+def reads_all_globals(x: Tensor) -> Tensor:
+    return x * float(globals()["SCALE"])
+
+
+@pytest.mark.parametrize(("many", "is_all_visited"), [(0, False), (10**9, True)])
+def test_objects_behind_what_no_replay_repeats(
+    many: int, is_all_visited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`globals()` reaches all that is imported, for seconds."""
+    states: list[State] = []
+
+    class Seen(State):
+        def __init__(self) -> None:
+            super().__init__()
+            states.append(self)
+
+    monkeypatch.setattr(reached, "_MANY_ENTRIES", many)
+    monkeypatch.setattr(reached, "_MOST_OBJECTS", 2000)
+    monkeypatch.setattr("hostjit.recording.running.run.State", Seen)
+    fast = hostjit.capture(reads_all_globals)
+    x = torch.ones(3)
+    assert torch.equal(fast(x), x * 2)
+    with pytest.warns(UserWarning, match="'reads_all_globals' runs eagerly: it can reach "):
+        assert torch.equal(fast(x), x * 2)
+    assert all(state.gave_up for state in states)
+    assert (max(len(state.objects) for state in states) > 2000) == is_all_visited

@@ -40,12 +40,15 @@ class Reached:
     Attributes:
         objects: what is reached, by id.
         generators: those of random numbers, by address.
+        gave_up: there is more, which was not looked at: it takes seconds, and nothing can replay
+            the call.
     """
 
     def __init__(self) -> None:
         self.objects: dict[int, Any] = {}
         default = torch.default_generator
         self.generators: dict[int, torch.Generator] = {address_of(default): default}
+        self.gave_up = False
         self._obstacle = ""
         self._entries: dict[tuple[str, int], Entry] = {("library", 0): LibraryFunctions()}
         self._names: set[str] = set()
@@ -192,8 +195,11 @@ class Reached:
             if id(value) in self.objects:
                 self._meet_again(value)
                 continue
-            if len(self.objects) > _MOST_OBJECTS:
+            is_full = len(self.objects) > _MOST_OBJECTS
+            if is_full:
                 self._hinder(f"more than {_MOST_OBJECTS} objects")
+            if is_full or (self._obstacle and self.is_large()):
+                self.gave_up = True
                 self._pending.clear()
                 return
             self.objects[id(value)] = value

@@ -118,7 +118,7 @@ class RecordedRun:
 
     def gave_up(self) -> bool:
         """Tell whether what the call can reach was not looked at to the end: nothing repeats it."""
-        return self._seen.gave_up
+        return self._seen.gave_up or self._state.gave_up
 
     def codes(self) -> Codes:
         """Return the code that ran, for the next recording.
