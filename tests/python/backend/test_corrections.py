@@ -115,12 +115,20 @@ def tensors_in_lists(compiled: Callable[[Any], Any]) -> Iterator[Any]:
 
 
 def bounded_deques(compiled: Callable[[Any], Any]) -> Iterator[Any]:
-    def keep(x: Tensor) -> tuple[int, Tensor]:
+    def keep(x: Tensor) -> tuple[int, int, Tensor]:
         kept = collections.deque([1, 2, 3], maxlen=3)
         kept.append(4)
-        return len(kept), x * kept[0]
+        none = collections.deque([1], maxlen=0)
+        none.append(4)
+        return len(kept), len(none), x * kept[0]
 
     yield compiled(keep)(X)
+
+
+def texts_of_bounded_deques(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    fast = compiled(lambda x, kept: (x * 2, str(kept), f"{kept}"))
+    for limit in (None, 2, 3):
+        yield fast(X, collections.deque([1, 2], maxlen=limit))
 
 
 def texts_of_objects(compiled: Callable[[Any], Any]) -> Iterator[Any]:
@@ -197,8 +205,8 @@ def hooks_of_modules(compiled: Callable[[Any], Any]) -> Iterator[Any]:
 SCENARIOS: list[Scenario] = [
     *(numbers_in_shapes, equal_keys, kept_results, attributes_of_classes, attributes_of_functions),
     *(hidden_builtins, functions_in_dicts, keys_of_dicts, tensors_in_lists),
-    *(bounded_deques, texts_of_objects, identities, drawn_numbers, handled_errors),
-    *(texts_of_numbers, least_and_most, lengths_of_deques, hooks_of_modules),
+    *(bounded_deques, texts_of_bounded_deques, texts_of_objects, identities, drawn_numbers),
+    *(handled_errors, texts_of_numbers, least_and_most, lengths_of_deques, hooks_of_modules),
 ]
 
 

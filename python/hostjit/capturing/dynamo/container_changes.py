@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._dynamo.exc import unimplemented
+from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
-from torch._dynamo.variables import BuiltinVariable, SetVariable
-from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables import BuiltinVariable, ConstantVariable, SetVariable
 
-from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
 from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
 from hostjit.replacements import replaced_attribute
@@ -42,7 +42,7 @@ _OPERATORS = (
     "sq_ass_item_impl",
 )
 _SUMS = (operator.add, operator.iadd, operator.mul, operator.imul)
-# Those that heed the limit in Dynamo too, for a deque that the call makes itself.
+# Those that heed the limit in Dynamo too, unless it is 0, for a deque that the call makes itself.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
 
@@ -51,11 +51,11 @@ def stopping_at_container_changes() -> Iterator[None]:
     """Have Dynamo stop at such a change, in this thread."""
     owner = threading.get_ident()
 
-    def checked(kind: Any, is_wrong: Callable[[Any, Any, str], bool]) -> Any:
+    def checked(kind: Any, is_wrong: Callable[[Any, str], bool]) -> Any:
         original = kind.call_method
 
         def call(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
-            if threading.get_ident() == owner and is_wrong(tx, self, name):
+            if threading.get_ident() == owner and is_wrong(self, name):
                 _stop(f"{self.python_type_name()}.{name}")
             return original(self, tx, name, args, kwargs)
 
@@ -65,23 +65,22 @@ def stopping_at_container_changes() -> Iterator[None]:
         original = getattr(kind, name)
 
         def operate(self: Any, tx: Any, *args: Any) -> Any:
-            if threading.get_ident() == owner and _may_have_limit(tx, self):
+            if threading.get_ident() == owner and _has_limit(self):
                 _stop(f"operators on a {self.python_type_name()} with a limit")
             return original(self, tx, *args)
 
         return replaced_attribute(kind, name, operate)
 
-    def limit(deque: Any, tx: Any) -> Any:
-        if threading.get_ident() != owner or deque.source is None:
-            return deque.maxlen
-        source = AttrSource(deque.source, "maxlen")
-        return VariableTracker.build(tx, value_at(tx, deque.source).maxlen, source)
+    lists = importlib.import_module("torch._dynamo.variables.lists")
+    make_deque = lists.DequeVariable.__init__
 
-    def reading(original: Read) -> Read:
-        def read(self: Any, tx: Any, name: str) -> Any:
-            return limit(self, tx) if name == "maxlen" else original(self, tx, name)
-
-        return read
+    def make_limited(self: Any, items: Any, maxlen: Any = None, **options: Any) -> None:
+        source = options.get("source")
+        if maxlen is None and source is not None and threading.get_ident() == owner:
+            limit = value_at(InstructionTranslator.current_tx(), source).maxlen
+            maxlen = ConstantVariable.create(limit)
+            install_guard(AttrSource(source, "maxlen").make_guard(GuardBuilder.CONSTANT_MATCH))
+        make_deque(self, items, maxlen, **options)
 
     # Torch 2.12 and earlier take it for difference_update, which is written back.
     subtract: Any = getattr(SetVariable, "nb_inplace_subtract_impl", None)
@@ -93,12 +92,11 @@ def stopping_at_container_changes() -> Iterator[None]:
         return result
 
     dicts = importlib.import_module("torch._dynamo.variables.dicts")
-    lists = importlib.import_module("torch._dynamo.variables.lists")
     user_defined = importlib.import_module("torch._dynamo.variables.user_defined")
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping_at_user_containers())
         stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
-        stack.enter_context(replaced_reads(lists.DequeVariable, reading))
+        stack.enter_context(replaced_attribute(lists.DequeVariable, "__init__", make_limited))
         for name in _OPERATORS:
             if hasattr(lists.DequeVariable, name):
                 stack.enter_context(operating(lists.DequeVariable, name))
@@ -120,7 +118,7 @@ def _stopping_at_sums(owner: int, deque: Any) -> Iterator[None]:
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if self.fn in _SUMS and threading.get_ident() == owner:
             found = [arg.realize() for arg in args]
-            if any(isinstance(arg, deque) and _may_have_limit(tx, arg) for arg in found):
+            if any(isinstance(arg, deque) and _has_limit(arg) for arg in found):
                 _stop("operators on a deque with a limit")
         return original(self, tx, args, kwargs)
 
@@ -137,18 +135,17 @@ def _stop(what: str) -> None:
     )
 
 
-def _is_wrong_for_deque(tx: Any, deque: Any, name: str) -> bool:
-    if name not in _CHANGES or (deque.source is None and name in _RIGHT):
+def _is_wrong_for_deque(deque: Any, name: str) -> bool:
+    if name not in _CHANGES:
         return False
-    return _may_have_limit(tx, deque)
+    if deque.source is None and name in _RIGHT and deque.maxlen.as_python_constant() != 0:
+        return False
+    return _has_limit(deque)
 
 
-def _may_have_limit(tx: Any, deque: Any) -> bool:
-    if deque.source is None:
-        return deque.maxlen.as_python_constant() is not None
-    # Dynamo does not know the limit of one that it was given.
-    return value_at(tx, deque.source).maxlen is not None
+def _has_limit(deque: Any) -> bool:
+    return deque.maxlen.as_python_constant() is not None
 
 
-def _is_wrong_for_ordered_dict(tx: Any, ordered: Any, name: str) -> bool:
+def _is_wrong_for_ordered_dict(ordered: Any, name: str) -> bool:
     return name == "move_to_end" and ordered.source is not None
