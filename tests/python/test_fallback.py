@@ -153,11 +153,40 @@ def test_what_the_capture_alone_finds_wrong_is_captured_once() -> None:
     wrong = hostjit.CaptureError(CaptureFailure.USER_EXCEPTION, "it raises")
     fast = hostjit.compile(function)
     with mock.patch("hostjit.capturing.capture.capture", side_effect=wrong) as capture:
-        with pytest.warns(UserWarning, match="runs eagerly: something raises when it is captured"):
+        with pytest.warns(UserWarning, match="runs in parts: something raises when it is captured"):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
         for _ in range(3):
             assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
     assert capture.call_count == 1
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+def unlike_eager(x: torch.Tensor) -> torch.Tensor:
+    y = doubled(x)
+    if torch.compiler.is_compiling():
+        raise AttributeError
+    return y + 1
+
+
+@pytest.mark.parametrize("shares_memory", [False, True])
+def test_what_raises_in_the_capture_alone_runs_in_parts(shares_memory: bool) -> None:
+    fast = hostjit.compile(lambda x, _: unlike_eager(x))
+    x = torch.ones(3)
+    other = x[:2] if shares_memory else torch.ones(2)
+    how = "eagerly" if shares_memory else "in parts"
+    torch.compiler.reset()
+    with pytest.warns(UserWarning, match=f"runs {how}: something raises when it is captured"):
+        assert_close(fast(x, other), x.sin() * 2 + 1)
+    counters = torch._dynamo.utils.counters["stats"]
+    before = counters["unique_graphs"]
+    for _ in range(12):
+        assert_close(fast(x, other), x.sin() * 2 + 1)
+    assert counters["unique_graphs"] - before == (0 if shares_memory else 1)
+    with pytest.raises(TypeError):
+        fast(x, other, 3)
 
 
 class Counter(torch.nn.Module):

@@ -365,6 +365,12 @@ class Compilation(Specializer):
             self._parts.record_loops_alone = not self._may_record
         return self._parts
 
+    def _in_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        parts = self._make_parts()
+        if parts is None or tensors_share_memory(args, kwargs):
+            return None
+        return parts.hooked(self.target)
+
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Leave all calls to recordings, where they do better than parts; None: they don't.
 

@@ -17,24 +17,31 @@ class EagerAttempt:
     When they raise, as the capture said, so do the next ones, without a capture; the first that
     does not is the sign that something has changed, and the next one is captured again. When the
     very first does not raise, the capture was wrong, and stays so.
+
+    Args:
+        target: what is called.
+        captured_wrongly: called after a very first call that does not raise; returns what runs the
+            next ones.
     """
 
-    def __init__(self, target: Callable[..., Any], say: Callable[[], None]) -> None:
-        self._target = target
-        self._say = say
+    def __init__(
+        self, target: Callable[..., Any], captured_wrongly: Callable[[], Callable[..., Any]]
+    ) -> None:
+        self._run = target
+        self._captured_wrongly: Callable[[], Callable[..., Any]] | None = captured_wrongly
         self._has_raised = False
         self._state = [True]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            result = self._target(*args, **kwargs)
+            result = self._run(*args, **kwargs)
         except BaseException:
             self._has_raised = True
             raise
         if self._has_raised:
             self._state[0] = False
-        else:
-            self._say()
+        elif self._captured_wrongly is not None:
+            self._run, self._captured_wrongly = self._captured_wrongly(), None
         return result
 
     def specialization(

@@ -180,20 +180,27 @@ class Specializer(Inspection):
     def _attempt_eagerly(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
-        """Let eager raise what the user should see."""
+        """Let eager raise what the user should see; what it does not raise may run in parts."""
         self._attempts += 1
         if self._attempts > _MOST_ATTEMPTS:
             return None
 
-        def say() -> None:
+        in_parts = self._in_parts(args, kwargs)
+
+        def captured_wrongly() -> Callable[..., Any]:
             where = f" at {error.where}" if error.where else ""
             text = (
-                f"runs eagerly: something raises when it is captured{where}, which eager does not "
-                f"raise or the call handles: {error.what}"
+                f"runs {'in parts' if in_parts else 'eagerly'}: something raises when it is "
+                f"captured{where}, which eager does not raise or the call handles: {error.what}"
             )
             self._say(str(error.failure), text)
+            return in_parts or self.target
 
-        return EagerAttempt(self.target, say).specialization(args, kwargs)
+        return EagerAttempt(self.target, captured_wrongly).specialization(args, kwargs)
+
+    def _in_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """Return what runs calls like this one in parts; None where nothing does."""
+        return None
 
     def _run_eagerly(
         self,
