@@ -308,6 +308,28 @@ def test_an_object_that_is_met_elsewhere() -> None:
         torch.testing.assert_close(compiled(x, options), function(x, options))
 
 
+class Joint:
+    """Knows all others, as loggers and nodes of trees do."""
+
+    def __init__(self, gain: float, parent: Joint | None, robot: dict[str, Joint]) -> None:
+        self.gain, self.parent, self.robot = gain, parent, robot
+        robot[f"joint {len(robot)}"] = self
+
+
+def test_objects_that_know_each_other() -> None:
+    robot: dict[str, Joint] = {}
+    arm = Joint(0.5, Joint(1.0, None, robot), robot)
+    hand, *_ = [Joint(0.0, arm, robot) for _ in range(5)]
+    model = Scaled(lambda self, x: x * hand.parent.gain + hand.parent.parent.gain)  # type: ignore[union-attr]
+    compiled, x = hostjit.compile(model), torch.randn(7)
+    for number, value in enumerate(VALUES[:6]):
+        if number % 2:
+            arm.gain = value
+        else:
+            hand.parent = Joint(value, arm, robot)
+        torch.testing.assert_close(compiled(x), model(x))
+
+
 def test_lists_that_are_compared_by_identity() -> None:
     model = Scaled(lambda self, x: x * self.options[0] * (2 if self.options is self.last else 3))
     compiled, x = hostjit.compile(model), torch.randn(7)

@@ -21,6 +21,8 @@ from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.known_numbers import knowing_numbers, making_texts_of_numbers
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
+from hostjit.capturing.dynamo.library_globals import guarding_library_globals
+from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
@@ -50,12 +52,14 @@ _CORRECTIONS = (
     guarding_dicts_of_objects,
     guarding_builtins,
     guarding_imported_modules,
+    guarding_library_globals,
     guarding_classes,
     reading_cells,
     guarding_looked_up_keys,
     guarding_whole_dicts,
     guards_outlive_classes,
     stopping_at_kept_results,
+    following_loggers,
     stopping_at_class_changes,
     memberships_of_unknown,
     comparing_keys,

@@ -26,7 +26,12 @@ from hostjit import _C
 from hostjit.capturing.dynamo.growing_lists import growth_forgotten
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["is_installed_file", "stopping_at_kept_results"]
+__all__ = [
+    "is_installed_file",
+    "is_kept_and_installed",
+    "is_plain",
+    "stopping_at_kept_results",
+]
 
 _KEEPING = type(functools.lru_cache(lambda: None))
 _INSTALLED = (
@@ -68,6 +73,11 @@ def is_installed_file(filename: str) -> bool:
     return filename.startswith(_INSTALLED)
 
 
+def is_kept_and_installed(function: Any) -> bool:
+    """Tell whether it is a function of an installed package that `functools.lru_cache` keeps."""
+    return isinstance(function, _KEEPING) and _is_installed(function)
+
+
 def _is_installed(wrapper: Any) -> bool:
     code = getattr(wrapper.__wrapped__, "__code__", None)
     return code is None or is_installed_file(code.co_filename)
@@ -79,7 +89,7 @@ def _gives(function: Any, args: Any, kwargs: Any, result: Any) -> bool:
     if not all(value.is_python_constant() for value in values):
         return False
     found = result.as_python_constant()
-    if not _is_plain(found):
+    if not is_plain(found):
         return False
     given = [value.as_python_constant() for value in (*function.self_args(), *args)]
     named = {name: value.as_python_constant() for name, value in kwargs.items()}
@@ -90,9 +100,10 @@ def _gives(function: Any, args: Any, kwargs: Any, result: Any) -> bool:
     return _same(kept, found)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
+    """Tell whether a result is one that Dynamo may go on with."""
     if type(value) is tuple:
-        return all(map(_is_plain, value))
+        return all(map(is_plain, value))
     return isinstance(value, _PLAIN)
 
 

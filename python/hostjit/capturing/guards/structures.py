@@ -79,15 +79,25 @@ def classes_in(value: Any) -> Iterator[type]:
 
 def differ_in_numbers_alone(a: Any, b: Any) -> bool:
     """Whether two values are structures alike, but for ints and floats in them."""
-    return bool(_but_numbers(a, _DEPTH) == _but_numbers(b, _DEPTH))
+    try:
+        return bool(_but_numbers(a, _DEPTH, set()) == _but_numbers(b, _DEPTH, set()))
+    except _MetTwiceError:
+        return False
 
 
-def _but_numbers(value: Any, depth: int) -> Any:
+class _MetTwiceError(Exception):
+    """Raised for what is no structure, and takes forever to look at where objects know others."""
+
+
+def _but_numbers(value: Any, depth: int, met: set[int]) -> Any:
     kind = type(value)
     items = items_of(value, {kind}) if depth else None
     if items is None:
         return kind, None if kind in (int, float) else value if kind in _LEAVES else id(value)
-    return kind, [(name, _but_numbers(item, depth - 1)) for name, item in items.items()]
+    if id(value) in met and items and kind not in (tuple, torch.Size):
+        raise _MetTwiceError
+    met.add(id(value))
+    return kind, [(name, _but_numbers(item, depth - 1, met)) for name, item in items.items()]
 
 
 @functools.cache

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code may read what Python's own modules and PyTorch's settings hold, which changes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hostjit
+
+COMPILERS: dict[str, Any] = {
+    "hostjit": hostjit.compile,
+    "torch": functools.partial(torch.compile, backend="hostjit"),
+}
+READS: dict[str, Callable[[], Any]] = {
+    "getenv": lambda: os.getenv("HOSTJIT_TESTS"),
+    "getenv with a default": lambda: os.getenv("HOSTJIT_TESTS", "3"),
+    "environ.get": lambda: os.environ.get("HOSTJIT_TESTS"),
+    "in environ": lambda: "HOSTJIT_TESTS" in os.environ,
+    "gettempdir": tempfile.gettempdir,
+    "mkldnn": lambda: torch.backends.mkldnn.deterministic,
+    "cudnn": lambda: torch.backends.cudnn.benchmark,
+}
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_what_changes_is_read(read: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Any]:
+        return x * 2, READS[read]()
+
+    settings = ((torch.backends.mkldnn, "deterministic"), (torch.backends.cudnn, "benchmark"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for holder, name in settings:
+        monkeypatch.setattr(holder, name, False)
+    monkeypatch.delenv("HOSTJIT_TESTS", raising=False)
+    torch.compiler.reset()
+    fast = COMPILERS[compiler](function)
+    x = torch.ones(3)
+    found = [fast(x)[1]]
+    assert found == [READS[read]()]
+    for number in range(3):
+        monkeypatch.setenv("HOSTJIT_TESTS", str(number))
+        monkeypatch.setattr(tempfile, "tempdir", f"/{number}")
+        for holder, name in settings:
+            monkeypatch.setattr(holder, name, number % 2 == 0)
+        found.append(fast(x)[1])
+        assert found[-1] == READS[read]()
+    assert found[0] != found[1]
