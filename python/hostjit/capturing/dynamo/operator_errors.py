@@ -210,11 +210,15 @@ def _is_builtin(kind: type) -> bool:
 
 
 def _go_on_in_handler(error: Exception, node: Any, tx: Any) -> NoReturn:
-    tx.output.remove_node(node)
+    if not node._erased:  # by Dynamo, where it raises, too
+        tx.output.remove_node(node)
     try:
         exc.raise_observed_exception(type(error), tx, args=[str(error)])
     finally:
-        mark_own_words(tx.exn_vt_stack.get_current_exception())
+        stack = tx.exn_vt_stack
+        # Torch 2.14 and later have another name for it.
+        raised = getattr(stack, "get_raised_exception", None) or stack.get_current_exception
+        mark_own_words(raised())
 
 
 @contextlib.contextmanager
