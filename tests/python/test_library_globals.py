@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code may read what Python's own modules and PyTorch's settings hold, which changes."""
+"""Code may read what modules hold or compute: Python's own, PyTorch's settings, others."""
 
 from __future__ import annotations
 
 import functools
 import os
 import tempfile
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -55,3 +56,14 @@ def test_what_changes_is_read(read: str, compiler: str, monkeypatch: pytest.Monk
         found.append(fast(x)[1])
         assert found[-1] == READS[read]()
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_what_a_module_computes_is_asked_again(compiler: str) -> None:
+    module, numbers = types.ModuleType("computing"), [1]
+    module.__getattr__ = lambda name: numbers[0]  # type: ignore[method-assign]
+    torch.compiler.reset()
+    fast = COMPILERS[compiler](lambda x: x * module.number)
+    for number in (1, 2, 3):
+        numbers[0] = number
+        assert torch.equal(fast(torch.ones(2)), torch.full((2,), float(number)))

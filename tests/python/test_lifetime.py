@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable
@@ -116,6 +117,59 @@ def test_arguments_are_not_kept(function: Any, compile: Any) -> None:
     del x, y
     gc.collect()
     assert [reference() for reference in gone] == [None] * 3
+
+
+def raises(x: Tensor) -> Tensor:
+    raise ValueError(str(x.shape))
+
+
+def has_no_such_attribute(x: Tensor) -> Any:
+    return x.nonexistent  # type: ignore[attr-defined]
+
+
+def does_not_fit(x: Tensor) -> Tensor:
+    return x @ x
+
+
+def raises_in_captures_alone(x: Tensor) -> Tensor:
+    return x * 2 if not torch.compiler.is_compiling() else raises(x)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize(
+    "function", [raises, has_no_such_attribute, does_not_fit, raises_in_captures_alone]
+)
+@pytest.mark.parametrize("compile", [hostjit.compile, hostjit.capture])
+def test_arguments_of_calls_that_raise_are_not_kept(function: Any, compile: Any) -> None:
+    compiled = compile(function)
+    alive = []
+    for size in range(24):
+        x = torch.ones(2, 3 + size)
+        alive.append(weakref.ref(x))
+        with contextlib.suppress(ValueError, AttributeError, RuntimeError):
+            compiled(x)
+    del x
+    gc.collect()
+    assert not any(reference() is not None for reference in alive)
+
+
+class Kept:
+    value = 3.0
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_what_a_weak_reference_refers_to_is_not_kept() -> None:
+    kept = [Kept()]
+    reference = weakref.ref(kept[0])
+
+    def function(x: Tensor) -> Tensor:
+        found = reference()
+        return x * (7.0 if found is None else found.value)
+
+    compiled = hostjit.compile(function)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+    kept.clear()
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 7.0))
 
 
 def test_what_is_forgotten_is_released() -> None:

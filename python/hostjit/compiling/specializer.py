@@ -186,14 +186,18 @@ class Specializer(Inspection):
             return None
 
         in_parts = self._in_parts(args, kwargs)
-
-        def captured_wrongly() -> Callable[..., Any]:
-            where = f" at {error.where}" if error.where else ""
-            text = (
+        where = f" at {error.where}" if error.where else ""
+        # Not the error itself, whose frames have the arguments.
+        key, text = (
+            str(error.failure),
+            (
                 f"runs {'in parts' if in_parts else 'eagerly'}: something raises when it is "
                 f"captured{where}, which eager does not raise or the call handles: {error.what}"
-            )
-            self._say(str(error.failure), text)
+            ),
+        )
+
+        def captured_wrongly() -> Callable[..., Any]:
+            self._say(key, text)
             return in_parts or self.target
 
         return EagerAttempt(self.target, captured_wrongly).specialization(args, kwargs)

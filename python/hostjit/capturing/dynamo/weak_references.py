@@ -37,11 +37,14 @@ def refusing_weak_references() -> Iterator[None]:
     def build(tx: Any, reference: weakref.ReferenceType[Any], *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == owner and not tx.f_code.co_filename.startswith(_PYTORCH):
             found = reference()
-            if found is not None and found not in tx.output.side_effects:
+            name = type(found).__qualname__
+            is_kept = found is None or found in tx.output.side_effects
+            del found  # the error has this frame
+            if not is_kept:
                 raise CaptureError(
                     CaptureFailure.UNSUPPORTED_PROGRAM,
-                    f"a weak reference to an object ({type(found).__qualname__}) is used, which a "
-                    "program would keep alive",
+                    f"a weak reference to an object ({name}) is used, which a program would keep "
+                    "alive",
                     hint="use it outside of the compiled function",
                 )
         return original(tx, reference, *args, **kwargs)

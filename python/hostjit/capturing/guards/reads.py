@@ -104,8 +104,9 @@ class ReadWatcher:
             elif not isinstance(base, (tuple, *EQUALITY_TYPES)):
                 self.watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
         elif isinstance(base, types.ModuleType):
-            if hasattr(type(_class_attribute(type(base), member)), "__set__"):
-                self.watches.cannot_watch(f"{path}.{member} (a property)")  # of torch.backends
+            is_property = hasattr(type(_class_attribute(type(base), member)), "__set__")
+            if is_property or (member not in vars(base) and "__getattr__" in vars(base)):
+                self.watches.cannot_watch(f"{path}.{member} (computed)")  # as in torch.backends
             self.watches.dict_item(vars(base), member, base.__name__)
         elif isinstance(base, type):
             self.watches.type_version(base, path)
