@@ -40,7 +40,6 @@ _LEVELS = {
 }
 # With the level as the first argument.
 _WITH_LEVEL = ("log", "isEnabledFor")
-_ASKED = ("isEnabledFor", "getEffectiveLevel")
 
 
 @contextlib.contextmanager
@@ -55,7 +54,7 @@ def following_loggers() -> Iterator[None]:
             level = _level_of(self.value, name, args)
             if level is not None and not self.value.isEnabledFor(level):
                 _guard_levels(self.value, source)
-                return ConstantVariable.create(False if name in _ASKED else None)
+                return ConstantVariable.create(False if name == "isEnabledFor" else None)
             if _is_said_once(self.value, name):
                 said = _say(getattr(self.value, name), args, kwargs)
                 if said is not None:
@@ -86,9 +85,11 @@ def _level_of(logger: logging.Logger, name: str, args: Any) -> int | None:
             logging.Logger
         ).get(method):
             return None
+    if not args:
+        return None  # it raises
     if name not in _WITH_LEVEL:
         return _LEVELS.get(name)
-    if not args or not args[0].is_python_constant():
+    if not args[0].is_python_constant():
         return None
     level = args[0].as_python_constant()
     return level if isinstance(level, int) else None
