@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._dynamo import variables
 from torch.utils._pytree import tree_leaves
 
@@ -107,6 +107,39 @@ def keys_of_dicts(compiled: Callable[[Any], Any]) -> Iterator[Any]:
     table["a"] = table.pop("a")
     yield fast(X)
     table.clear()
+    yield fast(X)
+
+
+def methods_of_classes(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    class Act:
+        gain = 2.0
+
+        def act(self, x: Tensor) -> Tensor:
+            return x * self.gain
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.acts = [Later(), Later()]
+
+        def scaled(self, x: Tensor) -> Tensor:
+            return x + 1
+
+        def forward(self, x: Tensor) -> Tensor:
+            return sum((act.act(self.scaled(x)) for act in self.acts), x)
+
+    class Later(Act):
+        pass
+
+    fast = compiled(Model())
+    yield fast(X)
+    Act.act = lambda self, x: x - self.gain  # type: ignore[method-assign]
+    yield fast(X)
+    Later.gain = 5.0
+    yield fast(X)
+    Model.scaled = lambda self, x: x * 7  # type: ignore[method-assign]
+    yield fast(X)
+    Later.act = lambda self, x: x  # type: ignore[method-assign]
     yield fast(X)
 
 
@@ -204,7 +237,7 @@ def hooks_of_modules(compiled: Callable[[Any], Any]) -> Iterator[Any]:
 
 SCENARIOS: list[Scenario] = [
     *(numbers_in_shapes, equal_keys, kept_results, attributes_of_classes, attributes_of_functions),
-    *(hidden_builtins, functions_in_dicts, keys_of_dicts, tensors_in_lists),
+    *(hidden_builtins, functions_in_dicts, keys_of_dicts, methods_of_classes, tensors_in_lists),
     *(bounded_deques, texts_of_bounded_deques, texts_of_objects, identities, drawn_numbers),
     *(handled_errors, texts_of_numbers, least_and_most, lengths_of_deques, hooks_of_modules),
 ]

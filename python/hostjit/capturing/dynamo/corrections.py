@@ -15,6 +15,7 @@ from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
+from hostjit.capturing.dynamo.guarded_methods import guarding_methods
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
@@ -95,5 +96,6 @@ def corrected_for_backend() -> Iterator[None]:
         following_places(),
         corrected(),
         making_texts_of_numbers(),
+        guarding_methods(),
     ):
         yield

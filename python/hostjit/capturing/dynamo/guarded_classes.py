@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +19,7 @@ from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables import BuiltinVariable, builder
 
 from hostjit.capturing.dynamo.class_changes import has_own
-from hostjit.capturing.dynamo.kept_results import is_installed_file
+from hostjit.capturing.dynamo.kept_results import is_installed_class
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_classes", "stopping_at_abstract_classes", "token_of"]
@@ -123,15 +122,10 @@ def _asks_metaclass(kinds: Any, check: str) -> bool:
 def _is_abstract(kinds: Any) -> bool:
     """Tell whether other classes may be registered with one of these, which users wrote."""
     return any(
-        isinstance(kind, abc.ABCMeta) and not _is_installed(kind) for kind in _classes(kinds)
+        isinstance(kind, abc.ABCMeta) and not is_installed_class(kind) for kind in _classes(kinds)
     )
 
 
 def _is_protocol(kind: Any) -> bool:
     """Tell whether users wrote a protocol, for which attributes of an object itself count."""
     return bool(getattr(kind, "_is_protocol", False)) and kind.__module__ != "typing"
-
-
-def _is_installed(kind: type) -> bool:
-    module = sys.modules.get(kind.__module__)
-    return is_installed_file(getattr(module, "__file__", None) or "")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from hostjit.capturing.dynamo.growing_lists import growth_forgotten
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
+    "is_installed_class",
     "is_installed_file",
     "is_kept_and_installed",
     "is_plain",
@@ -71,6 +73,12 @@ def stopping_at_kept_results() -> Iterator[None]:
 def is_installed_file(filename: str) -> bool:
     """Tell whether code is of Python's library or of an installed package."""
     return filename.startswith(_INSTALLED)
+
+
+def is_installed_class(kind: type) -> bool:
+    """Tell whether a class is of Python's library or of an installed package."""
+    module = sys.modules.get(kind.__module__)
+    return is_installed_file(getattr(module, "__file__", None) or "")
 
 
 def is_kept_and_installed(function: Any) -> bool:
