@@ -25,6 +25,7 @@ from hostjit.backend.options import Options
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.call import guard_settings
 from hostjit.capturing.dynamo.corrections import corrected
+from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guarded_classes import stopping_at_abstract_classes
 from hostjit.capturing.dynamo.guarded_methods import guarding_methods
 from hostjit.capturing.dynamo.known_numbers import making_texts_of_numbers
@@ -95,6 +96,7 @@ class _Callback:
             corrected(),
             making_texts_of_numbers(),
             guarding_methods(),
+            guarding_global_hooks(),
             stopping_at_abstract_classes(),
             without_log_of_failures(),
             without_warnings_of_dynamo(),

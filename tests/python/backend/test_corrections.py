@@ -15,6 +15,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo import variables
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.utils._pytree import tree_leaves
 
 # One call after the other changes what the function reads; it yields what each call answers.
@@ -235,11 +239,26 @@ def hooks_of_modules(compiled: Callable[[Any], Any]) -> Iterator[Any]:
     yield fast(X)
 
 
+def hooks_of_all_modules(compiled: Callable[[Any], Any]) -> Iterator[Any]:
+    model = nn.Identity()
+    fast = compiled(lambda x: model(x))  # a compiled module is one, too
+    yield fast(X)
+    for register, hook in (
+        (register_module_forward_hook, lambda module, args, result: result + 1),
+        (register_module_forward_pre_hook, lambda module, args: (args[0] * 2,)),
+    ):
+        handle = register(hook)
+        yield fast(X)
+        handle.remove()
+        yield fast(X)
+
+
 SCENARIOS: list[Scenario] = [
     *(numbers_in_shapes, equal_keys, kept_results, attributes_of_classes, attributes_of_functions),
     *(hidden_builtins, functions_in_dicts, keys_of_dicts, methods_of_classes, tensors_in_lists),
     *(bounded_deques, texts_of_bounded_deques, texts_of_objects, identities, drawn_numbers),
     *(handled_errors, texts_of_numbers, least_and_most, lengths_of_deques, hooks_of_modules),
+    hooks_of_all_modules,
 ]
 
 

@@ -13,6 +13,7 @@ from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
+from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.guarded_methods import guarding_methods
@@ -97,5 +98,6 @@ def corrected_for_backend() -> Iterator[None]:
         corrected(),
         making_texts_of_numbers(),
         guarding_methods(),
+        guarding_global_hooks(),
     ):
         yield
