@@ -118,8 +118,16 @@ def methods_of_classes(compiled: Callable[[Any], Any]) -> Iterator[Any]:
     class Act:
         gain = 2.0
 
+        @property
+        def offset(self) -> float:
+            return 0.5
+
+        @classmethod
+        def shifted(cls, x: Tensor) -> Tensor:
+            return x - 1
+
         def act(self, x: Tensor) -> Tensor:
-            return x * self.gain
+            return self.shifted(x) * self.gain + self.offset
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -136,6 +144,10 @@ def methods_of_classes(compiled: Callable[[Any], Any]) -> Iterator[Any]:
         pass
 
     fast = compiled(Model())
+    yield fast(X)
+    Act.offset = property(lambda self: 0.25)  # type: ignore[method-assign, assignment]
+    yield fast(X)
+    Act.shifted = classmethod(lambda cls, x: x - 2)  # type: ignore[method-assign, assignment]
     yield fast(X)
     Act.act = lambda self, x: x - self.gain  # type: ignore[method-assign]
     yield fast(X)

@@ -59,4 +59,7 @@ def guarding_methods() -> Iterator[None]:
 
 
 def _is_in_class(source: Any) -> bool:
-    return isinstance(getattr(source, "base", None), TypeDictSource)
+    """Tell whether a function is in the dict of a class, or in a property or the like there."""
+    while source is not None and not isinstance(source, TypeDictSource):
+        source = getattr(source, "base", None)
+    return source is not None
