@@ -26,8 +26,7 @@ READS: dict[str, Callable[[], Any]] = {
     "environ.get": lambda: os.environ.get("HOSTJIT_TESTS"),
     "in environ": lambda: "HOSTJIT_TESTS" in os.environ,
     "gettempdir": tempfile.gettempdir,
-    "mkldnn": lambda: torch.backends.mkldnn.deterministic,
-    "cudnn": lambda: torch.backends.cudnn.benchmark,
+    "setting": lambda: torch.backends.cudnn.benchmark,
 }
 
 
@@ -38,23 +37,21 @@ def test_what_changes_is_read(read: str, compiler: str, monkeypatch: pytest.Monk
     def function(x: Tensor) -> tuple[Tensor, Any]:
         return x * 2, READS[read]()
 
-    settings = ((torch.backends.mkldnn, "deterministic"), (torch.backends.cudnn, "benchmark"))
+    def call(of: Callable[[Tensor], tuple[Tensor, Any]], flag: bool) -> Any:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=flag):
+            return of(torch.ones(3))[1]
+
     monkeypatch.setattr(tempfile, "tempdir", None)
-    for holder, name in settings:
-        monkeypatch.setattr(holder, name, False)
     monkeypatch.delenv("HOSTJIT_TESTS", raising=False)
     torch.compiler.reset()
     fast = COMPILERS[compiler](function)
-    x = torch.ones(3)
-    found = [fast(x)[1]]
-    assert found == [READS[read]()]
+    found = [call(fast, False)]
+    assert found == [call(function, False)]
     for number in range(3):
         monkeypatch.setenv("HOSTJIT_TESTS", str(number))
         monkeypatch.setattr(tempfile, "tempdir", f"/{number}")
-        for holder, name in settings:
-            monkeypatch.setattr(holder, name, number % 2 == 0)
-        found.append(fast(x)[1])
-        assert found[-1] == READS[read]()
+        found.append(call(fast, number % 2 == 0))
+        assert found[-1] == call(function, number % 2 == 0)
     assert found[0] != found[1]
 
 
