@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,9 +35,13 @@ def guarding_methods() -> Iterator[None]:
     walk: Any = getattr(UserDefinedObjectVariable, _WALK)
 
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() == owner and _is_in_class(self.source_fn):
-            if not is_installed_file(self.fn.__code__.co_filename):
-                install_guard(self.source_fn.make_guard(GuardBuilder.CLOSURE_MATCH))
+        if (
+            threading.get_ident() == owner
+            and isinstance(self.fn, types.FunctionType)
+            and not is_installed_file(self.fn.__code__.co_filename)
+            and _is_in_class(self.source_fn)
+        ):
+            install_guard(self.source_fn.make_guard(GuardBuilder.CLOSURE_MATCH))
         return call(self, tx, args, kwargs)
 
     def walk_bases(self: Any, *args: Any) -> Any:

@@ -3,9 +3,9 @@
 
 Where the level is off, for the logger or for one above it, there is nothing to do as long as the
 levels are what they are, which guards hold; `logging.info` and its like ask the root logger for its
-handlers, too. Installed packages say some things once, by methods
-whose results `functools.lru_cache` keeps (`warning_once` of transformers): such a call is made
-where it is traced, and those after it find its result.
+handlers, too. Installed packages say some things once, by methods whose results
+`functools.lru_cache` keeps (`warning_once` of transformers): such a call is made where it is
+traced, and those after it find its result.
 """
 
 from __future__ import annotations
