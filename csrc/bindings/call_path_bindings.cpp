@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "bindings/backward_plan.h"
+#include "bindings/class_check.h"
 #include "bindings/compiled_function.h"
 #include "bindings/compiled_method.h"
 #include "bindings/compiled_program_bindings.h"
@@ -137,6 +138,9 @@ void bind_call_path(py::module_& module) {
            py::arg("again") = py::none(), py::arg("unread") = std::vector<int64_t>{},
            py::arg("draws") = false, py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
+  module.def("class_check", &make_class_check,
+             "A function of one argument: whether classes and functions are as they were.",
+             py::arg("classes"), py::arg("functions"), py::arg("look"), py::arg("abc_token"));
   module.def("host_description", &host_description,
              "CPU, features and vector math that compiled code depends on.");
   py::class_<Specialization, std::shared_ptr<Specialization>>(

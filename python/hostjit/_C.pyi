@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: A002, N999
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -290,6 +291,12 @@ def push_knobs(
     cache_directory: str | None = None,
 ) -> int: ...
 def host_description() -> str: ...
+def class_check(
+    classes: Iterable[type],
+    functions: Iterable[types.FunctionType],
+    look: Callable[[type], bool],
+    abc_token: object,
+) -> Callable[[object], bool]: ...
 def object_cache_report() -> dict[str, str | int]: ...
 def pop_knobs(ticket: int) -> None: ...
 def knob_rows() -> list[dict[str, str]]: ...

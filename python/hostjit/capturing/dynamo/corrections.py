@@ -10,13 +10,13 @@ from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
+from hostjit.capturing.dynamo.class_contents import guarding_class_contents
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
-from hostjit.capturing.dynamo.guarded_methods import guarding_methods
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
@@ -97,7 +97,7 @@ def corrected_for_backend() -> Iterator[None]:
         following_places(),
         corrected(),
         making_texts_of_numbers(),
-        guarding_methods(),
+        guarding_class_contents(),
         guarding_global_hooks(),
     ):
         yield

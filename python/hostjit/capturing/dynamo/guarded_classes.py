@@ -22,7 +22,7 @@ from hostjit.capturing.dynamo.class_changes import has_own
 from hostjit.capturing.dynamo.kept_results import is_installed_class
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["guarding_classes", "stopping_at_abstract_classes", "token_of"]
+__all__ = ["guarding_classes", "token_of"]
 
 # Of the environment of sizes, which Dynamo hands on.
 _TOKEN = "hostjit_abc_token"
@@ -49,41 +49,6 @@ def guarding_classes() -> Iterator[None]:
 
         return ask
 
-    with _replaced_questions(asking) as stack:
-        if hasattr(builder, _FROM_CLOSURE):
-            stack.enter_context(replaced_attribute(builder, _FROM_CLOSURE, _is_of_super))
-        yield
-
-
-@contextlib.contextmanager
-def stopping_at_abstract_classes() -> Iterator[None]:
-    """Have Dynamo stop where it asks abstract classes, in this thread: its guards tell of none.
-
-    That is for code that has no other guards than those.
-    """
-    owner = threading.get_ident()
-
-    def asking(original: Callable[..., Any], _: str) -> Callable[..., Any]:
-        def ask(self: Any, tx: Any, value: Any, kinds: Any) -> Any:
-            if threading.get_ident() == owner and _is_abstract(kinds):
-                unimplemented(
-                    gb_type="question to an abstract class",
-                    context=f"{value} {kinds}",
-                    explanation="Other classes may be registered with it.",
-                    hints=[],
-                )
-            return original(self, tx, value, kinds)
-
-        return ask
-
-    with _replaced_questions(asking):
-        yield
-
-
-@contextlib.contextmanager
-def _replaced_questions(
-    asking: Callable[[Callable[..., Any], str], Callable[..., Any]],
-) -> Iterator[contextlib.ExitStack]:
     with contextlib.ExitStack() as stack:
         for name, check in (
             ("call_isinstance", "__instancecheck__"),
@@ -92,7 +57,9 @@ def _replaced_questions(
             if hasattr(BuiltinVariable, name):
                 asked = asking(getattr(BuiltinVariable, name), check)
                 stack.enter_context(replaced_attribute(BuiltinVariable, name, asked))
-        yield stack
+        if hasattr(builder, _FROM_CLOSURE):
+            stack.enter_context(replaced_attribute(builder, _FROM_CLOSURE, _is_of_super))
+        yield
 
 
 def _is_of_super(source: Any) -> bool:
@@ -104,7 +71,7 @@ def token_of(output: Any) -> object:
     """Return `abc.get_cache_token()` of when abstract classes were asked, None if none was.
 
     Args:
-        output: Dynamo's record of the call.
+        output: Dynamo's record of the call, or another thing that has its environment of sizes.
     """
     return getattr(output.shape_env, _TOKEN, None)
 
