@@ -112,8 +112,9 @@ bool InputBinding::fits_in_place(PyObject* before, PyObject* now) const {
                                            : false;
 }
 
-void InputBinding::put_in_place(PyObject* before, PyObject* now) {
-  if (object_.get() != before) return;
+void InputBinding::put_in_place(const StandIn& stand_in) {
+  PyObject* const now = object_ ? stand_in(object_.get()) : nullptr;
+  if (now == object_.get()) return;
   object_ = PyRef::share(now);
   snapshot_ = {};
 }

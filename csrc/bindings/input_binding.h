@@ -10,6 +10,7 @@
 
 #include "bindings/argument_spec.h"
 #include "bindings/py_ref.h"
+#include "bindings/stand_in.h"
 #include "bindings/tensor_guard.h"
 #include "bindings/tensor_snapshot.h"
 
@@ -54,10 +55,10 @@ class InputBinding {
     kind_ = Kind::kTensorOfAnySize;
     snapshot_ = {};
   }
-  // Holds another tensor by reference in the place of `before`, if that is what it holds; false
-  // where the other is not what the program was compiled for.
+  // Whether another tensor may be held by reference in the place of `before`, if that is what it
+  // holds: it is what the program was compiled for.
   bool fits_in_place(PyObject* before, PyObject* now) const;
-  void put_in_place(PyObject* before, PyObject* now);
+  void put_in_place(const StandIn& stand_in);
   // What it was made from.
   pybind11::object describe() const;
   // What is known of a tensor held by reference, else None; see descriptions.cpp.

@@ -118,6 +118,10 @@ bool NumberStores::put(const NumberValues& values) const {
   return true;
 }
 
+void NumberStores::put_in_place(const StandIn& stand_in) {
+  for (Store& store : stores_) store.holder = PyRef::share(stand_in(store.holder.get()));
+}
+
 int NumberStores::traverse(visitproc visit, void* arg) const {
   for (const Store& store : stores_) {
     Py_VISIT(store.holder.get());

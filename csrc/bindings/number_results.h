@@ -70,6 +70,9 @@ class NumberStores {
   // False with a Python error set.
   bool put(const NumberValues& values) const;
 
+  // Stores in the dicts and lists that stand in for those where it stored.
+  void put_in_place(const StandIn& stand_in);
+
   // For the garbage collector.
   int traverse(visitproc visit, void* arg) const;
 

@@ -133,6 +133,12 @@ bool OpenNumbers::read(PyObject* found, size_t slot, Leaves& leaves) const {
   return found != nullptr && number.is_kind_of(found) && number.read(found, leaves.numbers[slot]);
 }
 
+void OpenNumbers::put_in_place(const StandIn& stand_in) {
+  const auto put = [&](Place& place) { place.holder = PyRef::share(stand_in(place.holder.get())); };
+  for (Item& item : items_) put(item.place);
+  for (Structure& structure : structures_) put(structure.place);
+}
+
 int OpenNumbers::traverse(visitproc visit, void* arg) const {
   for (const Item& item : items_) {
     Py_VISIT(item.place.holder.get());

@@ -9,6 +9,7 @@
 #include "bindings/argument_spec.h"
 #include "bindings/open_number.h"
 #include "bindings/py_ref.h"
+#include "bindings/stand_in.h"
 
 namespace hostjit {
 
@@ -40,6 +41,9 @@ class OpenNumbers {
   bool read_items(Leaves& leaves) const;
   // The same for those that are among the values of the leaves.
   bool read_computed(Leaves& leaves) const;
+
+  // Looks into the dicts and lists that stand in for those where it looked.
+  void put_in_place(const StandIn& stand_in);
 
   // One as a new reference.
   PyObject* to_python(size_t slot, const Leaves& leaves) const {

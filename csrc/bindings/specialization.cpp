@@ -38,15 +38,6 @@ std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledPr
   return bindings;
 }
 
-// Borrowed.
-std::vector<PyObject*> tensors_of(PyObject* sequence) {
-  if (sequence == nullptr) return {};
-  const PyRef items = PyRef::steal(PySequence_Fast(sequence, "expected a sequence of tensors"));
-  if (!items) throw py::error_already_set();
-  PyObject** const first = PySequence_Fast_ITEMS(items.get());
-  return {first, first + PySequence_Fast_GET_SIZE(items.get())};
-}
-
 bool needs_gradient(PyObject* tensor) { return THPVariable_Unpack(tensor).requires_grad(); }
 
 bool any_needs_gradient(const std::vector<PyObject*>& leaves) {
@@ -97,7 +88,7 @@ Specialization::Specialization(const Options& options)
       always_revalidate_(options.always_revalidate),
       mutated_(options.mutated, bindings_.size()),
       identities_(arguments_.example_leaves(), options.outside),
-      replaceable_(tensors_of(options.replaceable)),
+      stand_ins_(options.replaceable),
       route_(options.route == Py_None ? PyRef() : PyRef::share(options.route)),
       runtime_(options.runtime),
       reused_(options.reuse_outputs ? std::make_unique<ReusedOutputs>() : nullptr),
@@ -183,27 +174,6 @@ bool Specialization::meets_gradient_elsewhere(const Leaves& leaves) const {
   return watches_.tensors().reaches_gradient(tensors);
 }
 
-bool Specialization::replace(PyObject* before, PyObject* now) {
-  if (before == now) return true;
-  if (Py_TYPE(before) != Py_TYPE(now)) return false;
-  if (PyTuple_CheckExact(before)) {
-    const Py_ssize_t size = PyTuple_GET_SIZE(before);
-    if (PyTuple_GET_SIZE(now) != size) return false;
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      if (!replace(PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
-    }
-    return true;
-  }
-  const auto found = std::ranges::find(replaceable_, before);
-  if (found == replaceable_.end()) return false;
-  const bool fits = std::ranges::all_of(
-      bindings_, [&](const InputBinding& binding) { return binding.fits_in_place(before, now); });
-  if (!fits || !identities_.replace(before, now)) return false;
-  for (InputBinding& binding : bindings_) binding.put_in_place(before, now);
-  *found = now;
-  return true;
-}
-
 bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                                 const Leaves& leaves) {
   if (!revalidate_) return false;
@@ -216,7 +186,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
     NumberStores stores(py::object(renewed[5]).ptr(), results_.size());
     identities_.renew(leaves, py::object(renewed[3]).ptr());
-    replaceable_ = tensors_of(py::object(renewed[4]).ptr());
+    stand_ins_ = StandIns(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
     known_ = watches_.containers();
@@ -253,6 +223,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (leaves.objects.size() > 1 && !arguments_.has_same_objects(leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
     const bool holds = !always_revalidate_ && watches_hold();
+    if (!holds && !always_revalidate_ && stand_ins_.refused()) return false;
     if (!holds && !revalidate(values, nargs, kwnames, leaves)) return false;
   }
   for (InputBinding& binding : bindings_) {
@@ -294,8 +265,8 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
 }
 
 bool Specialization::watches_hold() {
-  const auto replaced = [this](PyObject* before, PyObject* now) { return replace(before, now); };
-  return watches_.holds() || (!replaceable_.empty() && watches_.holds_after(replaced));
+  return watches_.holds() ||
+         stand_ins_.take({watches_, bindings_, identities_, numbers_, stores_, known_});
 }
 
 bool Specialization::holds() {

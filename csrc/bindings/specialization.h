@@ -23,6 +23,7 @@
 #include "bindings/read_check.h"
 #include "bindings/reused_outputs.h"
 #include "bindings/row_guard.h"
+#include "bindings/stand_ins.h"
 #include "bindings/tensor_identities.h"
 #include "bindings/watch_list.h"
 
@@ -172,7 +173,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool run_for_inference(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_for_training(ProgramCall& call, MainFunction main, const Leaves& leaves);
   bool run_reusing(ProgramCall& call, MainFunction main, const Leaves& leaves);
-  // The watches hold, maybe with other tensors in places where such are allowed.
+  // The watches hold, maybe with other objects in places where such are allowed.
   bool watches_hold();
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
@@ -180,8 +181,6 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // yes, and what is read is what was read.
   bool last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                         const Leaves& leaves);
-  // Takes `now`, found where `before` was, for it: a tensor, or a tuple with tensors in it.
-  bool replace(PyObject* before, PyObject* now);
   // Leaves the sizes of inputs with symbols to the rows.
   void free_sizes();
   // Sets the row; false when none answers the call.
@@ -213,7 +212,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool always_revalidate_;
   MutatedInputs mutated_;
   TensorIdentities identities_;
-  std::vector<PyObject*> replaceable_;  // borrowed, as those of identities_
+  StandIns stand_ins_;
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call

@@ -51,20 +51,14 @@ void TensorIdentities::relate(PyObject* const* leaves, PyObject* outside) {
   others_.erase(std::ranges::unique(others_).begin(), others_.end());
 }
 
-bool TensorIdentities::replace(PyObject* before, PyObject* now) {
-  if (std::ranges::count(outside_, before) != 1 || std::ranges::count(outside_, now) != 0) {
-    return false;
+void TensorIdentities::put_in_place(const StandIn& stand_in) {
+  for (auto* tensors : {&outside_, &others_}) {
+    for (PyObject*& tensor : *tensors) tensor = stand_in(tensor);
   }
-  *std::ranges::find(outside_, before) = now;
-  const auto other = std::ranges::find(others_, before);
-  if (other != others_.end()) {
-    *other = now;
-    std::ranges::sort(others_, std::less<>());
-  }
+  std::ranges::sort(others_, std::less<>());
   for (Anchor& anchor : anchors_) {
-    if (anchor.tensor == before) anchor.tensor = now;
+    if (anchor.tensor != nullptr) anchor.tensor = stand_in(anchor.tensor);
   }
-  return true;
 }
 
 bool TensorIdentities::hold(const Leaves& leaves) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bindings/argument_spec.h"
+#include "bindings/stand_in.h"
 
 namespace hostjit {
 
@@ -30,9 +31,8 @@ class TensorIdentities {
   // Other tensors are outside now, and the relations are those of this call.
   void renew(const Leaves& leaves, PyObject* outside);
 
-  // Puts `now` in the place of a tensor outside; false where that would change which of them are
-  // one object.
-  bool replace(PyObject* before, PyObject* now);
+  // Others stand in for tensors outside, which are one object where those were.
+  void put_in_place(const StandIn& stand_in);
 
  private:
   void relate(PyObject* const* leaves, PyObject* outside);

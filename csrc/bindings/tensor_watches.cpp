@@ -62,6 +62,16 @@ void TensorWatches::add_unwritten(PyObject* tensor) {
                         found.unsafeGetTensorImpl()->version_counter().current_version()});
 }
 
+bool TensorWatches::fits_in_place(PyObject* before, PyObject* now) const {
+  return std::ranges::all_of(tensors_, [&](const Tensor& entry) {
+    return entry.tensor.get() != before || entry.guard.matches(THPVariable_Unpack(now));
+  });
+}
+
+void TensorWatches::put_in_place(const StandIn& stand_in) {
+  for (Tensor& entry : tensors_) entry.tensor = PyRef::share(stand_in(entry.tensor.get()));
+}
+
 bool TensorWatches::hold() const {
   const auto keeps = [](const Tensor& entry) {
     return entry.guard.matches(tensor_of(entry.tensor));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings/py_ref.h"
+#include "bindings/stand_in.h"
 #include "bindings/tensor_guard.h"
 
 namespace hostjit {
@@ -32,6 +33,10 @@ class TensorWatches {
   void add_plain_leaf(PyObject* tensor);
   // A tensor is in the same memory, and nobody has written to it since.
   void add_unwritten(PyObject* tensor);
+
+  // Whether another tensor is what is watched of `before` by add_tensor.
+  bool fits_in_place(PyObject* before, PyObject* now) const;
+  void put_in_place(const StandIn& stand_in);
 
   bool any() const { return any_; }
   bool hold() const;

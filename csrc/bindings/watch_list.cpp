@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bindings/object_state.h"
 #include "support/check.h"
@@ -14,6 +15,16 @@ namespace hostjit {
 namespace {
 
 PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr : object; }
+
+// Itself, if it is one, and those in a tuple.
+void add_containers(PyObject* object, std::vector<PyObject*>& found) {
+  if (object == nullptr) return;
+  if (PyList_Check(object) || PyDict_Check(object)) found.push_back(object);
+  if (!PyTuple_CheckExact(object)) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    add_containers(PyTuple_GET_ITEM(object, i), found);
+  }
+}
 
 }  // namespace
 
@@ -39,55 +50,118 @@ bool WatchList::List::holds() const {
   return true;
 }
 
-bool WatchList::take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace) {
-  const auto size = static_cast<Py_ssize_t>(found.size());
-  bool differs = false;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* before = PyTuple_GET_ITEM(expected.get(), i);
-    if (found[static_cast<size_t>(i)] == before) continue;
-    if (!replace(before, found[static_cast<size_t>(i)])) return false;
-    differs = true;
-  }
-  if (!differs) return true;
-  PyRef renewed = PyRef::steal(PyTuple_New(size));
-  if (!renewed) throw pybind11::error_already_set();
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyTuple_SET_ITEM(renewed.get(), i, Py_NewRef(found[static_cast<size_t>(i)]));
-  }
-  expected = std::move(renewed);
-  return true;
-}
-
-bool WatchList::take_from_dict(Dict& entry, const Replace& replace) {
-  const uint64_t* current = version_of(entry.dict.get());
-  if (!entry.keys || (current != nullptr && *current == entry.version)) return true;
+std::vector<PyObject*> WatchList::Dict::values_in(PyObject* other) const {
   std::vector<PyObject*> found;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entry.keys.get()); ++i) {
-    PyObject* key = PyTuple_GET_ITEM(entry.keys.get(), i);
-    PyObject* value = PyDict_GetItemWithError(entry.dict.get(), key);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); ++i) {
+    PyObject* value = PyDict_GetItemWithError(other, PyTuple_GET_ITEM(keys.get(), i));
     if (value == nullptr) PyErr_Clear();
-    found.push_back(value != nullptr ? value : entry.missing.get());
+    found.push_back(value != nullptr ? value : missing.get());
   }
-  return take(entry.expected, found, replace);
+  return found;
 }
 
-bool WatchList::take_from_list(List& entry, const Replace& replace) {
-  PyObject* list = entry.object.get();
-  const Py_ssize_t size = PyList_GET_SIZE(list);
-  if (size != PyTuple_GET_SIZE(entry.expected.get())) return false;
+std::vector<PyObject*> WatchList::List::items_in(PyObject* other) const {
   std::vector<PyObject*> found;
-  found.reserve(static_cast<size_t>(size));
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    PyObject* item = PyTuple_GET_ITEM(entry.expected.get(), i);
-    found.push_back(item == entry.any.get() ? item : PyList_GET_ITEM(list, i));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(other); ++i) {
+    const bool is_any =
+        i < PyTuple_GET_SIZE(expected.get()) && PyTuple_GET_ITEM(expected.get(), i) == any.get();
+    found.push_back(is_any ? any.get() : PyList_GET_ITEM(other, i));
   }
-  return take(entry.expected, found, replace);
+  return found;
 }
 
-bool WatchList::holds_after(const Replace& replace) {
-  return std::ranges::all_of(dicts_, [&](Dict& entry) { return take_from_dict(entry, replace); }) &&
-         std::ranges::all_of(lists_, [&](List& entry) { return take_from_list(entry, replace); }) &&
-         holds_on_a_closer_look();
+WatchList::Fit WatchList::fit(PyObject* expected, const std::vector<PyObject*>& found,
+                              const Fits& fits) {
+  if (std::cmp_not_equal(found.size(), PyTuple_GET_SIZE(expected))) return Fit::kOtherLength;
+  for (size_t i = 0; i < found.size(); ++i) {
+    PyObject* before = PyTuple_GET_ITEM(expected, static_cast<Py_ssize_t>(i));
+    if (found[i] != before && !fits(before, found[i])) return Fit::kNo;
+  }
+  return Fit::kYes;
+}
+
+WatchList::Fit WatchList::all_fit(const std::function<bool(PyObject* container)>& is_asked,
+                                  const Fits& fits) const {
+  for (const Pair& entry : cells_) {
+    PyObject* cell = entry.object.get();
+    PyObject* expected = entry.expected.get();
+    PyObject* found = PyCell_GET(cell);
+    if (found == expected || !is_asked(cell)) continue;
+    if (expected == nullptr || found == nullptr || !fits(expected, found)) return Fit::kNo;
+  }
+  for (const Dict& entry : dicts_) {
+    PyObject* dict = entry.dict.get();
+    const uint64_t* current = version_of(dict);
+    if (!entry.keys || (current != nullptr && *current == entry.version) || !is_asked(dict)) {
+      continue;
+    }
+    const Fit found = fit(entry.expected.get(), entry.values_in(dict), fits);
+    if (found != Fit::kYes) return found;
+  }
+  for (const List& entry : lists_) {
+    if (!is_asked(entry.object.get())) continue;
+    const Fit found = fit(entry.expected.get(), entry.items_in(entry.object.get()), fits);
+    if (found != Fit::kYes) return found;
+  }
+  return Fit::kYes;
+}
+
+WatchList::Fit WatchList::contents_fit(PyObject* before, PyObject* now, const Fits& fits) const {
+  for (const Dict& entry : dicts_) {
+    if (entry.dict.get() != before) continue;
+    // A dict that is watched whole has a version of its own.
+    if (!entry.keys || !entry.place || version_of(now) == nullptr) return Fit::kNo;
+    const Fit found = fit(entry.expected.get(), entry.values_in(now), fits);
+    if (found != Fit::kYes) return found;
+  }
+  for (const List& entry : lists_) {
+    if (entry.object.get() != before) continue;
+    const Fit found = fit(entry.expected.get(), entry.items_in(now), fits);
+    if (found != Fit::kYes) return found;
+  }
+  return Fit::kYes;
+}
+
+void WatchList::put_in_place(const StandIn& stand_in) {
+  for (Dict& entry : dicts_) {
+    PyObject* const now = stand_in(entry.dict.get());
+    if (now == entry.dict.get()) continue;
+    versions_[*entry.place] = version_of(now);
+    entry.dict = watched(now);
+    entry.version = 0;  // which no dict has
+  }
+  const auto put = [&](Watched& object) {
+    PyObject* const now = stand_in(object.get());
+    if (now != object.get()) object = watched(now);
+  };
+  for (List& entry : lists_) put(entry.object);
+  for (Pair& entry : dict_keys_) put(entry.object);
+  tensors_.put_in_place(stand_in);
+}
+
+bool WatchList::holds_from_now_on() {
+  const auto expect = [](PyRef& expected, const std::vector<PyObject*>& found) {
+    PyRef renewed = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(found.size())));
+    if (!renewed) throw pybind11::error_already_set();
+    for (size_t i = 0; i < found.size(); ++i) {
+      PyTuple_SET_ITEM(renewed.get(), static_cast<Py_ssize_t>(i), Py_NewRef(found[i]));
+    }
+    expected = std::move(renewed);
+  };
+  for (Pair& entry : cells_) {
+    auto* cell = reinterpret_cast<PyCellObject*>(entry.object.get());
+    entry.expected = PyRef::share(cell->ob_ref);
+    expect_pointer(&cell->ob_ref, cell->ob_ref);
+  }
+  for (Dict& entry : dicts_) {
+    const uint64_t* current = version_of(entry.dict.get());
+    const bool is_same = current != nullptr && *current == entry.version;
+    if (entry.keys && !is_same) expect(entry.expected, entry.values_in(entry.dict.get()));
+  }
+  for (List& entry : lists_) {
+    if (!entry.holds()) expect(entry.expected, entry.items_in(entry.object.get()));
+  }
+  return holds_on_a_closer_look();
 }
 
 bool WatchList::dicts_hold() {
@@ -107,9 +181,17 @@ void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
       {reinterpret_cast<const uint64_t*>(address), reinterpret_cast<uint64_t>(expected)});
 }
 
+void WatchList::expect_pointer(PyObject* const* address, PyObject* expected) {
+  const auto* word = reinterpret_cast<const uint64_t*>(address);
+  for (Word& entry : words_) {
+    if (entry.address == word) entry.expected = reinterpret_cast<uint64_t>(expected);
+  }
+}
+
 // `unchanged`: what is watched holds now; otherwise the first look decides.
 void WatchList::add_dict_entry(Dict entry, bool unchanged) {
   if (const uint64_t* version = version_of(entry.dict.get())) {
+    entry.place = versions_.size();
     versions_.push_back(version);
     if (unchanged) entry.version = *version;  // otherwise 0, which no dict has
     sum_of_versions_ += entry.version >> kVersionShift;
@@ -334,11 +416,7 @@ bool WatchList::holds_on_a_closer_look() {
 
 std::vector<PyObject*> WatchList::containers() const {
   std::vector<PyObject*> found;
-  const auto add = [&](PyObject* object) {
-    if (object != nullptr && (PyList_Check(object) || PyDict_Check(object))) {
-      found.push_back(object);
-    }
-  };
+  const auto add = [&](PyObject* object) { add_containers(object, found); };
   const auto add_items = [&](PyObject* tuple) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) add(PyTuple_GET_ITEM(tuple, i));
   };

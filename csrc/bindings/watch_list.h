@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "bindings/py_ref.h"
+#include "bindings/stand_in.h"
 #include "bindings/tensor_watches.h"
 
 namespace hostjit {
@@ -84,10 +86,18 @@ class WatchList {
     return !(has_others_ || tensors_.any()) || others_hold();
   }
 
-  // Whether all holds once values of watched dicts and lists that differ from what is expected are
-  // taken for it. `replace` is asked about each of them, and does what follows from it.
-  using Replace = std::function<bool(PyObject* expected, PyObject* found)>;
-  bool holds_after(const Replace& replace);
+  // Whether what watched cells, dicts and lists have may be taken for what is expected. Asked about
+  // each value that differs.
+  using Fits = std::function<bool(PyObject* expected, PyObject* found)>;
+  enum class Fit : uint8_t { kYes, kNo, kOtherLength };
+  // Of all cells, and the dicts and lists, for which `is_asked`.
+  Fit all_fit(const std::function<bool(PyObject* container)>& is_asked, const Fits& fits) const;
+  // Of another dict or list, for what is expected of `before`.
+  Fit contents_fit(PyObject* before, PyObject* now, const Fits& fits) const;
+  // Watches what stands in for dicts, lists and tensors; all of it fits.
+  void put_in_place(const StandIn& stand_in);
+  // Expects what watched cells, dicts and lists have, all of which fits; whether all else holds.
+  bool holds_from_now_on();
 
   // The dicts and lists that are watched or found in what is, borrowed, in ascending order.
   std::vector<PyObject*> containers() const;
@@ -127,10 +137,13 @@ class WatchList {
     PyRef expected;
     PyRef missing;
     uint64_t version;                 // when it last held
+    std::optional<size_t> place{};    // of its version among versions_
     Py_ssize_t size = -1;             // -1: any
     const uint64_t* moves = nullptr;  // where they are counted; null: not watched
     uint64_t num_moves = 0;
     bool holds();
+    // What another dict has for the keys, `missing` for those that it doesn't have.
+    std::vector<PyObject*> values_in(PyObject* other) const;
   };
   struct Pair {
     Watched object;
@@ -141,6 +154,8 @@ class WatchList {
     PyRef expected;
     PyRef any;  // null: none
     bool holds() const;
+    // What another list has, `any` where that is expected.
+    std::vector<PyObject*> items_in(PyObject* other) const;
   };
   struct Function {
     PyRef function;
@@ -163,13 +178,12 @@ class WatchList {
     return {object, std::ranges::find(unheld_, object) == unheld_.end()};
   }
   void watch_pointer(PyObject* const* address, PyObject* expected);
+  // Of a place that is watched.
+  void expect_pointer(PyObject* const* address, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   void add_class_items(PyObject* type, PyObject* open);
   bool holds_on_a_closer_look();
-  // Expect what is found now, as far as `replace` allows it.
-  static bool take(PyRef& expected, const std::vector<PyObject*>& found, const Replace& replace);
-  static bool take_from_dict(Dict& entry, const Replace& replace);
-  static bool take_from_list(List& entry, const Replace& replace);
+  static Fit fit(PyObject* expected, const std::vector<PyObject*>& found, const Fits& fits);
   bool dicts_hold();
   // Tensors, lists, sets, keys of dicts, the token of abstract classes, and modes of backward
   // passes.

@@ -50,6 +50,7 @@ from hostjit.capturing.numbers.refused_numbers import check_numbers
 from hostjit.capturing.numbers.results import take_numbers
 from hostjit.capturing.numbers.steps import Steps
 from hostjit.capturing.opened import Opened
+from hostjit.capturing.outside_sizes import opening_sizes
 from hostjit.capturing.overlap import counts_from_storage
 from hostjit.capturing.program import (
     ArgumentLeaf,
@@ -146,7 +147,7 @@ def _capture(
     classes, outside = opened.classes, opened.outside
     spec, leaves = describe_arguments(args, kwargs, classes)
     sources = sources_of(args, kwargs, opened.numbers, outside, classes)
-    with marked(leaves, opened.dims):
+    with marked(leaves, opened.dims), opening_sizes(opened.sizes, leaves):
         traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads)
     if check is not None:
         check(traced)
@@ -185,7 +186,8 @@ def _capture(
     if not reason:
         try:
             output_spec = route.infer_outputs(args, kwargs, leaves)
-            if opened.dims and _has_sizes(output_spec):
+            is_open = opened.dims or (opened.sizes and opened.sizes.found)
+            if is_open and _has_sizes(output_spec):
                 raise CannotRebuildError("the sizes of a tensor")  # maybe of an argument
         except CannotRebuildError as error:
             output_spec, reason = None, f"returns {error}"

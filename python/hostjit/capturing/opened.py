@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import NumberPlace
+from hostjit.capturing.outside_sizes import OutsideSizes
 
 __all__ = ["Opened"]
 
@@ -27,6 +28,7 @@ class Opened:
         classes: those of which each call may bring other objects, with the same fields.
         makes_floats: Python computes all floats that operators take.
         reads: of the callable; leaves numbers open that it reads from tensors. None for closed.
+        sizes: of the callable; leaves sizes of tensors elsewhere open that vary. None for closed.
     """
 
     dims: DynamicDims = dataclasses.field(default_factory=dict)
@@ -35,6 +37,7 @@ class Opened:
     classes: frozenset[type] = frozenset()
     makes_floats: bool = False
     reads: ItemReads | None = None
+    sizes: OutsideSizes | None = None
 
     @property
     def varies(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
-from hostjit.capturing.dynamic_dims import no_more_guards
+from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients.backward import Backward
 from hostjit.capturing.guards.structures import classes_in
@@ -22,6 +23,7 @@ from hostjit.capturing.results.output_inference import CannotRebuildError, infer
 from hostjit.capturing.results.outputs import (
     Output,
     bound_outputs,
+    known_outputs,
     rebuild_output,
     same_output_spec,
 )
@@ -205,6 +207,12 @@ class CapturedProgram:
         """What was assumed besides the arguments, as it was found last."""
         return self.guard_check.guards
 
+    @functools.cached_property
+    def open_inputs(self) -> frozenset[int]:
+        """Which inputs have sizes that differ from call to call."""
+        nodes = self.graph.find_nodes(op="placeholder")
+        return frozenset(i for i, node in enumerate(nodes) if is_symbolic(node.meta.get("val")))
+
     def no_more_guards(self) -> contextlib.AbstractContextManager[Any]:
         """What the program is lowered under."""
         return no_more_guards(self.environment)
@@ -227,7 +235,12 @@ class CapturedProgram:
             binding = inputs[index]
             if not isinstance(binding, BoundTensor) or binding.is_constant:
                 continue
-            if TensorFacts.of(live[position]) != binding.facts:
+            facts = TensorFacts.of(live[position])
+            if index in self.open_inputs:  # Dynamo's guards say which sizes it may have
+                facts = dataclasses.replace(
+                    facts, sizes=binding.facts.sizes, strides=binding.facts.strides
+                )
+            if facts != binding.facts:
                 return False
             inputs[index] = dataclasses.replace(binding, tensor=live[position])
         if self._dynamo_output_spec is not None:
@@ -246,16 +259,19 @@ class CapturedProgram:
         self.inputs = tuple(inputs)
         return True
 
-    def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
-        """Return the inputs outside of the arguments that may be others at a later call.
+    def replaceable(self) -> list[Any]:
+        """Return the objects outside of the arguments that may be others at a later call.
 
-        The guards know of them what the facts of an input say, and no result is one of them.
-        Without `only_inputs` also tensors that are no inputs; see `Guards.replaceable`.
+        The guards know nothing of them, see `Guards.replaceable`, and no result is one of them.
         """
         specs = [spec for spec in (self.output_spec, self._dynamo_output_spec) if spec is not None]
-        results = {id(tensor) for spec in specs for tensor in bound_outputs(spec)}
-        found = self.guards.replaceable(only_inputs=only_inputs)
-        return [tensor for tensor in found if id(tensor) not in results]
+        results = {id(value) for spec in specs for value in known_outputs(spec)}
+
+        def is_in_result(value: Any) -> bool:
+            items = value if isinstance(value, tuple) else ()
+            return id(value) in results or any(map(is_in_result, items))
+
+        return [value for value in self.guards.replaceable() if not is_in_result(value)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the captured program with PyTorch's operators: the reference meaning of it.

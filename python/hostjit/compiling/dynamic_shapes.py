@@ -23,6 +23,7 @@ from hostjit.capturing.numbers.open_numbers import (
     number_leaves,
 )
 from hostjit.capturing.opened import Opened
+from hostjit.capturing.outside_sizes import OutsideSizes
 from hostjit.compiling.leaf_histories import LeafHistories, Leaves, leaves_by_name
 from hostjit.compiling.named_dims import named_dims
 from hostjit.compiling.varying_objects import VaryingObjects
@@ -90,6 +91,7 @@ class DynamicShapes:
         self._objects = VaryingObjects()
         self._bound: dict[_Key, dict[int, Dim]] = {}
         self.reads = ItemReads()
+        self._sizes = OutsideSizes()
 
     def keywords(self) -> dict[str, Any]:
         """Return what the constructor was given."""
@@ -103,8 +105,14 @@ class DynamicShapes:
         dims = self._dims(target, args, kwargs, leaves)
         numbers = self._numbers(args, kwargs, leaves)
         is_closed = self._dynamic is False or self.reads.refused
-        reads = None if is_closed else self.reads
-        return Opened(dims, numbers, self._outside_numbers(), classes, reads=reads)
+        return Opened(
+            dims,
+            numbers,
+            self._outside_numbers(),
+            classes,
+            reads=None if is_closed else self.reads,
+            sizes=None if self._dynamic is False else self._sizes,
+        )
 
     def refuse(
         self,
@@ -116,13 +124,15 @@ class DynamicShapes:
     ) -> Refusal | None:
         """Leave less open from now on than was tried for this call; None where nothing was.
 
-        First what is read from tensors, unless the call raises; then what is open of objects, then
-        of numbers outside of the arguments, then guesses, then the numbers and last the dims of
-        calls like this one.
+        First what is read from tensors, unless the call raises; then sizes of tensors outside of
+        the arguments, then what is open of objects, then of numbers outside of the arguments, then
+        guesses, then the numbers and last the dims of calls like this one.
         """
         raises = isinstance(error, CaptureError) and error.failure is CaptureFailure.USER_EXCEPTION
         if opened.reads is not None and opened.reads.found and not raises:
             return Refusal(Opened(reads=opened.reads), opened.reads.refuse())
+        if opened.sizes is not None and opened.sizes.found:
+            return Refusal(Opened(sizes=opened.sizes), opened.sizes.refuse())
         if opened.classes:
             return Refusal(Opened(classes=opened.classes), self._objects.refuse())
         if opened.outside:

@@ -99,8 +99,8 @@ def make_specialization(
         entries = captured.guards.watches
         if checked is not None and captured.guards.unwatchable:
             # Dynamo's check, at every call, compares what tensors are like that the code reads.
-            replaceable = captured.replaceable(only_inputs=False)
-            kept = set(map(id, captured.guards.bound_tensors)) - set(map(id, replaceable))
+            kept = set(map(id, captured.guards.bound_tensors))
+            kept -= set(map(id, captured.replaceable()))
             entries = watches.without_tensors(entries, kept)
         watched = [_watch(entry) for entry in entries]
         return watched if checked is None else [*watched, checked.watch()]
@@ -119,7 +119,7 @@ def make_specialization(
         # Dynamo's own check, which runs at every call then, has it.
         return None if checked is not None else list(captured.guards.bound_tensors)
 
-    def replaceable() -> list[torch.Tensor]:
+    def replaceable() -> list[Any]:
         return [] if checked is not None else captured.replaceable()
 
     def stores() -> list[tuple[Any, Any, int]]:

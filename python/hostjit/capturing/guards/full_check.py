@@ -16,7 +16,6 @@ from hostjit.capturing.dynamo.guarded_classes import token_of
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards.behaviour import Behaviour
 from hostjit.capturing.guards.library import functions_now, replaced_attribute_of_tensors
-from hostjit.capturing.guards.sources import UnresolvedError
 from hostjit.capturing.guards.translation import Guards, LeftOpen
 
 __all__ = ["GuardCheck"]
@@ -46,8 +45,7 @@ class GuardCheck:
         self._traced = traced
         self._open = left_open
         self._refreshes = 0
-        input_ids = frozenset(id(tensor) for tensor in traced.inputs)
-        self.guards, walker = Guards.find(traced, left_open, input_ids, args, kwargs)
+        self.guards, walker, _ = Guards.find(traced, left_open, args, kwargs)
         if not left_open.numbers <= set(self.guards.numbers):
             raise refusal("a number outside of the arguments has no place to read it from")
         self._behaviour = Behaviour(
@@ -89,25 +87,13 @@ class GuardCheck:
 
         Valid only after `check` has passed for the same arguments.
         """
-        input_ids = self.guards.input_ids
         self._refreshes += 1
         dicts_change = self._refreshes > _FEW
-        self.guards, walker = Guards.find(
-            self._traced, self._open, input_ids, args, kwargs, dicts_change=dicts_change
+        self.guards, _, found = Guards.find(
+            self._traced, self._open, args, kwargs, dicts_change=dicts_change
         )
         if self.guards.identities(args, kwargs) != self._identities:
             return None
         if self.guards.exact != self._exact or self.guards.arrays != self._arrays:
             return None
-        found: list[Any] = []
-        for position, tensor in enumerate(self._traced.inputs):
-            source = self._traced.input_source(position)
-            try:
-                value = tensor if source is None else walker.resolve(source)[0]
-            except (UnresolvedError, LookupError, AttributeError):
-                return None
-            if not isinstance(value, torch.Tensor):
-                return None
-            found.append(value)
-        self.guards.input_ids = frozenset(id(tensor) for tensor in found)
-        return found
+        return found if all(isinstance(value, torch.Tensor) for value in found) else None

@@ -48,6 +48,8 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
 # Of these, attributes are of the class or in the dict of the tensor.
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
+_READ_FROM = (torch.Tensor, tuple)
+
 # Packages whose classes nobody changes, but those that code asks for what they have.
 _UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
 
@@ -92,21 +94,20 @@ class Guards:
         structures: by name the places of those that are compared as arguments are.
         open_attributes: of classes, which may have other values.
         arrays: ids of NumPy's arrays and numbers outside of the arguments, by Dynamo's names.
-        input_ids: ids of the tensors that are inputs of the program.
     """
 
-    def __init__(
-        self, traced: DynamoCapture, left_open: LeftOpen, input_ids: Set[int], dicts_change: bool
-    ) -> None:
+    def __init__(self, traced: DynamoCapture, left_open: LeftOpen, dicts_change: bool) -> None:
         self._traced = traced
         self._dicts_change = dicts_change
         self._open = left_open
-        self.input_ids = input_ids
+        self._input_ids: set[int] = set()
         self._watches = WatchList()
         self._outside: dict[str, torch.Tensor] = {}
-        # By identity: kinds of the guards on a value, and tensors of which more was read.
+        # By identity: kinds of the guards on a value, tensors of which more was read and tuples of
+        # which items were, and what `is` compared.
         self._kinds: dict[int, set[str]] = {}
         self._read_from: set[int] = set()
+        self._compared: set[int] = set()
         self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
         self.absent: set[tuple[int, str]] = set()
@@ -124,27 +125,31 @@ class Guards:
         cls,
         traced: DynamoCapture,
         left_open: LeftOpen,
-        input_ids: Set[int],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         *,
         dicts_change: bool = False,
-    ) -> tuple[Guards, SourceWalker]:
-        """Return them, with what has walked the arguments, which they do not keep.
+    ) -> tuple[Guards, SourceWalker, list[Any]]:
+        """Return them, with what has walked the arguments, and the inputs of Dynamo's graph.
+
+        They keep neither. An input that was not found is None.
 
         `dicts_change`: look at the keys of dicts and at items that were read, which takes longer,
         and not for any change.
 
         Raises CaptureError where one of these can't be found at a call.
         """
-        guards = cls(traced, left_open, input_ids, dicts_change)
-        walker = guards._derive(args, kwargs)
-        return guards, walker
+        guards = cls(traced, left_open, dicts_change)
+        return guards, *guards._derive(args, kwargs)
 
-    def _derive(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
+    def _derive(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[SourceWalker, list[Any]]:
         leaves = tensor_leaves(args, kwargs, self._open.classes)
         self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
         walker = self._make_walker(args, kwargs)
+        inputs = list(self._find_inputs(walker))
+        self._input_ids = set(map(id, inputs))
         for store in self._traced.changes.stores:
             self._add_store(store, walker)
         for guard in self._traced.output.guards:
@@ -174,7 +179,15 @@ class Guards:
         self.check_every_call = bool(self.unwatchable or self.absent)
         self.bound_tensors = tuple(self._outside.values())
         self.open_attributes = self._watches.open_attributes
-        return walker
+        return walker, inputs
+
+    def _find_inputs(self, walker: SourceWalker) -> Iterator[Any]:
+        for position, tensor in enumerate(self._traced.inputs):
+            source = self._traced.input_source(position)
+            try:
+                yield tensor if source is None else walker.resolve(source)[0]
+            except (UnresolvedError, LookupError, AttributeError):
+                yield None
 
     def _make_walker(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> SourceWalker:
         """Return what walks the sources, with the structures found, and check what they may be."""
@@ -240,23 +253,39 @@ class Guards:
         paths = sorted({**self._met, **self._outside}.items())
         return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
-    def replaceable(self, *, only_inputs: bool = True) -> list[torch.Tensor]:
-        """Return the inputs of which nothing is known but what the facts of an input say.
+    def replaceable(self) -> list[Any]:
+        """Return the objects in whose place a call may find others.
 
-        Also tensors that are no inputs, without `only_inputs`: Dynamo's check compares those facts.
+        They are tensors of which nothing is known but what the facts of an input say, and lists,
+        dicts and tuples of which nothing is known but what is in them, or how much.
         """
-        found = []
+        return [*self._replaceable_tensors(), *self._replaceable_containers()]
+
+    def _replaceable_tensors(self) -> Iterator[torch.Tensor]:
         for path, tensor in self._outside.items():
             found_of = self._kinds.get(id(tensor), set())
             is_plain = found_of <= kinds.OF_REPLACEABLE_TENSORS and all(
                 self._kinds.get(base, set()) <= kinds.OF_REPLACEABLE_TUPLES
                 for base in self._tuples.get(path, ())
             )
-            is_compared = not only_inputs and "TENSOR_MATCH" in found_of
-            is_plain = is_plain and (is_compared or id(tensor) in self.input_ids)
-            if is_plain and id(tensor) not in self._read_from:
-                found.append(tensor)
-        return found
+            is_compared = "TENSOR_MATCH" in found_of or id(tensor) in self._input_ids
+            if is_plain and is_compared and id(tensor) not in self._read_from:
+                yield tensor
+
+    def _replaceable_containers(self) -> Iterator[list[Any] | dict[Any, Any] | tuple[Any, ...]]:
+        paths = collections.Counter(map(id, self._met.values()))
+        for path, value in self._met.items():
+            found = self._kinds.get(id(value), set())
+            is_sized = "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
+            if type(value) is dict:
+                may_be_other = bool(found) and found <= kinds.OF_REPLACEABLE_DICTS
+            elif type(value) is tuple:
+                may_be_other = is_sized and id(value) not in self._read_from
+            else:
+                may_be_other = is_sized and type(value) is list
+            is_one = paths[id(value)] == 1 and id(value) not in self._compared
+            if may_be_other and is_one and path not in self._traced.changes.grown:
+                yield value
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
@@ -327,6 +356,7 @@ class Guards:
             if found is None:
                 return
             values.append(found[0])
+        self._compared.update(map(id, values))
         names = (str(getattr(place, "name", place)) for place in pair)
         self.exact[" is ".join(names)] = bytes([values[0] is values[1]])
 
@@ -340,7 +370,10 @@ class Guards:
         if walker.stays(source):
             return value, covered
         bases = list(_bases(source, walker))
-        self._read_from.update(id(base) for base in bases if isinstance(base, torch.Tensor))
+        self._read_from.update(id(base) for base in bases if isinstance(base, _READ_FROM))
+        for item, base in zip((value, *bases), bases, strict=False):
+            if isinstance(base, list):
+                self._watches.read_item(base, item)
         if isinstance(value, torch.Tensor):
             self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
         if covered and (type(value) in self._classes or isinstance(value, (tuple, list, dict))):
@@ -358,7 +391,7 @@ class Guards:
     def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
         if isinstance(value, torch.Tensor):
             self._outside[path] = value
-            if id(value) not in self.input_ids:
+            if id(value) not in self._input_ids:
                 self._watches.tensor(value, path)
         elif is_a(value, _C.CompiledFunction):
             return  # what it compiles is read from it

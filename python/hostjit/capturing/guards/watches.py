@@ -249,6 +249,7 @@ class WatchList:
         self._open_cells: set[int] = set()
         self.open_attributes: dict[type, set[str]] = {}
         self._whole_lists: set[int] = set()
+        self._read_items: set[tuple[int, int]] = set()
         self.unwatchable: dict[str, None] = {}
 
     def leave_open(self, place: NumberPlace) -> None:
@@ -299,6 +300,10 @@ class WatchList:
     def whole_list(self, items: list[Any]) -> None:
         """Leave none of the items of a list open: it was compared as a whole."""
         self._whole_lists.add(id(items))
+
+    def read_item(self, items: list[Any], item: object) -> None:
+        """Note that code looks at an item of a list. Others may be any."""
+        self._read_items.add((id(items), id(item)))
 
     def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
         """Watch the contents of a set."""
@@ -388,12 +393,15 @@ class WatchList:
 
     def _but_open_items(self, entry: ListItems) -> ListItems:
         number = id(entry.list)
+        if number in self._whole_lists:
+            return entry
         items = [
-            MISSING if (number, index) in self._open_items else item
+            item
+            if (number, id(item)) in self._read_items and (number, index) not in self._open_items
+            else MISSING
             for index, item in enumerate(entry.items)
         ]
-        whole = number in self._whole_lists
-        return entry if whole else dataclasses.replace(entry, items=tuple(items))
+        return dataclasses.replace(entry, items=tuple(items))
 
 
 _HEAP_TYPE = 1 << 9

@@ -35,6 +35,7 @@ __all__ = [
     "TupleOutput",
     "ViewOutput",
     "bound_outputs",
+    "known_outputs",
     "map_outputs",
     "rebuild_output",
     "same_constant",
@@ -252,6 +253,22 @@ def bound_outputs(spec: Output) -> Iterator[torch.Tensor]:
         yield spec.tensor
     for item in getattr(spec, "items", ()):
         yield from bound_outputs(item)
+
+
+def known_outputs(spec: Output) -> Iterator[object]:
+    """The objects of before the call that a result is, or has in it, and what is in their tuples."""
+    if isinstance(spec, BoundOutput):
+        yield spec.tensor
+    if isinstance(spec, ConstantOutput):
+        yield from _in_tuples(spec.value)
+    for item in getattr(spec, "items", ()):
+        yield from known_outputs(item)
+
+
+def _in_tuples(value: object) -> Iterator[object]:
+    yield value
+    for item in value if isinstance(value, tuple) else ():
+        yield from _in_tuples(item)
 
 
 def same_output_spec(a: Output, b: Output) -> bool:

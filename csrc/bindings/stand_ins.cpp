@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/stand_ins.h"
+
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace hostjit {
+namespace {
+
+// Values that no code tells apart, but by `is`.
+bool is_same_constant(PyObject* a, PyObject* b) {
+  if (PyFloat_CheckExact(a)) {
+    const double x = PyFloat_AS_DOUBLE(a);
+    const double y = PyFloat_AS_DOUBLE(b);
+    return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
+  }
+  return (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a)) &&
+         PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+}
+
+bool is_container(PyObject* object) {
+  return PyList_CheckExact(object) || PyDict_CheckExact(object);
+}
+
+}  // namespace
+
+StandIns::StandIns(PyObject* replaceable) {
+  if (replaceable == nullptr) return;
+  const PyRef items = PyRef::steal(PySequence_Fast(replaceable, "expected a sequence of objects"));
+  if (!items) throw pybind11::error_already_set();
+  PyObject** const first = PySequence_Fast_ITEMS(items.get());
+  replaceable_.assign(first, first + PySequence_Fast_GET_SIZE(items.get()));
+}
+
+bool StandIns::is_replaceable(PyObject* object) const {
+  return std::ranges::find(replaceable_, object) != replaceable_.end();
+}
+
+PyObject* StandIns::planned(PyObject* before) const {
+  const auto found = std::ranges::find(planned_, before, &Pair::first);
+  return found != planned_.end() ? found->second : nullptr;
+}
+
+bool StandIns::take(const Places& places) {
+  refused_ = false;
+  if (replaceable_.empty()) return false;
+  planned_.clear();
+  // What was in a container that is another one now does not matter.
+  for (const bool in_replaceable : {false, true}) {
+    const auto fit = places.watches.all_fit(
+        [&](PyObject* container) {
+          return is_replaceable(container) == in_replaceable && planned(container) == nullptr;
+        },
+        [&](PyObject* before, PyObject* now) { return fits(places, before, now); });
+    if (fit == WatchList::Fit::kOtherLength && in_replaceable) refused_ = true;
+    if (fit != WatchList::Fit::kYes) return false;
+  }
+  if (!are_distinct(places)) return false;
+  put_in_place(places);
+  return places.watches.holds_from_now_on();
+}
+
+bool StandIns::fits(const Places& places, PyObject* before, PyObject* now) {
+  if (before == now) return true;
+  const bool may_be_other = is_replaceable(before);
+  if (Py_TYPE(before) != Py_TYPE(now)) {
+    refused_ = refused_ || may_be_other;
+    return false;
+  }
+  for (const auto& [known, in_place] : planned_) {
+    if (known == before || in_place == now) return known == before && in_place == now;
+  }
+  if (!may_be_other) {
+    if (!PyTuple_CheckExact(before)) return is_same_constant(before, now);
+    const Py_ssize_t size = PyTuple_GET_SIZE(before);
+    if (PyTuple_GET_SIZE(now) != size) return false;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (!fits(places, PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
+    }
+    return true;
+  }
+  if (PyTuple_CheckExact(before)) {
+    refused_ = PyTuple_GET_SIZE(before) != PyTuple_GET_SIZE(now);
+    planned_.emplace_back(before, now);
+    return !refused_;
+  }
+  return contents_fit(places, before, now);
+}
+
+bool StandIns::contents_fit(const Places& places, PyObject* before, PyObject* now) {
+  if (is_container(before)) {
+    planned_.emplace_back(before, now);
+    const auto fit = places.watches.contents_fit(
+        before, now, [&](PyObject* item, PyObject* found) { return fits(places, item, found); });
+    if (fit == WatchList::Fit::kOtherLength) refused_ = true;
+    return fit == WatchList::Fit::kYes;
+  }
+  const auto binding_fits = [&](const InputBinding& binding) {
+    return binding.fits_in_place(before, now);
+  };
+  planned_.emplace_back(before, now);
+  if (!std::ranges::all_of(places.bindings, binding_fits)) {
+    refused_ = true;
+    return false;
+  }
+  return std::ranges::count(places.identities.outside(), before) == 1 &&
+         places.watches.tensors().fits_in_place(before, now);
+}
+
+bool StandIns::are_distinct(const Places& places) const {
+  const auto& outside = places.identities.outside();
+  return std::ranges::all_of(planned_, [&](const Pair& pair) {
+    PyObject* const now = pair.second;
+    if (PyTuple_CheckExact(now) || planned(now) != nullptr) return true;
+    return std::ranges::find(outside, now) == outside.end() && !is_replaceable(now) &&
+           !std::ranges::binary_search(places.known, now);
+  });
+}
+
+void StandIns::put_in_place(const Places& places) {
+  const StandIn stand_in = [this](PyObject* object) {
+    PyObject* const now = planned(object);
+    return now != nullptr ? now : object;
+  };
+  for (PyObject*& object : replaceable_) object = stand_in(object);
+  for (PyObject*& object : places.known) object = stand_in(object);
+  std::ranges::sort(places.known);
+  for (InputBinding& binding : places.bindings) binding.put_in_place(stand_in);
+  places.numbers.put_in_place(stand_in);
+  places.stores.put_in_place(stand_in);
+  places.identities.put_in_place(stand_in);
+  places.watches.put_in_place(stand_in);
+}
+
+}  // namespace hostjit
