@@ -181,6 +181,30 @@ bool dict_has_keys(PyObject* dict, PyObject* keys) {
   return true;
 }
 
+bool is_deque(PyObject* object) {
+  static const PyObject* const kType = [] {
+    const PyRef module = PyRef::steal(PyImport_ImportModule("collections"));
+    PyObject* type = module ? PyObject_GetAttrString(module.get(), "deque") : nullptr;
+    if (type == nullptr) PyErr_Clear();
+    return type;
+  }();
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == kType;
+}
+
+std::vector<PyObject*> items_of(PyObject* list_or_deque) {
+  // A list of its own for a deque, which holds the same.
+  const PyRef list = PyRef::steal(PySequence_Fast(list_or_deque, "expected a list or a deque"));
+  if (!list) throw pybind11::error_already_set();
+  PyObject** const first = PySequence_Fast_ITEMS(list.get());
+  return {first, first + PySequence_Fast_GET_SIZE(list.get())};
+}
+
+PyRef limit_of(PyObject* deque) {
+  PyRef limit = PyRef::steal(PyObject_GetAttrString(deque, "maxlen"));
+  if (!limit) throw pybind11::error_already_set();
+  return limit;
+}
+
 bool abc_token_is(PyObject* expected) {
   const PyRef found = abc_token();
   return found && PyObject_RichCompareBool(found.get(), expected, Py_EQ) == 1;

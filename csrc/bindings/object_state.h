@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "bindings/py_ref.h"
 
@@ -34,6 +35,12 @@ bool has_items(PyObject* dict, PyObject* keys, PyObject* expected, PyObject* mis
 bool dict_has_keys(PyObject* dict, PyObject* keys);
 // Whether a set or frozenset holds exactly these objects, and gives them in this order.
 bool set_is(PyObject* set, PyObject* items);
+// Whether an object is a collections.deque, not of a subclass.
+bool is_deque(PyObject* object);
+// What a list or deque holds, borrowed.
+std::vector<PyObject*> items_of(PyObject* list_or_deque);
+// The limit of a deque as a new reference, None without one.
+PyRef limit_of(PyObject* deque);
 // Whether abc.get_cache_token() gives this: another number after each registration.
 bool abc_token_is(PyObject* expected);
 

@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "bindings/object_state.h"
+
 namespace hostjit {
 namespace {
 
@@ -22,7 +24,11 @@ bool is_same_constant(PyObject* a, PyObject* b) {
 }
 
 bool is_container(PyObject* object) {
-  return PyList_CheckExact(object) || PyDict_CheckExact(object);
+  return PyList_CheckExact(object) || PyDict_CheckExact(object) || is_deque(object);
+}
+
+bool is_same_limit(PyObject* a, PyObject* b) {
+  return PyObject_RichCompareBool(limit_of(a).get(), limit_of(b).get(), Py_EQ) == 1;
 }
 
 }  // namespace
@@ -93,6 +99,7 @@ bool StandIns::fits(const Places& places, PyObject* before, PyObject* now) {
 bool StandIns::contents_fit(const Places& places, PyObject* before, PyObject* now) {
   if (is_container(before)) {
     planned_.emplace_back(before, now);
+    if (is_deque(now) && !is_same_limit(before, now)) return false;
     const auto fit = places.watches.contents_fit(
         before, now, [&](PyObject* item, PyObject* found) { return fits(places, item, found); });
     if (fit == WatchList::Fit::kOtherLength) refused_ = true;

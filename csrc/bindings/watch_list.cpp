@@ -19,7 +19,7 @@ PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr :
 // Itself, if it is one, and those in a tuple.
 void add_containers(PyObject* object, std::vector<PyObject*>& found) {
   if (object == nullptr) return;
-  if (PyList_Check(object) || PyDict_Check(object)) found.push_back(object);
+  if (PyList_Check(object) || PyDict_Check(object) || is_deque(object)) found.push_back(object);
   if (!PyTuple_CheckExact(object)) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
     add_containers(PyTuple_GET_ITEM(object, i), found);
@@ -40,12 +40,22 @@ bool WatchList::Dict::holds() {
 }
 
 bool WatchList::List::holds() const {
-  PyObject* list = object.get();
   PyObject* items = expected.get();
-  if (PyList_GET_SIZE(list) != PyTuple_GET_SIZE(items)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
-    PyObject* item = PyTuple_GET_ITEM(items, i);
-    if (PyList_GET_ITEM(list, i) != item && item != any.get()) return false;
+  const auto is_expected = [&](Py_ssize_t i, PyObject* item) {
+    return PyTuple_GET_ITEM(items, i) == item || PyTuple_GET_ITEM(items, i) == any.get();
+  };
+  PyObject* list = object.get();
+  if (PyList_Check(list)) {
+    if (PyList_GET_SIZE(list) != PyTuple_GET_SIZE(items)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); ++i) {
+      if (!is_expected(i, PyList_GET_ITEM(list, i))) return false;
+    }
+    return true;
+  }
+  const std::vector<PyObject*> found = items_of(list);
+  if (std::cmp_not_equal(found.size(), PyTuple_GET_SIZE(items))) return false;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!is_expected(static_cast<Py_ssize_t>(i), found[i])) return false;
   }
   return true;
 }
@@ -61,11 +71,13 @@ std::vector<PyObject*> WatchList::Dict::values_in(PyObject* other) const {
 }
 
 std::vector<PyObject*> WatchList::List::items_in(PyObject* other) const {
-  std::vector<PyObject*> found;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(other); ++i) {
-    const bool is_any =
-        i < PyTuple_GET_SIZE(expected.get()) && PyTuple_GET_ITEM(expected.get(), i) == any.get();
-    found.push_back(is_any ? any.get() : PyList_GET_ITEM(other, i));
+  std::vector<PyObject*> found = items_of(other);
+  const size_t known =
+      std::min(found.size(), static_cast<size_t>(PyTuple_GET_SIZE(expected.get())));
+  for (size_t i = 0; i < known; ++i) {
+    if (PyTuple_GET_ITEM(expected.get(), static_cast<Py_ssize_t>(i)) == any.get()) {
+      found[i] = any.get();
+    }
   }
   return found;
 }
@@ -245,7 +257,8 @@ void WatchList::add_dict_keys(PyObject* dict, PyObject* keys) {
 }
 
 void WatchList::add_list(PyObject* list, PyObject* items, PyObject* any) {
-  HOSTJIT_ICHECK(PyList_Check(list) && PyTuple_Check(items), "a list watch needs a list");
+  HOSTJIT_ICHECK((PyList_Check(list) || is_deque(list)) && PyTuple_Check(items),
+                 "a list watch needs a list or a deque");
   has_others_ = true;
   lists_.push_back({watched(list), PyRef::share(items), PyRef::share(any)});
 }

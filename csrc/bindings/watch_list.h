@@ -41,7 +41,7 @@ class WatchList {
   // A dict has exactly these keys, the very objects, in this order; for an OrderedDict it is its
   // own.
   void add_dict_keys(PyObject* dict, PyObject* keys);
-  // A list holds exactly these objects; `any` among them stands for whatever is there.
+  // A list or deque holds exactly these objects; `any` among them stands for whatever is there.
   void add_list(PyObject* list, PyObject* items, PyObject* any);
   // A set or frozenset holds exactly these objects, in this order.
   void add_set(PyObject* set, PyObject* items);

@@ -7,6 +7,7 @@ cache grows. One program for each kind of call answers, and nothing is looked fo
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,19 @@ class Queue(Policy):
         return torch.stack(self.state).mean(0)
 
 
+class Frames(Policy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = collections.deque(maxlen=3)
+
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        if done or not self.state:
+            self.state.clear()
+            self.state.extend(torch.zeros(4) for _ in range(2))
+        self.state.append(self.layer(x))
+        return torch.cat(list(self.state))
+
+
 class Cache(Policy):
     def forward(self, x: Tensor, done: bool) -> Tensor:
         if done:
@@ -115,7 +129,7 @@ def in_cell() -> Callable[[Tensor, bool], Tensor]:
 
 
 POLICIES: list[Callable[[], Any]] = [
-    *(InTensor, InTuple, InList, InDict, Nested, Window, Queue, Cache, in_cell)
+    *(InTensor, InTuple, InList, InDict, Nested, Window, Queue, Frames, Cache, in_cell)
 ]
 
 

@@ -3,7 +3,7 @@
 
 Dynamo does not write back what `OrderedDict.move_to_end` did to an object of the user's; it does
 not know the limit of a deque, or forgets it for some changes and copies. What `-=` takes from a set
-is written back here.
+is written back here, and so is what a deque with a limit holds in the end.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from typing import Any
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables import BuiltinVariable, ConstantVariable, SetVariable
+from torch._dynamo.variables import (
+    BuiltinVariable,
+    ConstantVariable,
+    SetVariable,
+    VariableTracker,
+)
 
 from hostjit.capturing.dynamo.source_values import value_at
 from hostjit.capturing.dynamo.user_containers import stopping_at_user_containers
@@ -42,7 +48,7 @@ _OPERATORS = (
     "sq_ass_item_impl",
 )
 _SUMS = (operator.add, operator.iadd, operator.mul, operator.imul)
-# Those that heed the limit in Dynamo too, unless it is 0, for a deque that the call makes itself.
+# Those that heed the limit in Dynamo too, unless it is 0.
 _RIGHT = frozenset({"append", "appendleft", "clear", "pop", "popleft", "remove", "reverse"})
 
 
@@ -58,6 +64,20 @@ def stopping_at_container_changes() -> Iterator[None]:
             if threading.get_ident() == owner and is_wrong(self, name):
                 _stop(f"{self.python_type_name()}.{name}")
             return original(self, tx, name, args, kwargs)
+
+        return replaced_attribute(kind, "call_method", call)
+
+    def extending(kind: Any) -> Any:
+        original = kind.call_method
+
+        def call(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            is_limited = name == "extend" and _has_limit(self) and not _has_no_place(self)
+            if threading.get_ident() != owner or not is_limited or len(args) != 1 or kwargs:
+                return original(self, tx, name, args, kwargs)
+            given: Any = VariableTracker.build(tx, list).call_function(tx, args, {})
+            for item in given.items:
+                self.call_method(tx, "append", [item], {})
+            return ConstantVariable.create(None)
 
         return replaced_attribute(kind, "call_method", call)
 
@@ -96,6 +116,8 @@ def stopping_at_container_changes() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(stopping_at_user_containers())
         stack.enter_context(checked(lists.DequeVariable, _is_wrong_for_deque))
+        stack.enter_context(extending(lists.DequeVariable))
+        stack.enter_context(_writing_back_limited(owner, lists.DequeVariable))
         stack.enter_context(replaced_attribute(lists.DequeVariable, "__init__", make_limited))
         for name in _OPERATORS:
             if hasattr(lists.DequeVariable, name):
@@ -126,6 +148,34 @@ def _stopping_at_sums(owner: int, deque: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _writing_back_limited(owner: int, deque: Any) -> Iterator[None]:
+    """Dynamo empties a deque and fills it again, but refuses one with a limit, which never matters.
+
+    What it holds in the end is within the limit.
+    """
+    original: Any = SideEffects.codegen_update_mutated
+
+    def update(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != owner:
+            return original(self, *args, **kwargs)
+        limits = {
+            found: found.maxlen
+            for found in self._get_modified_vars()
+            if isinstance(found, deque) and found.source is not None
+        }
+        try:
+            for found in limits:
+                found.maxlen = ConstantVariable.create(None)
+            return original(self, *args, **kwargs)
+        finally:
+            for found, limit in limits.items():
+                found.maxlen = limit
+
+    with replaced_attribute(SideEffects, "codegen_update_mutated", update):
+        yield
+
+
 def _stop(what: str) -> None:
     unimplemented(
         gb_type="change of a container",
@@ -138,9 +188,13 @@ def _stop(what: str) -> None:
 def _is_wrong_for_deque(deque: Any, name: str) -> bool:
     if name not in _CHANGES:
         return False
-    if deque.source is None and name in _RIGHT and deque.maxlen.as_python_constant() != 0:
+    if name in (*_RIGHT, "extend") and not _has_no_place(deque):
         return False
     return _has_limit(deque)
+
+
+def _has_no_place(deque: Any) -> bool:
+    return bool(deque.maxlen.as_python_constant() == 0)
 
 
 def _has_limit(deque: Any) -> bool:

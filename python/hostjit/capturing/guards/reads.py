@@ -59,9 +59,9 @@ class ReadWatcher:
         if type(value) not in (dict, collections.OrderedDict, tuple):
             self.note_type(value, path, covered=False)
 
-    def note_list(self, value: list[Any], path: str) -> None:
-        """Watch the items of a list."""
-        if type(value) is not list:
+    def note_list(self, value: list[Any] | collections.deque[Any], path: str) -> None:
+        """Watch the items of a list or deque."""
+        if type(value) not in (list, collections.deque):
             self.note_type(value, path, covered=False)
         self.watches.list_items(value, path)
 
@@ -267,9 +267,17 @@ _VALUES = (int, float, complex, str, bytes, tuple, frozenset)
 
 # Their attributes cannot change.
 _FIXED_TYPES: tuple[Any, ...] = (
-    *(*_VALUES, type(None), range, slice),
+    *(*_VALUES, type(None), range, slice, collections.deque),
     *(*METHODS, types.CodeType, types.BuiltinFunctionType),
-    *(property, staticmethod, classmethod, torch.dtype, torch.device, torch.layout),
+    *(
+        collections.deque,
+        property,
+        staticmethod,
+        classmethod,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+    ),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType),
     *(torch._ops.OpOverload, torch._ops.OpOverloadPacket, _C.CompiledFunction),
 )

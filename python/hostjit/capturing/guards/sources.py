@@ -10,6 +10,7 @@ its answer, or says that none can.
 from __future__ import annotations
 
 import abc
+import collections
 import contextlib
 import dataclasses
 import sys
@@ -274,6 +275,10 @@ class SourceWalker(ReadWatcher):
             if not covered:
                 self.note_list(base, source.base.name)
             return list.__getitem__(base, index)
+        if type(base) is collections.deque:
+            if not covered:
+                self.note_list(base, source.base.name)
+            return base[index]
         if not isinstance(base, tuple) and not covered:
             self.watches.cannot_watch(f"{source.name} (item of a {type(base).__qualname__})")
         return base[index]

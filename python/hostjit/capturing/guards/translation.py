@@ -50,6 +50,9 @@ _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
 _READ_FROM = (torch.Tensor, tuple)
 
+# Whose lengths are watched with what is in them, or cannot change.
+_SIZED = (tuple, list, str, bytes, range, set, frozenset, collections.deque)
+
 # Packages whose classes nobody changes, but those that code asks for what they have.
 _UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
 
@@ -282,7 +285,7 @@ class Guards:
             elif type(value) is tuple:
                 may_be_other = is_sized and id(value) not in self._read_from
             else:
-                may_be_other = is_sized and type(value) is list
+                may_be_other = is_sized and type(value) in (list, collections.deque)
             is_one = paths[id(value)] == 1 and id(value) not in self._compared
             if may_be_other and is_one and path not in self._traced.changes.grown:
                 yield value
@@ -341,7 +344,7 @@ class Guards:
                 self._watches.dict_keys(value, source.name)
             elif isinstance(value, dict):
                 self._watches.dict_version(value, source.name)
-            elif not isinstance(value, (tuple, list, str, bytes, range, set, frozenset)):
+            elif not isinstance(value, _SIZED):
                 self._watches.cannot_watch(f"{source.name} (length)")
         elif kind in kinds.ONE_KEY and isinstance(value, dict) and "key" in extra:
             self._watches.dict_item(value, extra["key"], source.name)
@@ -372,7 +375,7 @@ class Guards:
         bases = list(_bases(source, walker))
         self._read_from.update(id(base) for base in bases if isinstance(base, _READ_FROM))
         for item, base in zip((value, *bases), bases, strict=False):
-            if isinstance(base, list):
+            if isinstance(base, (list, collections.deque)):
                 self._watches.read_item(base, item)
         if isinstance(value, torch.Tensor):
             self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
@@ -399,7 +402,7 @@ class Guards:
             walker.note_module(value, path)
         elif isinstance(value, types.FunctionType):
             self._watches.function(value, path)
-        elif isinstance(value, list):
+        elif isinstance(value, list) or type(value) is collections.deque:
             walker.note_list(value, path)
         elif isinstance(value, (set, frozenset)):
             self._watches.set_items(value, path)

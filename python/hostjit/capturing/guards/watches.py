@@ -9,6 +9,7 @@ entry that fails does not mean that the program is wrong, only that somebody loo
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import types
 from collections.abc import Iterable, Mapping, Set
@@ -103,9 +104,9 @@ class CellContents:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListItems:
-    """A list has this length and these very objects; in place of MISSING any."""
+    """A list or deque has this length and these very objects; in place of MISSING any."""
 
-    list: list[Any]
+    list: list[Any] | collections.deque[Any]
     items: tuple[Any, ...]
     path: str
 
@@ -293,15 +294,15 @@ class WatchList:
             contents = MISSING
         self._others["cell", id(cell)] = CellContents(cell, contents, path)
 
-    def list_items(self, items: list[Any], path: str) -> None:
-        """Watch the length and the items of a list."""
+    def list_items(self, items: list[Any] | collections.deque[Any], path: str) -> None:
+        """Watch the length and the items of a list or deque."""
         self._others["list", id(items)] = ListItems(items, tuple(items), path)
 
     def whole_list(self, items: list[Any]) -> None:
         """Leave none of the items of a list open: it was compared as a whole."""
         self._whole_lists.add(id(items))
 
-    def read_item(self, items: list[Any], item: object) -> None:
+    def read_item(self, items: list[Any] | collections.deque[Any], item: object) -> None:
         """Note that code looks at an item of a list. Others may be any."""
         self._read_items.add((id(items), id(item)))
 

@@ -256,7 +256,7 @@ def bound_outputs(spec: Output) -> Iterator[torch.Tensor]:
 
 
 def known_outputs(spec: Output) -> Iterator[object]:
-    """The objects of before the call that a result is, or has in it, and what is in their tuples."""
+    """The objects of before the call that a result is or has in it, those in tuples of them too."""
     if isinstance(spec, BoundOutput):
         yield spec.tensor
     if isinstance(spec, ConstantOutput):
