@@ -176,7 +176,8 @@ void bind_call_path(py::module_& module) {
       "example;\n"
       "None: only what was one object has to be one. replaceable: those of them in whose place a "
       "watched\n"
-      "dict or list, or a tuple in it, may hold another that fits the program. condition(args, "
+      "dict or list, or a tuple in it, may hold another that fits the program, and the tuples of\n"
+      "which only the length counts. condition(args, "
       "kwargs):\n"
       "asked at each call, when all else holds. static_leaves: (leaf, address), arguments that are "
       "in this\n"
@@ -205,7 +206,8 @@ void bind_call_path(py::module_& module) {
            py::arg("results") = py::tuple(), py::arg("stores") = py::tuple(),
            py::arg("row_guard") = py::none(), py::arg("guarded") = std::vector<size_t>{},
            py::arg("backward") = py::none(), py::arg("any_arguments") = false,
-           py::arg("outside") = py::none(), py::arg("replaceable") = py::tuple(),
+           py::arg("outside") = py::none(),
+           py::arg("replaceable") = py::make_tuple(py::tuple(), py::tuple()),
            py::arg("condition") = py::none(),
            py::arg("static_leaves") = std::vector<Specialization::StaticLeaf>{},
            py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),

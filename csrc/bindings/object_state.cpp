@@ -132,6 +132,20 @@ bool is_dict_of(PyObject* owner, PyObject* dict) {
 #endif
 }
 
+PyRef dict_of(PyObject* owner) {
+  PyRef found = PyRef::steal(PyObject_GenericGetDict(owner, nullptr));
+  if (!found) PyErr_Clear();
+  return found;
+}
+
+PyObject* const* dict_place_of([[maybe_unused]] PyObject* owner) {
+#if PY_VERSION_HEX < 0x030D0000
+  return _PyObject_GetDictPtr(owner);
+#else
+  return nullptr;
+#endif
+}
+
 bool has_own_attributes(PyObject* object) {
 #if PY_VERSION_HEX < 0x030D0000
   PyObject** place = _PyObject_GetDictPtr(object);  // makes no dict for a tensor that has none

@@ -26,6 +26,10 @@ PyObject* const* field_of(PyObject* object, std::string_view name);
 PyObject* const* slot_of(PyObject* object, PyObject* member);
 // Whether owner.__dict__ is this dict.
 bool is_dict_of(PyObject* owner, PyObject* dict);
+// owner.__dict__ as a new reference, made if there is none yet; null where it has no such thing.
+PyRef dict_of(PyObject* owner);
+// Where an object keeps its dict, once it has one. Null: nowhere that stays.
+PyObject* const* dict_place_of(PyObject* owner);
 // Whether an object has attributes of its own, in its __dict__.
 bool has_own_attributes(PyObject* object);
 // Whether dict[keys[i]] is expected[i], the very object; `missing` stands for "no such key". Errors

@@ -2,10 +2,12 @@
 #include "bindings/stand_ins.h"
 
 #include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <utility>
 
 #include "bindings/object_state.h"
 
@@ -23,10 +25,6 @@ bool is_same_constant(PyObject* a, PyObject* b) {
          PyObject_RichCompareBool(a, b, Py_EQ) == 1;
 }
 
-bool is_container(PyObject* object) {
-  return PyList_CheckExact(object) || PyDict_CheckExact(object) || is_deque(object);
-}
-
 bool is_same_limit(PyObject* a, PyObject* b) {
   return PyObject_RichCompareBool(limit_of(a).get(), limit_of(b).get(), Py_EQ) == 1;
 }
@@ -35,10 +33,12 @@ bool is_same_limit(PyObject* a, PyObject* b) {
 
 StandIns::StandIns(PyObject* replaceable) {
   if (replaceable == nullptr) return;
-  const PyRef items = PyRef::steal(PySequence_Fast(replaceable, "expected a sequence of objects"));
-  if (!items) throw pybind11::error_already_set();
-  PyObject** const first = PySequence_Fast_ITEMS(items.get());
-  replaceable_.assign(first, first + PySequence_Fast_GET_SIZE(items.get()));
+  const auto parts = pybind11::reinterpret_borrow<pybind11::sequence>(replaceable);
+  for (auto [part, objects] : {std::pair{0, &replaceable_}, std::pair{1, &unread_}}) {
+    for (const pybind11::handle object : parts[static_cast<size_t>(part)]) {
+      objects->push_back(object.ptr());
+    }
+  }
 }
 
 bool StandIns::is_replaceable(PyObject* object) const {
@@ -79,36 +79,41 @@ bool StandIns::fits(const Places& places, PyObject* before, PyObject* now) {
   for (const auto& [known, in_place] : planned_) {
     if (known == before || in_place == now) return known == before && in_place == now;
   }
-  if (!may_be_other) {
-    if (!PyTuple_CheckExact(before)) return is_same_constant(before, now);
-    const Py_ssize_t size = PyTuple_GET_SIZE(before);
-    if (PyTuple_GET_SIZE(now) != size) return false;
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      if (!fits(places, PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
-    }
-    return true;
-  }
-  if (PyTuple_CheckExact(before)) {
-    refused_ = PyTuple_GET_SIZE(before) != PyTuple_GET_SIZE(now);
+  if (may_be_other) {
     planned_.emplace_back(before, now);
-    return !refused_;
+    if (!PyTuple_Check(before)) return contents_fit(places, before, now);
+    refused_ = refused_ || PyTuple_GET_SIZE(before) != PyTuple_GET_SIZE(now);
+    if (std::ranges::find(unread_, before) != unread_.end()) return !refused_;
+  } else if (!PyTuple_CheckExact(before)) {
+    return is_same_constant(before, now);
   }
-  return contents_fit(places, before, now);
+  const Py_ssize_t size = PyTuple_GET_SIZE(before);
+  if (PyTuple_GET_SIZE(now) != size) return false;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    if (!fits(places, PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
+  }
+  return true;
 }
 
 bool StandIns::contents_fit(const Places& places, PyObject* before, PyObject* now) {
-  if (is_container(before)) {
-    planned_.emplace_back(before, now);
-    if (is_deque(now) && !is_same_limit(before, now)) return false;
-    const auto fit = places.watches.contents_fit(
-        before, now, [&](PyObject* item, PyObject* found) { return fits(places, item, found); });
-    if (fit == WatchList::Fit::kOtherLength) refused_ = true;
-    return fit == WatchList::Fit::kYes;
+  if (THPVariable_Check(before)) return tensor_fits(places, before, now);
+  if (is_deque(now) && !is_same_limit(before, now)) return false;
+  if (PyObject* const dict = places.watches.dict_of_owner(before)) {
+    const PyRef other = dict_of(now);
+    if (!other) return false;
+    planned_.emplace_back(dict, other.get());  // which its owner keeps
+    if (!contents_fit(places, dict, other.get())) return false;
   }
+  const auto fit = places.watches.contents_fit(
+      before, now, [&](PyObject* item, PyObject* found) { return fits(places, item, found); });
+  if (fit == WatchList::Fit::kOtherLength) refused_ = true;
+  return fit == WatchList::Fit::kYes;
+}
+
+bool StandIns::tensor_fits(const Places& places, PyObject* before, PyObject* now) {
   const auto binding_fits = [&](const InputBinding& binding) {
     return binding.fits_in_place(before, now);
   };
-  planned_.emplace_back(before, now);
   if (!std::ranges::all_of(places.bindings, binding_fits)) {
     refused_ = true;
     return false;
@@ -121,7 +126,7 @@ bool StandIns::are_distinct(const Places& places) const {
   const auto& outside = places.identities.outside();
   return std::ranges::all_of(planned_, [&](const Pair& pair) {
     PyObject* const now = pair.second;
-    if (PyTuple_CheckExact(now) || planned(now) != nullptr) return true;
+    if (PyTuple_Check(now) || planned(now) != nullptr) return true;
     return std::ranges::find(outside, now) == outside.end() && !is_replaceable(now) &&
            !std::ranges::binary_search(places.known, now);
   });
@@ -132,7 +137,9 @@ void StandIns::put_in_place(const Places& places) {
     PyObject* const now = planned(object);
     return now != nullptr ? now : object;
   };
-  for (PyObject*& object : replaceable_) object = stand_in(object);
+  for (auto* objects : {&replaceable_, &unread_}) {
+    for (PyObject*& object : *objects) object = stand_in(object);
+  }
   for (PyObject*& object : places.known) object = stand_in(object);
   std::ranges::sort(places.known);
   for (InputBinding& binding : places.bindings) binding.put_in_place(stand_in);

@@ -16,11 +16,11 @@
 namespace hostjit {
 
 // Objects outside of the arguments in whose place a call may find others: tensors that fit the
-// program, and lists, dicts and tuples with the same in them. A program that keeps its state in
-// them makes new ones at every call.
+// program, and lists, dicts, tuples and objects of users' classes with the same in them. A program
+// that keeps its state in them makes new ones at every call.
 class StandIns {
  public:
-  // What knows the objects of a specialization. `known`: its containers, in ascending order.
+  // What knows the objects of a specialization. `known`: what it watches, in ascending order.
   struct Places {
     WatchList& watches;
     std::vector<InputBinding>& bindings;
@@ -30,9 +30,9 @@ class StandIns {
     std::vector<PyObject*>& known;
   };
 
-  // `replaceable`: a sequence of objects that something else keeps alive. Of a tuple, only its
-  // length counts. Of all of them, the type is guarded, and the length of lists and tuples; of
-  // tensors that the program takes, all that it was compiled for.
+  // `replaceable`: a sequence of objects that something else keeps alive, and one of tuples among
+  // them of which only the length counts. Of all of them, the type is guarded, and the length of
+  // lists and tuples; of tensors that the program takes, all that it was compiled for.
   explicit StandIns(PyObject* replaceable);
 
   // Whether the watches hold once what is found now is taken for what was there. It then is.
@@ -49,11 +49,13 @@ class StandIns {
   PyObject* planned(PyObject* before) const;
   bool fits(const Places& places, PyObject* before, PyObject* now);
   bool contents_fit(const Places& places, PyObject* before, PyObject* now);
+  bool tensor_fits(const Places& places, PyObject* before, PyObject* now);
   // Whether objects that were different ones still are.
   bool are_distinct(const Places& places) const;
   void put_in_place(const Places& places);
 
   std::vector<PyObject*> replaceable_;
+  std::vector<PyObject*> unread_;
   std::vector<Pair> planned_;
   bool refused_ = false;
 };

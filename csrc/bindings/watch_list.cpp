@@ -16,6 +16,12 @@ namespace {
 
 PyObject* null_for_none(PyObject* object) { return object == Py_None ? nullptr : object; }
 
+// The place in another object of the same type.
+PyObject* const* in_other(PyObject* const* address, PyObject* object, PyObject* other) {
+  const auto offset = reinterpret_cast<const char*>(address) - reinterpret_cast<char*>(object);
+  return reinterpret_cast<PyObject* const*>(reinterpret_cast<char*>(other) + offset);
+}
+
 // Itself, if it is one, and those in a tuple.
 void add_containers(PyObject* object, std::vector<PyObject*>& found) {
   if (object == nullptr) return;
@@ -92,6 +98,11 @@ WatchList::Fit WatchList::fit(PyObject* expected, const std::vector<PyObject*>& 
   return Fit::kYes;
 }
 
+bool WatchList::may_hold(PyObject* expected, PyObject* found, const Fits& fits) {
+  if (expected == found) return true;
+  return expected != nullptr && found != nullptr && fits(expected, found);
+}
+
 WatchList::Fit WatchList::all_fit(const std::function<bool(PyObject* container)>& is_asked,
                                   const Fits& fits) const {
   for (const Pair& entry : cells_) {
@@ -99,14 +110,13 @@ WatchList::Fit WatchList::all_fit(const std::function<bool(PyObject* container)>
     PyObject* expected = entry.expected.get();
     PyObject* found = PyCell_GET(cell);
     if (found == expected || !is_asked(cell)) continue;
-    if (expected == nullptr || found == nullptr || !fits(expected, found)) return Fit::kNo;
+    if (!may_hold(expected, found, fits)) return Fit::kNo;
   }
   for (const Dict& entry : dicts_) {
     PyObject* dict = entry.dict.get();
     const uint64_t* current = version_of(dict);
-    if (!entry.keys || (current != nullptr && *current == entry.version) || !is_asked(dict)) {
-      continue;
-    }
+    if (!entry.keys || (current != nullptr && *current == entry.version)) continue;
+    if (!is_asked(entry.owner ? entry.owner.get() : dict)) continue;
     const Fit found = fit(entry.expected.get(), entry.values_in(dict), fits);
     if (found != Fit::kYes) return found;
   }
@@ -115,7 +125,17 @@ WatchList::Fit WatchList::all_fit(const std::function<bool(PyObject* container)>
     const Fit found = fit(entry.expected.get(), entry.items_in(entry.object.get()), fits);
     if (found != Fit::kYes) return found;
   }
+  for (const Field& entry : fields_) {
+    if (*entry.address == entry.expected.get() || !is_asked(entry.object.get())) continue;
+    if (!may_hold(entry.expected.get(), *entry.address, fits)) return Fit::kNo;
+  }
   return Fit::kYes;
+}
+
+PyObject* WatchList::dict_of_owner(PyObject* owner) const {
+  const auto is_of_owner = [&](const Dict& entry) { return entry.owner.get() == owner; };
+  const auto found = std::ranges::find_if(dicts_, is_of_owner);
+  return found != dicts_.end() ? found->dict.get() : nullptr;
 }
 
 WatchList::Fit WatchList::contents_fit(PyObject* before, PyObject* now, const Fits& fits) const {
@@ -131,21 +151,49 @@ WatchList::Fit WatchList::contents_fit(PyObject* before, PyObject* now, const Fi
     const Fit found = fit(entry.expected.get(), entry.items_in(now), fits);
     if (found != Fit::kYes) return found;
   }
+  for (const Field& entry : fields_) {
+    if (entry.object.get() != before) continue;
+    if (!may_hold(entry.expected.get(), *in_other(entry.address, before, now), fits)) {
+      return Fit::kNo;
+    }
+  }
   return Fit::kYes;
 }
 
 void WatchList::put_in_place(const StandIn& stand_in) {
-  for (Dict& entry : dicts_) {
-    PyObject* const now = stand_in(entry.dict.get());
-    if (now == entry.dict.get()) continue;
-    versions_[*entry.place] = version_of(now);
-    entry.dict = watched(now);
-    entry.version = 0;  // which no dict has
-  }
   const auto put = [&](Watched& object) {
     PyObject* const now = stand_in(object.get());
     if (now != object.get()) object = watched(now);
   };
+  // First what is inside of the objects that they were: these may go with their last reference.
+  for (Field& entry : fields_) {
+    PyObject* const before = entry.object.get();
+    PyObject* const* const address = in_other(entry.address, before, stand_in(before));
+    watch_instead(entry.address, address, *address);
+    entry.address = address;
+    entry.expected = PyRef::share(*address);
+    put(entry.object);
+  }
+  for (Pair& entry : object_types_) {
+    PyObject* const now = stand_in(entry.object.get());
+    watch_instead(reinterpret_cast<PyObject**>(&entry.object.get()->ob_type),
+                  reinterpret_cast<PyObject**>(&now->ob_type), entry.expected.get());
+    put(entry.object);
+  }
+  for (Dict& entry : dicts_) {
+    PyObject* const now = stand_in(entry.dict.get());
+    if (now == entry.dict.get()) continue;
+    if (entry.owner) {
+      PyObject* const owner = stand_in(entry.owner.get());
+      if (PyObject* const* place = dict_place_of(entry.owner.get())) {
+        watch_instead(place, dict_place_of(owner), now);
+      }
+      put(entry.owner);
+    }
+    versions_[*entry.place] = version_of(now);
+    put(entry.dict);
+    entry.version = 0;  // which no dict has
+  }
   for (List& entry : lists_) put(entry.object);
   for (Pair& entry : dict_keys_) put(entry.object);
   tensors_.put_in_place(stand_in);
@@ -163,7 +211,7 @@ bool WatchList::holds_from_now_on() {
   for (Pair& entry : cells_) {
     auto* cell = reinterpret_cast<PyCellObject*>(entry.object.get());
     entry.expected = PyRef::share(cell->ob_ref);
-    expect_pointer(&cell->ob_ref, cell->ob_ref);
+    watch_instead(&cell->ob_ref, &cell->ob_ref, cell->ob_ref);
   }
   for (Dict& entry : dicts_) {
     const uint64_t* current = version_of(entry.dict.get());
@@ -193,10 +241,11 @@ void WatchList::watch_pointer(PyObject* const* address, PyObject* expected) {
       {reinterpret_cast<const uint64_t*>(address), reinterpret_cast<uint64_t>(expected)});
 }
 
-void WatchList::expect_pointer(PyObject* const* address, PyObject* expected) {
+void WatchList::watch_instead(PyObject* const* address, PyObject* const* now, PyObject* expected) {
   const auto* word = reinterpret_cast<const uint64_t*>(address);
   for (Word& entry : words_) {
-    if (entry.address == word) entry.expected = reinterpret_cast<uint64_t>(expected);
+    if (entry.address != word) continue;
+    entry = {reinterpret_cast<const uint64_t*>(now), reinterpret_cast<uint64_t>(expected)};
   }
 }
 
@@ -427,7 +476,7 @@ bool WatchList::holds_on_a_closer_look() {
          std::ranges::all_of(fields_, field_holds) && others_hold();
 }
 
-std::vector<PyObject*> WatchList::containers() const {
+std::vector<PyObject*> WatchList::objects() const {
   std::vector<PyObject*> found;
   const auto add = [&](PyObject* object) { add_containers(object, found); };
   const auto add_items = [&](PyObject* tuple) {
@@ -441,6 +490,7 @@ std::vector<PyObject*> WatchList::containers() const {
     while (!entry.keys && PyDict_Next(entry.dict.get(), &position, nullptr, &value)) add(value);
   }
   for (const Pair& entry : dict_keys_) add(entry.object.get());
+  for (const Pair& entry : object_types_) found.push_back(entry.object.get());
   for (const Pair& entry : cells_) add(entry.expected.get());
   for (const List& entry : lists_) {
     add(entry.object.get());

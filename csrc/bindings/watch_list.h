@@ -90,17 +90,21 @@ class WatchList {
   // each value that differs.
   using Fits = std::function<bool(PyObject* expected, PyObject* found)>;
   enum class Fit : uint8_t { kYes, kNo, kOtherLength };
-  // Of all cells, and the dicts and lists, for which `is_asked`.
-  Fit all_fit(const std::function<bool(PyObject* container)>& is_asked, const Fits& fits) const;
-  // Of another dict or list, for what is expected of `before`.
+  // Of all cells, dicts, lists and slots of objects for which `is_asked`: asked about an object for
+  // its dict.
+  Fit all_fit(const std::function<bool(PyObject* holder)>& is_asked, const Fits& fits) const;
+  // Of another dict or list, or of the slots of another object, for what is expected of `before`.
   Fit contents_fit(PyObject* before, PyObject* now, const Fits& fits) const;
-  // Watches what stands in for dicts, lists and tensors; all of it fits.
+  // The dict of an object, if it is watched as that, borrowed; else null.
+  PyObject* dict_of_owner(PyObject* owner) const;
+  // Watches what stands in for objects, dicts, lists and tensors; all of it fits.
   void put_in_place(const StandIn& stand_in);
   // Expects what watched cells, dicts and lists have, all of which fits; whether all else holds.
   bool holds_from_now_on();
 
-  // The dicts and lists that are watched or found in what is, borrowed, in ascending order.
-  std::vector<PyObject*> containers() const;
+  // The objects that are watched, and the dicts, lists and deques that are or are found in what is,
+  // borrowed, in ascending order.
+  std::vector<PyObject*> objects() const;
 
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;
@@ -178,11 +182,13 @@ class WatchList {
     return {object, std::ranges::find(unheld_, object) == unheld_.end()};
   }
   void watch_pointer(PyObject* const* address, PyObject* expected);
-  // Of a place that is watched.
-  void expect_pointer(PyObject* const* address, PyObject* expected);
+  // For a place that is watched: another one from now on, or the same.
+  void watch_instead(PyObject* const* address, PyObject* const* now, PyObject* expected);
   void add_dict_entry(Dict entry, bool unchanged);
   void add_class_items(PyObject* type, PyObject* open);
   bool holds_on_a_closer_look();
+  // Whether something, or nothing, is found where something, or nothing, was expected.
+  static bool may_hold(PyObject* expected, PyObject* found, const Fits& fits);
   static Fit fit(PyObject* expected, const std::vector<PyObject*>& found, const Fits& fits);
   bool dicts_hold();
   // Tensors, lists, sets, keys of dicts, the token of abstract classes, and modes of backward

@@ -207,7 +207,7 @@ class Specialization:
         backward: BackwardPlan | None = None,
         any_arguments: bool = False,
         outside: Sequence[torch.Tensor] | None = None,
-        replaceable: Sequence[torch.Tensor] = (),
+        replaceable: tuple[Sequence[Any], Sequence[Any]] = ((), ()),
         condition: Callable[..., bool] | None = None,
         static_leaves: Sequence[tuple[int, int | None]] = (),
         aligned: Sequence[int | torch.Tensor] = (),

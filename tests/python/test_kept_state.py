@@ -8,8 +8,10 @@ cache grows. One program for each kind of call answers, and nothing is looked fo
 from __future__ import annotations
 
 import collections
+import copy
+import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -60,6 +62,61 @@ class InDict(Policy):
             self.state = {"h": torch.zeros(4), "steps": 0}
         self.state = {"h": self.layer(x) + self.state["h"], "steps": self.state["steps"] + 1}
         return self.state["h"] / self.state["steps"]
+
+
+@dataclasses.dataclass
+class State:
+    h: Tensor
+    steps: int = 0
+
+
+class InRecord(Policy):
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        if self.state is None or done:
+            self.state = State(torch.zeros(4))
+        self.state = State(self.layer(x) + self.state.h, self.state.steps + 1)
+        return self.state.h / self.state.steps
+
+
+class Cell:
+    def __init__(self, h: Tensor) -> None:
+        self.h = h
+
+
+class InObject(Policy):
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        if self.state is None or done:
+            self.state = Cell(torch.zeros(4))
+        self.state.h = self.layer(x) + self.state.h
+        return self.state.h * 2
+
+
+class Slots:
+    __slots__ = ("h",)
+
+    def __init__(self, h: Tensor) -> None:
+        self.h = h
+
+
+class InSlots(Policy):
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        if self.state is None or done:
+            self.state = Slots(torch.zeros(4))
+        self.state = Slots(self.layer(x) + self.state.h)
+        return self.state.h * 2
+
+
+class Pair(NamedTuple):
+    h: Tensor
+    c: Tensor
+
+
+class InNamedTuple(Policy):
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        if self.state is None or done:
+            self.state = Pair(torch.zeros(4), torch.zeros(4))
+        self.state = Pair(self.layer(x) + self.state.h, self.state.c + 1)
+        return self.state.h * 2 + self.state.c
 
 
 class Nested(Policy):
@@ -129,7 +186,8 @@ def in_cell() -> Callable[[Tensor, bool], Tensor]:
 
 
 POLICIES: list[Callable[[], Any]] = [
-    *(InTensor, InTuple, InList, InDict, Nested, Window, Queue, Frames, Cache, in_cell)
+    *(InTensor, InTuple, InList, InDict, InRecord, InObject, InSlots, InNamedTuple, Nested),
+    *(Window, Queue, Frames, Cache, in_cell),
 ]
 
 
@@ -248,6 +306,67 @@ def test_objects_are_the_ones_that_they_are(method: str) -> None:
                 assert found[1] is mine.a
         assert (mine.a is mine.b) is (eager.a is eager.b)
         assert (mine.a[0] is mine.b[0]) is (eager.a[0] is eager.b[0])
+
+
+class Held:
+    """Objects of which one may be another."""
+
+    def __init__(self) -> None:
+        self.a, self.b = Cell(torch.ones(3)), Cell(torch.full((3,), 2.0))
+
+    def step(self, x: Tensor) -> Tensor:
+        self.a.h = self.a.h + x
+        return self.a.h * 10 + self.b.h + (100 if self.a is self.b else 0)
+
+    def renew(self, x: Tensor) -> Tensor:
+        self.a = Cell(self.a.h + x)
+        return self.a.h * 10 + self.b.h
+
+    def known(self, x: Tensor) -> Any:
+        return x + self.b.h, self.a
+
+
+def _swap_objects(held: Held) -> None:
+    held.a, held.b = held.b, held.a
+
+
+def _alias_objects(held: Held) -> None:
+    held.b = held.a
+
+
+def _copy_object(held: Held) -> None:
+    held.b = copy.copy(held.b)
+
+
+def _share_tensor(held: Held) -> None:
+    held.b = Cell(held.a.h)
+
+
+def _add_attribute(held: Held) -> None:
+    held.b = Cell(held.b.h + 1)
+    held.b.other = 3  # type: ignore[attr-defined]
+
+
+OBJECT_CHANGES = (_swap_objects, _alias_objects, _copy_object, _share_tensor, _add_attribute)
+
+
+@pytest.mark.parametrize("method", ["step", "renew", "known"])
+def test_records_are_the_ones_that_they_are(method: str) -> None:
+    eager, mine = Held(), Held()
+    fast = hostjit.compile(getattr(mine, method))
+    for change in (None, *OBJECT_CHANGES, _swap_objects):
+        if change is not None:
+            change(eager)
+            change(mine)
+        for _ in range(2):
+            x = torch.ones(3)
+            found, expected = fast(x), getattr(eager, method)(x)
+            if method == "known":
+                assert found[1] is mine.a
+                found, expected = found[0], expected[0]
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close((mine.a.h, mine.b.h), (eager.a.h, eager.b.h))
+        assert (mine.a is mine.b) is (eager.a is eager.b)
 
 
 def test_an_argument_may_be_what_a_call_keeps() -> None:

@@ -55,6 +55,10 @@ class NumberValues:
         ]
         self.described: tuple[Any, ...] = (self._described, steps) if self._described else ()
 
+    def takes(self, value: object) -> bool:
+        """Tell whether a function of Python is given this very object."""
+        return any(kind == "object" and found is value for kind, found in self._described)
+
     def number(self, result: int) -> int:
         """Return the position of the value that is a result of Dynamo's graph."""
         operand = self._results.results[result]

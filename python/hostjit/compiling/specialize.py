@@ -119,8 +119,10 @@ def make_specialization(
         # Dynamo's own check, which runs at every call then, has it.
         return None if checked is not None else list(captured.guards.bound_tensors)
 
-    def replaceable() -> list[Any]:
-        return [] if checked is not None else captured.replaceable()
+    def replaceable() -> tuple[list[Any], list[Any]]:
+        found = [] if checked is not None else captured.replaceable()
+        found = [value for value in found if not made.takes(value)]
+        return found, [value for value in found if captured.guards.is_unread(value)]
 
     def stores() -> list[tuple[Any, Any, int]]:
         return made.stores(captured.guards.stores)

@@ -15,7 +15,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
-from hostjit.capturing.guards.watches import MISSING, WatchList
+from hostjit.capturing.guards.watches import HEAP_TYPE, MISSING, WatchList
 from hostjit.capturing.instances import METHODS, instance_dict
 
 __all__ = ["MODULE_HOOKS", "MODULE_STATE", "ReadWatcher"]
@@ -201,6 +201,9 @@ class ReadWatcher:
                 return  # made once, by the decorator
             if isinstance(found, property) and self._is_inlined(found.fget):
                 return  # what its getter reads has guards of its own
+            if isinstance(found, types.MemberDescriptorType) and kind.__flags__ & HEAP_TYPE:
+                self.watches.slot(base, found, path)
+                return
             self.watches.cannot_watch(f"{path}.{member} (a property or slot)")
             return
         if state is None:

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import functools
 import types
+import weakref
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -32,8 +33,8 @@ from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
-from hostjit.capturing.guards.watches import Watch, WatchList
-from hostjit.capturing.instances import METHODS, is_a
+from hostjit.capturing.guards.watches import HEAP_TYPE, Watch, WatchList
+from hostjit.capturing.instances import METHODS, is_a, is_namedtuple_type
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Guards", "LeftOpen"]
@@ -52,6 +53,9 @@ _READ_FROM = (torch.Tensor, tuple)
 
 # Whose lengths are watched with what is in them, or cannot change.
 _SIZED = (tuple, list, str, bytes, range, set, frozenset, collections.deque)
+
+# What else is watched of them is not in their dicts.
+_WITH_STATE = (torch.nn.Module, type, types.ModuleType, weakref.ref)
 
 # Packages whose classes nobody changes, but those that code asks for what they have.
 _UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
@@ -259,10 +263,14 @@ class Guards:
     def replaceable(self) -> list[Any]:
         """Return the objects in whose place a call may find others.
 
-        They are tensors of which nothing is known but what the facts of an input say, and lists,
-        dicts and tuples of which nothing is known but what is in them, or how much.
+        They are tensors of which nothing is known but what the facts of an input say, and
+        containers and objects of which nothing is known but what is in them, or how much.
         """
-        return [*self._replaceable_tensors(), *self._replaceable_containers()]
+        return [*self._replaceable_tensors(), *self._replaceable_objects()]
+
+    def is_unread(self, value: Any) -> bool:
+        """Tell whether it is a tuple of which nothing is known but the length."""
+        return isinstance(value, tuple) and id(value) not in self._read_from
 
     def _replaceable_tensors(self) -> Iterator[torch.Tensor]:
         for path, tensor in self._outside.items():
@@ -275,20 +283,24 @@ class Guards:
             if is_plain and is_compared and id(tensor) not in self._read_from:
                 yield tensor
 
-    def _replaceable_containers(self) -> Iterator[list[Any] | dict[Any, Any] | tuple[Any, ...]]:
+    def _replaceable_objects(self) -> Iterator[Any]:
         paths = collections.Counter(map(id, self._met.values()))
         for path, value in self._met.items():
-            found = self._kinds.get(id(value), set())
-            is_sized = "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
-            if type(value) is dict:
-                may_be_other = bool(found) and found <= kinds.OF_REPLACEABLE_DICTS
-            elif type(value) is tuple:
-                may_be_other = is_sized and id(value) not in self._read_from
-            else:
-                may_be_other = is_sized and type(value) in (list, collections.deque)
             is_one = paths[id(value)] == 1 and id(value) not in self._compared
-            if may_be_other and is_one and path not in self._traced.changes.grown:
+            is_grown = path in self._traced.changes.grown
+            if is_one and not is_grown and self._is_replaceable(value):
                 yield value
+
+    def _is_replaceable(self, value: Any) -> bool:
+        kind, found = type(value), self._kinds.get(id(value), set())
+        if kind is dict:
+            return bool(found) and found <= kinds.OF_REPLACEABLE_DICTS
+        if kind in (list, collections.deque) or is_namedtuple_type(kind):
+            return "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
+        if kind is tuple:
+            is_sized = "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
+            return is_sized and self.is_unread(value)
+        return bool(found) and found <= kinds.OF_REPLACEABLE_OBJECTS and _is_record(value)
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
@@ -454,6 +466,13 @@ class Guards:
             self._watches.leave_tensor(value)
             self._outside = {at: found for at, found in self._outside.items() if found is not value}
             self.gradients[id(value)] = owner
+
+
+def _is_record(value: Any) -> bool:
+    """Tell whether an object is of a class of Python code that is no container and no module."""
+    kind: Any = type(value)
+    is_heap_type = bool(kind.__flags__ & HEAP_TYPE)
+    return is_heap_type and kind.__new__ is object.__new__ and not isinstance(value, _WITH_STATE)
 
 
 def _is_of_thread(source: Any) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = [
+    "HEAP_TYPE",
     "MISSING",
     "AbstractClasses",
     "CellContents",
@@ -312,14 +313,14 @@ class WatchList:
 
     def type_version(self, kind: type, path: str) -> None:
         """Watch a class that Python code can change; immutable builtin classes need no watch."""
-        if kind.__flags__ & _HEAP_TYPE:
+        if kind.__flags__ & HEAP_TYPE:
             self._others["type", id(kind)] = TypeVersion(kind, path)
 
     def object_type(self, value: object, path: str) -> None:
         """Watch the class of an object, and the class itself."""
         kind = type(value)
         self.type_version(kind, path)
-        if kind.__flags__ & _HEAP_TYPE:
+        if kind.__flags__ & HEAP_TYPE:
             self._others["object", id(value)] = ObjectType(value, kind, path)
 
     def function(self, function: types.FunctionType, path: str) -> None:
@@ -405,4 +406,5 @@ class WatchList:
         return dataclasses.replace(entry, items=tuple(items))
 
 
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE: Final = 1 << 9
+"""Of `__flags__`: a class that Python code made, and may change."""
