@@ -122,7 +122,7 @@ def make_specialization(
     def replaceable() -> tuple[list[Any], list[Any]]:
         found = [] if checked is not None else captured.replaceable()
         found = [value for value in found if not made.takes(value)]
-        return found, [value for value in found if captured.guards.is_unread(value)]
+        return found, [value for value in found if captured.guards.known.is_unread(value)]
 
     def stores() -> list[tuple[Any, Any, int]]:
         return made.stores(captured.guards.stores)

@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import functools
 import types
-import weakref
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -29,12 +28,13 @@ from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, watch_behaviour
+from hostjit.capturing.guards.known_objects import KnownObjects
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
-from hostjit.capturing.guards.watches import HEAP_TYPE, Watch, WatchList
-from hostjit.capturing.instances import METHODS, is_a, is_namedtuple_type
+from hostjit.capturing.guards.watches import Watch, WatchList
+from hostjit.capturing.instances import METHODS, is_a
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Guards", "LeftOpen"]
@@ -49,13 +49,8 @@ _ALWAYS_THEMSELVES: tuple[type, ...] = (
 # Of these, attributes are of the class or in the dict of the tensor.
 _PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 
-_READ_FROM = (torch.Tensor, tuple)
-
 # Whose lengths are watched with what is in them, or cannot change.
 _SIZED = (tuple, list, str, bytes, range, set, frozenset, collections.deque)
-
-# What else is watched of them is not in their dicts.
-_WITH_STATE = (torch.nn.Module, type, types.ModuleType, weakref.ref)
 
 # Packages whose classes nobody changes, but those that code asks for what they have.
 _UNCHANGED = frozenset({"builtins", "abc", "enum", "typing", "torch"})
@@ -101,22 +96,15 @@ class Guards:
         structures: by name the places of those that are compared as arguments are.
         open_attributes: of classes, which may have other values.
         arrays: ids of NumPy's arrays and numbers outside of the arguments, by Dynamo's names.
+        known: the objects that the guards are about, and what they say of them.
     """
 
     def __init__(self, traced: DynamoCapture, left_open: LeftOpen, dicts_change: bool) -> None:
         self._traced = traced
         self._dicts_change = dicts_change
         self._open = left_open
-        self._input_ids: set[int] = set()
         self._watches = WatchList()
-        self._outside: dict[str, torch.Tensor] = {}
-        # By identity: kinds of the guards on a value, tensors of which more was read and tuples of
-        # which items were, and what `is` compared.
-        self._kinds: dict[int, set[str]] = {}
-        self._read_from: set[int] = set()
-        self._compared: set[int] = set()
-        self._met: dict[str, Any] = {}  # containers and objects outside of the arguments
-        self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
+        self.known = KnownObjects()
         self.absent: set[tuple[int, str]] = set()
         self.leaf_checks: set[tuple[str, int]] = set()
         self.stores: list[tuple[NumberPlace, Store]] = []
@@ -156,7 +144,7 @@ class Guards:
         self._leaves = {id(leaf): i for i, leaf in enumerate(leaves)}
         walker = self._make_walker(args, kwargs)
         inputs = list(self._find_inputs(walker))
-        self._input_ids = set(map(id, inputs))
+        self.known.inputs = set(map(id, inputs))
         for store in self._traced.changes.stores:
             self._add_store(store, walker)
         for guard in self._traced.output.guards:
@@ -184,7 +172,7 @@ class Guards:
         self.watches: tuple[Watch, ...] = self._watches.entries()
         self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
         self.check_every_call = bool(self.unwatchable or self.absent)
-        self.bound_tensors = tuple(self._outside.values())
+        self.bound_tensors = tuple(self.known.tensors.values())
         self.open_attributes = self._watches.open_attributes
         return walker, inputs
 
@@ -257,50 +245,12 @@ class Guards:
         found: dict[int, int | str] = {}
         for number, leaf in enumerate(tensor_leaves(args, kwargs, self._open.classes)):
             found.setdefault(id(leaf), number)
-        paths = sorted({**self._met, **self._outside}.items())
+        paths = sorted({**self.known.met, **self.known.tensors}.items())
         return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
     def replaceable(self) -> list[Any]:
-        """Return the objects in whose place a call may find others.
-
-        They are tensors of which nothing is known but what the facts of an input say, and
-        containers and objects of which nothing is known but what is in them, or how much.
-        """
-        return [*self._replaceable_tensors(), *self._replaceable_objects()]
-
-    def is_unread(self, value: Any) -> bool:
-        """Tell whether it is a tuple of which nothing is known but the length."""
-        return isinstance(value, tuple) and id(value) not in self._read_from
-
-    def _replaceable_tensors(self) -> Iterator[torch.Tensor]:
-        for path, tensor in self._outside.items():
-            found_of = self._kinds.get(id(tensor), set())
-            is_plain = found_of <= kinds.OF_REPLACEABLE_TENSORS and all(
-                self._kinds.get(base, set()) <= kinds.OF_REPLACEABLE_TUPLES
-                for base in self._tuples.get(path, ())
-            )
-            is_compared = "TENSOR_MATCH" in found_of or id(tensor) in self._input_ids
-            if is_plain and is_compared and id(tensor) not in self._read_from:
-                yield tensor
-
-    def _replaceable_objects(self) -> Iterator[Any]:
-        paths = collections.Counter(map(id, self._met.values()))
-        for path, value in self._met.items():
-            is_one = paths[id(value)] == 1 and id(value) not in self._compared
-            is_grown = path in self._traced.changes.grown
-            if is_one and not is_grown and self._is_replaceable(value):
-                yield value
-
-    def _is_replaceable(self, value: Any) -> bool:
-        kind, found = type(value), self._kinds.get(id(value), set())
-        if kind is dict:
-            return bool(found) and found <= kinds.OF_REPLACEABLE_DICTS
-        if kind in (list, collections.deque) or is_namedtuple_type(kind):
-            return "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
-        if kind is tuple:
-            is_sized = "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
-            return is_sized and self.is_unread(value)
-        return bool(found) and found <= kinds.OF_REPLACEABLE_OBJECTS and _is_record(value)
+        """Return the objects in whose place a call may find others; see `KnownObjects`."""
+        return self.known.replaceable(self._traced.changes.grown)
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
@@ -319,7 +269,7 @@ class Guards:
         if resolved is None or walker.stays(source):
             return
         value, covered = resolved
-        self._kinds.setdefault(id(value), set()).add(kind)
+        self.known.note_kind(value, kind)
         if covered and kind == "ID_MATCH" and type(value) in self._classes:
             raise refusal(f"{source.name} has to be one object")
         if not covered or source.name.startswith(tuple(self.structures)):
@@ -371,7 +321,7 @@ class Guards:
             if found is None:
                 return
             values.append(found[0])
-        self._compared.update(map(id, values))
+        self.known.compared.update(map(id, values))
         names = (str(getattr(place, "name", place)) for place in pair)
         self.exact[" is ".join(names)] = bytes([values[0] is values[1]])
 
@@ -385,19 +335,17 @@ class Guards:
         if walker.stays(source):
             return value, covered
         bases = list(_bases(source, walker))
-        self._read_from.update(id(base) for base in bases if isinstance(base, _READ_FROM))
+        self.known.note_path(source.name, value, bases)
         for item, base in zip((value, *bases), bases, strict=False):
             if isinstance(base, (list, collections.deque)):
                 self._watches.read_item(base, item)
-        if isinstance(value, torch.Tensor):
-            self._tuples[source.name] = [id(base) for base in bases if isinstance(base, tuple)]
         if covered and (type(value) in self._classes or isinstance(value, (tuple, list, dict))):
             walker.note_type(value, source.name, covered=True)
         if not covered or id(value) in walker.argument_objects:
             if type(value) in self._classes:
                 raise refusal(f"{source.name} may be one of the objects that a call brings")
             if not isinstance(value, _ALWAYS_THEMSELVES):
-                self._met[source.name] = value
+                self.known.met[source.name] = value
             if source.name not in self._traced.changes.grown:
                 self._watch_value(value, source.name, walker)
             return value, False
@@ -405,8 +353,8 @@ class Guards:
 
     def _watch_value(self, value: Any, path: str, walker: SourceWalker) -> None:
         if isinstance(value, torch.Tensor):
-            self._outside[path] = value
-            if id(value) not in self._input_ids:
+            self.known.tensors[path] = value
+            if id(value) not in self.known.inputs:
                 self._watches.tensor(value, path)
         elif is_a(value, _C.CompiledFunction):
             return  # what it compiles is read from it
@@ -456,23 +404,17 @@ class Guards:
             if value is None:
                 self._watches.gradient(owner, path)
                 continue
-            others = self._leaves.keys() | self._read_from
-            is_plain = self._kinds.get(id(value), set()) <= kinds.OF_GRADIENTS
+            others = self._leaves.keys() | self.known.read_from
+            is_plain = self.known.kinds.get(id(value), set()) <= kinds.OF_GRADIENTS
             is_alone = id(value) not in others and sum(other is value for other in values) == 1
             if not is_plain or not is_alone:
                 self._watches.cannot_watch(f"{path}.grad, which is more than a gradient")
                 continue
             self._watches.gradient(owner, path)
             self._watches.leave_tensor(value)
-            self._outside = {at: found for at, found in self._outside.items() if found is not value}
+            tensors = self.known.tensors.items()
+            self.known.tensors = {at: found for at, found in tensors if found is not value}
             self.gradients[id(value)] = owner
-
-
-def _is_record(value: Any) -> bool:
-    """Tell whether an object is of a class of Python code that is no container and no module."""
-    kind: Any = type(value)
-    is_heap_type = bool(kind.__flags__ & HEAP_TYPE)
-    return is_heap_type and kind.__new__ is object.__new__ and not isinstance(value, _WITH_STATE)
 
 
 def _is_of_thread(source: Any) -> bool:
