@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch._dynamo import symbolic_convert
-from torch._dynamo.variables import BuiltinVariable, functions
+from torch._dynamo.variables import BuiltinVariable, base, functions
 
 from hostjit.replacements import replaced_attribute
 
@@ -23,6 +23,7 @@ def _tables() -> list[Any]:
     found: list[Any] = [
         getattr(functions, "_spec_cache", None),
         getattr(symbolic_convert, "_import_module", None),
+        *(getattr(base, name, None) for name in ("_tp_type", "_compute_slotdefs")),
     ]
     try:
         from torch._dynamo.variables import object_protocol
