@@ -83,7 +83,7 @@ Specialization::Specialization(const Options& options)
               program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
               static_cast<Py_ssize_t>(num_leaves_), static_cast<Py_ssize_t>(results_.size())),
       watches_(watches_from_python(options.watches, arguments_.weak_objects())),
-      known_(watches_.objects()),
+      known_(watches_.containers()),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
       always_revalidate_(options.always_revalidate),
       mutated_(options.mutated, bindings_.size()),
@@ -189,7 +189,7 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     stand_ins_ = StandIns(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
     watches_ = std::move(watches);
-    known_ = watches_.objects();
+    known_ = watches_.containers();
     numbers_ = std::move(numbers);
     stores_ = std::move(stores);
     if (program_ && program_->rows() != nullptr) free_sizes();

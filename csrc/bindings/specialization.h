@@ -206,7 +206,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   std::vector<InputBinding> bindings_;
   OutputSpec output_;
   WatchList watches_;
-  std::vector<PyObject*> known_;          // its objects, borrowed
+  std::vector<PyObject*> known_;          // its containers, borrowed
   std::vector<PyObject*> known_objects_;  // of those of the arguments: itself if known, else null
   PyRef revalidate_;
   bool always_revalidate_;

@@ -128,7 +128,7 @@ bool StandIns::are_distinct(const Places& places) const {
     PyObject* const now = pair.second;
     if (PyTuple_Check(now) || planned(now) != nullptr) return true;
     return std::ranges::find(outside, now) == outside.end() && !is_replaceable(now) &&
-           !std::ranges::binary_search(places.known, now);
+           !std::ranges::binary_search(places.known, now) && !places.watches.knows_object(now);
   });
 }
 

@@ -20,7 +20,7 @@ namespace hostjit {
 // that keeps its state in them makes new ones at every call.
 class StandIns {
  public:
-  // What knows the objects of a specialization. `known`: what it watches, in ascending order.
+  // What knows the objects of a specialization. `known`: its containers, in ascending order.
   struct Places {
     WatchList& watches;
     std::vector<InputBinding>& bindings;

@@ -304,7 +304,7 @@ bool WatchList::holds_on_a_closer_look() {
          std::ranges::all_of(fields_, field_holds) && others_hold();
 }
 
-std::vector<PyObject*> WatchList::objects() const {
+std::vector<PyObject*> WatchList::containers() const {
   std::vector<PyObject*> found;
   const auto add = [&](PyObject* object) { add_containers(object, found); };
   const auto add_items = [&](PyObject* tuple) {
@@ -318,7 +318,6 @@ std::vector<PyObject*> WatchList::objects() const {
     while (!entry.keys && PyDict_Next(entry.dict.get(), &position, nullptr, &value)) add(value);
   }
   for (const Pair& entry : dict_keys_) add(entry.object.get());
-  for (const Pair& entry : object_types_) found.push_back(entry.object.get());
   for (const Pair& entry : cells_) add(entry.expected.get());
   for (const List& entry : lists_) {
     add(entry.object.get());

@@ -102,9 +102,10 @@ class WatchList {
   // Expects what watched cells, dicts and lists have, all of which fits; whether all else holds.
   bool holds_from_now_on();
 
-  // The objects that are watched, and the dicts, lists and deques that are or are found in what is,
-  // borrowed, in ascending order.
-  std::vector<PyObject*> objects() const;
+  // The dicts, lists and deques that are watched or found in what is, borrowed, in ascending order.
+  std::vector<PyObject*> containers() const;
+  // Whether an object is watched that is none of these.
+  bool knows_object(PyObject* object) const;
 
   // For the garbage collector: calls `visit` for every reference held.
   int traverse(visitproc visit, void* arg) const;

@@ -83,6 +83,11 @@ WatchList::Fit WatchList::all_fit(const std::function<bool(PyObject* container)>
   return Fit::kYes;
 }
 
+bool WatchList::knows_object(PyObject* object) const {
+  return std::ranges::any_of(object_types_,
+                             [&](const Pair& entry) { return entry.object.get() == object; });
+}
+
 PyObject* WatchList::dict_of_owner(PyObject* owner) const {
   const auto is_of_owner = [&](const Dict& entry) { return entry.owner.get() == owner; };
   const auto found = std::ranges::find_if(dicts_, is_of_owner);

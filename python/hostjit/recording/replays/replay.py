@@ -283,7 +283,7 @@ class Replay:
         if not self._places.has_same_anchors(self._leaves_of(args, kwargs)):
             return None
         self._inputs = self.checks.renewed(self._inputs)
-        return self._watches(), self._inputs, [], self._outside.all, [], []
+        return self._watches(), self._inputs, [], self._outside.all, ([], []), []
 
     def _read_guard(self, recorder: Recorder) -> ReadGuard:
         """Raises CaptureError where what was read cannot be computed without an effect."""
