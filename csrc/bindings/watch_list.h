@@ -142,10 +142,10 @@ class WatchList {
     PyRef expected;
     PyRef missing;
     uint64_t version;                 // when it last held
-    std::optional<size_t> place{};    // of its version among versions_
     Py_ssize_t size = -1;             // -1: any
     const uint64_t* moves = nullptr;  // where they are counted; null: not watched
     uint64_t num_moves = 0;
+    std::optional<size_t> place{};  // of its version among versions_
     bool holds();
     // What another dict has for the keys, `missing` for those that it doesn't have.
     std::vector<PyObject*> values_in(PyObject* other) const;

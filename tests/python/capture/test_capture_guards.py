@@ -374,22 +374,17 @@ def test_partial_and_bound_methods() -> None:
     watched.assert_still_valid()
 
 
-def test_what_cannot_be_watched_is_checked_at_every_call() -> None:
+def test_slots_are_watched() -> None:
     class Slots:
-        __slots__ = ("value",)
+        __slots__ = ("other", "value")
 
     slots = Slots()
-    slots.value = 2.0
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x * slots.value
-
-    x = torch.randn(3)
-    program = capture(function, (x,))
-    assert program.guards.check_every_call
-    assert program.revalidate((x,), {})
+    slots.value, slots.other = 2.0, 1.0
+    watched = Watched(lambda x: x * slots.value, torch.randn(3))
+    slots.other = 3.0
+    watched.assert_still_valid()
     slots.value = 3.0
-    assert not program.revalidate((x,), {})
+    watched.assert_invalid()
 
 
 def test_python_attributes_of_a_tensor() -> None:

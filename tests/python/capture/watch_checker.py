@@ -56,7 +56,13 @@ class WatchChecker:
         if isinstance(watch, w.CellContents):
             return lambda: watch.cell.cell_contents is watch.expected
         if isinstance(watch, w.ListItems):
-            return lambda: list(map(id, watch.list)) == list(map(id, watch.items))
+            return lambda: (
+                len(watch.list) == len(watch.items)
+                and all(
+                    expected is w.MISSING or item is expected
+                    for item, expected in zip(watch.list, watch.items, strict=True)
+                )
+            )
         if isinstance(watch, w.SetItems):
             return lambda: len(watch.set) == len(watch.items) and set(watch.items) == set(watch.set)
         if isinstance(watch, w.TypeVersion):
