@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.dynamo.kept_results import is_installed_class
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.watches import HEAP_TYPE
 from hostjit.capturing.instances import is_namedtuple_type
@@ -102,7 +103,10 @@ class KnownObjects:
 
 
 def _is_record(value: Any) -> bool:
-    """Tell whether an object is of a class of Python code that is no container and no module."""
+    """Tell whether an object is of a class of the user's that is no container and no module.
+
+    Objects of installed packages, such as kernels, may mean more than their guards compare.
+    """
     kind: Any = type(value)
-    is_heap_type = bool(kind.__flags__ & HEAP_TYPE)
-    return is_heap_type and kind.__new__ is object.__new__ and not isinstance(value, _WITH_STATE)
+    is_plain = bool(kind.__flags__ & HEAP_TYPE) and kind.__new__ is object.__new__
+    return is_plain and not isinstance(value, _WITH_STATE) and not is_installed_class(kind)
