@@ -304,7 +304,7 @@ class WatchList:
         self._whole_lists.add(id(items))
 
     def read_item(self, items: list[Any] | collections.deque[Any], item: object) -> None:
-        """Note that code looks at an item of a list. Others may be any."""
+        """Note that code looks at an item of a list. Other tensors may be any."""
         self._read_items.add((id(items), id(item)))
 
     def set_items(self, items: set[Any] | frozenset[Any], path: str) -> None:
@@ -397,12 +397,14 @@ class WatchList:
         number = id(entry.list)
         if number in self._whole_lists:
             return entry
-        items = [
-            item
-            if (number, id(item)) in self._read_items and (number, index) not in self._open_items
-            else MISSING
-            for index, item in enumerate(entry.items)
-        ]
+
+        def is_open(index: int, item: object) -> bool:
+            # Code that reads a tensor leaves a guard on it, but not for everything else.
+            is_unread = (number, id(item)) not in self._read_items
+            is_free = is_unread and isinstance(item, torch.Tensor)
+            return is_free or (number, index) in self._open_items
+
+        items = (MISSING if is_open(*pair) else pair[1] for pair in enumerate(entry.items))
         return dataclasses.replace(entry, items=tuple(items))
 
 
