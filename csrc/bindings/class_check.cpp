@@ -33,7 +33,7 @@ class ClassCheck {
     for (const py::handle object : classes) {
       HOSTJIT_ICHECK(PyType_Check(object.ptr()), "a class is a ", Py_TYPE(object.ptr())->tp_name);
       auto* type = reinterpret_cast<PyTypeObject*>(object.ptr());
-      classes_.push_back({refer_to(object), type, version_of(type)});
+      classes_.push_back({refer_to(object), type, version_of_type(type)});
     }
     for (const py::handle object : functions) {
       HOSTJIT_ICHECK(PyFunction_Check(object.ptr()), "a function is a ",
@@ -75,18 +75,11 @@ class ClassCheck {
     PyRef kwdefaults;
   };
 
-  // No type has the greatest version, which stands for none.
-  static uint32_t version_of(PyTypeObject* type) {
-    const PyRef name = PyRef::steal(PyUnicode_InternFromString("__doc__"));
-    _PyType_Lookup(type, name.get());  // CPython gives a type its version at the first look-up
-    return type->tp_version_tag != 0 ? type->tp_version_tag : ~uint32_t{0};
-  }
-
   bool still_holds(Class& entry) {
     const py::object kind =
         py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(entry.type));
     if (!look_(kind).cast<bool>()) return false;
-    entry.version = version_of(entry.type);
+    entry.version = version_of_type(entry.type);
     return true;
   }
 

@@ -121,6 +121,12 @@ PyObject* const* slot_of(PyObject* object, PyObject* member) {
   return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + slot.offset);
 }
 
+uint32_t version_of_type(PyTypeObject* type) {
+  const PyRef name = PyRef::steal(PyUnicode_InternFromString("__doc__"));
+  _PyType_Lookup(type, name.get());
+  return type->tp_version_tag != 0 ? type->tp_version_tag : ~uint32_t{0};
+}
+
 bool is_dict_of(PyObject* owner, PyObject* dict) {
 #if PY_VERSION_HEX < 0x030D0000
   PyObject** found = _PyObject_GetDictPtr(owner);

@@ -24,6 +24,9 @@ PyRef keys_in_order(PyObject* ordered_dict);
 PyObject* const* field_of(PyObject* object, std::string_view name);
 // Where an object keeps the value of a member descriptor; null where that is no reference.
 PyObject* const* slot_of(PyObject* object, PyObject* member);
+// The version that CPython gives a type, at the first look-up through it, and anew at each change;
+// the greatest number, which no type has, for a type that gets none.
+uint32_t version_of_type(PyTypeObject* type);
 // Whether owner.__dict__ is this dict.
 bool is_dict_of(PyObject* owner, PyObject* dict);
 // owner.__dict__ as a new reference, made if there is none yet; null where it has no such thing.

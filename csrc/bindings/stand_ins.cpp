@@ -119,7 +119,8 @@ bool StandIns::tensor_fits(const Places& places, PyObject* before, PyObject* now
     return false;
   }
   return std::ranges::count(places.identities.outside(), before) == 1 &&
-         places.watches.tensors().fits_in_place(before, now);
+         places.watches.tensors().fits_in_place(before, now) &&
+         places.watches.fields_fit(before, now, [](PyObject*, PyObject*) { return false; });
 }
 
 bool StandIns::are_distinct(const Places& places) const {

@@ -148,13 +148,8 @@ void WatchList::add_set(PyObject* set, PyObject* items) {
 
 void WatchList::add_type(PyObject* object) {
   HOSTJIT_ICHECK(PyType_Check(object), "a watched type is a ", Py_TYPE(object)->tp_name);
-  // CPython gives a type its version at the first look-up through it.
-  const PyRef name = PyRef::steal(PyUnicode_InternFromString("__doc__"));
-  const auto* type = reinterpret_cast<PyTypeObject*>(object);
-  _PyType_Lookup(const_cast<PyTypeObject*>(type), name.get());
-  // 0 stands for a type that has none: no version that a type gets is the expected one.
-  const uint32_t version = type->tp_version_tag;
-  half_words_.push_back({&type->tp_version_tag, version != 0 ? version : ~uint32_t{0}});
+  auto* type = reinterpret_cast<PyTypeObject*>(object);
+  half_words_.push_back({&type->tp_version_tag, version_of_type(type)});
   types_.push_back(PyRef::share(object));
 }
 

@@ -95,6 +95,8 @@ class WatchList {
   Fit all_fit(const std::function<bool(PyObject* holder)>& is_asked, const Fits& fits) const;
   // Of another dict or list, or of the slots of another object, for what is expected of `before`.
   Fit contents_fit(PyObject* before, PyObject* now, const Fits& fits) const;
+  // The same of slots and other fields alone.
+  bool fields_fit(PyObject* before, PyObject* now, const Fits& fits) const;
   // The dict of an object, if it is watched as that, borrowed; else null.
   PyObject* dict_of_owner(PyObject* owner) const;
   // Watches what stands in for objects, dicts, lists and tensors; all of it fits.

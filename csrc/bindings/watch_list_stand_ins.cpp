@@ -107,13 +107,14 @@ WatchList::Fit WatchList::contents_fit(PyObject* before, PyObject* now, const Fi
     const Fit found = fit(entry.expected.get(), entry.items_in(now), fits);
     if (found != Fit::kYes) return found;
   }
-  for (const Field& entry : fields_) {
-    if (entry.object.get() != before) continue;
-    if (!may_hold(entry.expected.get(), *in_other(entry.address, before, now), fits)) {
-      return Fit::kNo;
-    }
-  }
-  return Fit::kYes;
+  return fields_fit(before, now, fits) ? Fit::kYes : Fit::kNo;
+}
+
+bool WatchList::fields_fit(PyObject* before, PyObject* now, const Fits& fits) const {
+  return std::ranges::all_of(fields_, [&](const Field& entry) {
+    return entry.object.get() != before ||
+           may_hold(entry.expected.get(), *in_other(entry.address, before, now), fits);
+  });
 }
 
 void WatchList::put_in_place(const StandIn& stand_in) {
@@ -138,14 +139,14 @@ void WatchList::put_in_place(const StandIn& stand_in) {
   }
   for (Dict& entry : dicts_) {
     PyObject* const now = stand_in(entry.dict.get());
-    if (now == entry.dict.get()) continue;
-    if (entry.owner) {
-      PyObject* const owner = stand_in(entry.owner.get());
+    PyObject* const owner = entry.owner ? stand_in(entry.owner.get()) : nullptr;
+    if (owner != entry.owner.get()) {
       if (PyObject* const* place = dict_place_of(entry.owner.get())) {
         watch_instead(place, dict_place_of(owner), now);
       }
       put(entry.owner);
     }
+    if (now == entry.dict.get()) continue;
     versions_[*entry.place] = version_of(now);
     put(entry.dict);
     entry.version = 0;  // which no dict has

@@ -23,6 +23,7 @@ from hostjit.compiling.compilation import Compilation
 
 WARM_UP = 60
 EPISODE = 6
+X = torch.ones(3)
 
 
 class Policy(nn.Module):
@@ -83,14 +84,6 @@ class Cell:
         self.h = h
 
 
-class InObject(Policy):
-    def forward(self, x: Tensor, done: bool) -> Tensor:
-        if self.state is None or done:
-            self.state = Cell(torch.zeros(4))
-        self.state.h = self.layer(x) + self.state.h
-        return self.state.h * 2
-
-
 class Slots:
     __slots__ = ("h",)
 
@@ -98,12 +91,23 @@ class Slots:
         self.h = h
 
 
-class InSlots(Policy):
+class InObject(Policy):
+    kind: Any = Cell
+
     def forward(self, x: Tensor, done: bool) -> Tensor:
         if self.state is None or done:
-            self.state = Slots(torch.zeros(4))
-        self.state = Slots(self.layer(x) + self.state.h)
+            self.state = self.kind(torch.zeros(4))
+        self.state.h = self.layer(x) + self.state.h
         return self.state.h * 2
+
+
+class InSlots(InObject):
+    kind = Slots
+
+    def forward(self, x: Tensor, done: bool) -> Tensor:
+        result = super().forward(x, done)
+        self.state = Slots(self.state.h)
+        return result
 
 
 class Pair(NamedTuple):
@@ -389,3 +393,18 @@ def test_an_argument_may_be_what_a_call_keeps() -> None:
         lists = [model.state if call % 3 == 2 else [torch.ones(4)] for model in (eager, mine)]
         torch.testing.assert_close(fast(x, lists[1]), slow(x, lists[0]))
         torch.testing.assert_close(mine.state, eager.state)
+
+
+def test_a_dict_may_be_of_two_objects() -> None:
+    eager, mine = Held(), Held()
+    fast = hostjit.compile(mine.step)
+    for _ in range(2):
+        torch.testing.assert_close(fast(X), eager.step(X))
+    for held in (eager, mine):
+        other = Cell(torch.zeros(3))
+        other.__dict__ = held.b.__dict__
+        held.b = other
+    torch.testing.assert_close(fast(X), eager.step(X))
+    for held in (eager, mine):
+        held.b.__dict__ = {"h": torch.full((3,), 7.0)}
+    torch.testing.assert_close(fast(X), eager.step(X))

@@ -16,6 +16,7 @@ from hostjit.capturing.quiet_log import without_log_of_failures
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
+    "MARKED_STATIC",
     "DynamicDims",
     "check_kept",
     "guards_again",
@@ -24,12 +25,16 @@ __all__ = [
     "is_symbolic",
     "marked",
     "no_more_guards",
+    "open_dims",
     "refusal",
     "symbols_kept",
 ]
 
 # By tensor leaf, its dims whose sizes may differ from call to call.
 DynamicDims = Mapping[int, Set[int]]
+
+MARKED_STATIC = "_dynamo_static_indices"
+"""The attribute of a tensor that `torch._dynamo.mark_static` sets."""
 
 _MARKS = "_dynamo_weak_dynamic_indices"
 # What users say with torch._dynamo.mark_dynamic and its like.
@@ -65,6 +70,14 @@ def marked(leaves: Sequence[torch.Tensor], dims: DynamicDims) -> Iterator[None]:
                 delattr(tensor, _MARKS)
         for tensor, name, value in saved:
             setattr(tensor, name, value)
+
+
+def open_dims(tensor: torch.Tensor, dims: Set[int]) -> set[int]:
+    """Return those of these dims that may be open: 0 and 1 mean more than a size does.
+
+    Eager and the compiler treat them unlike others.
+    """
+    return {dim for dim in dims if tensor.shape[dim] > 1}
 
 
 @contextlib.contextmanager

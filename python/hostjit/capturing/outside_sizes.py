@@ -15,12 +15,10 @@ from typing import Any
 import torch
 from torch._dynamo.variables import builder
 
+from hostjit.capturing.dynamic_dims import MARKED_STATIC, marked, open_dims
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["OutsideSizes", "opening_sizes"]
-
-_MARKS = "_dynamo_weak_dynamic_indices"
-_MARKED_STATIC = "_dynamo_static_indices"
 
 
 class OutsideSizes:
@@ -47,8 +45,7 @@ class OutsideSizes:
         varied.update(dim for dim, (size, before) in pairs if size != before)
         if name in self._refused:
             return set()
-        # Eager and the compiler treat 0 and 1 unlike others.
-        return {dim for dim in varied if tensor.shape[dim] > 1}
+        return open_dims(tensor, varied - getattr(tensor, MARKED_STATIC, set()))
 
     def refuse(self) -> Callable[[], None]:
         """Leave sizes that the last capture left open so no more; returns what undoes that."""
@@ -75,19 +72,15 @@ def opening_sizes(sizes: OutsideSizes | None, leaves: Sequence[torch.Tensor]) ->
 
     def automatic_dynamic(value: Any, tx: Any, source: Any, *rest: Any, **kwargs: Any) -> Any:
         is_outside = threading.get_ident() == owner and id(value) not in arguments
-        # What is a view of another tensor has sizes of that one.
         dims = set()
+        # What is a view of another tensor has sizes of that one.
         if is_outside and type(value) is torch.Tensor and not value._is_view():
             dims = sizes.varying(source.name, value)
-        dims -= getattr(value, _MARKED_STATIC, set())
-        if not dims or hasattr(value, _MARKS):
+        if not dims:
             return original(value, tx, source, *rest, **kwargs)
         sizes.found.add(source.name)
-        setattr(value, _MARKS, dims)
-        try:
+        with marked([value], {0: dims}):
             return original(value, tx, source, *rest, **kwargs)
-        finally:
-            delattr(value, _MARKS)
 
     with replaced_attribute(builder, "_automatic_dynamic", automatic_dynamic):
         yield

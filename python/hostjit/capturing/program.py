@@ -22,7 +22,6 @@ from hostjit.capturing.numbers.results import NumberResults
 from hostjit.capturing.results.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.results.outputs import (
     Output,
-    bound_outputs,
     known_outputs,
     rebuild_output,
     same_output_spec,
@@ -254,7 +253,7 @@ class CapturedProgram:
         if self.output_spec is not None:
             bound = {id(binding.tensor) for binding in inputs if isinstance(binding, BoundTensor)}
             before = {id(b.tensor) for b in self.inputs if isinstance(b, BoundTensor)}
-            if any(id(tensor) in before - bound for tensor in bound_outputs(self.output_spec)):
+            if any(id(value) in before - bound for value in known_outputs(self.output_spec)):
                 return False
         self.inputs = tuple(inputs)
         return True

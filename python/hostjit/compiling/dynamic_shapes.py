@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
-from hostjit.capturing.dynamic_dims import DynamicDims
+from hostjit.capturing.dynamic_dims import MARKED_STATIC, DynamicDims, open_dims
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards.structures import differ_in_numbers_alone
 from hostjit.capturing.instances import is_a
@@ -42,7 +42,6 @@ _MARKS = (
     "_dynamo_unbacked_indices",
     "_dynamo_strict_unbacked_indices",
 )
-_MARKED_STATIC = "_dynamo_static_indices"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +165,7 @@ class DynamicShapes:
         tensors = [(name, value) for name, value in leaves if is_a(value, torch.Tensor)]
         for number, (name, leaf) in enumerate(tensors):
             varied = self._leaves.varying(name, leaf)
-            wanted = _open_dims(leaf, varied - getattr(leaf, _MARKED_STATIC, set()))
+            wanted = open_dims(leaf, varied - getattr(leaf, MARKED_STATIC, set()))
             if wanted:
                 found.setdefault(number, set()).update(wanted)
         return found
@@ -181,11 +180,11 @@ class DynamicShapes:
         found: dict[int, set[int]] = {}
         for number, leaf in enumerate(tensor_leaves(args, kwargs, self._objects.classes)):
             wanted = set(range(leaf.dim())) if self._dynamic else set()
-            wanted -= getattr(leaf, _MARKED_STATIC, set())
+            wanted -= getattr(leaf, MARKED_STATIC, set())
             wanted |= named.get(number, set())
             for marks in _MARKS:
                 wanted |= getattr(leaf, marks, set())
-            if wanted := _open_dims(leaf, wanted):
+            if wanted := open_dims(leaf, wanted):
                 found[number] = wanted
         return found
 
@@ -354,8 +353,3 @@ class DynamicShapes:
         found = number_leaves(args, kwargs, self._objects.classes)
         numbers = tuple(type(value) for _, value in found)
         return tuple((leaf.dtype, leaf.dim()) for leaf in leaves), numbers
-
-
-def _open_dims(tensor: torch.Tensor, dims: set[int]) -> set[int]:
-    """Those of these dims that may be open: eager and the compiler treat 0 and 1 unlike others."""
-    return {dim for dim in dims if tensor.shape[dim] > 1}

@@ -24,10 +24,7 @@ from hostjit.backend import compile_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.call import guard_settings
-from hostjit.capturing.dynamo.class_contents import guarding_class_contents
-from hostjit.capturing.dynamo.corrections import corrected
-from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
-from hostjit.capturing.dynamo.known_numbers import making_texts_of_numbers
+from hostjit.capturing.dynamo.corrections import corrected_alone
 from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
@@ -92,10 +89,7 @@ class _Callback:
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
             stopping_at_numpy(),
-            corrected(),
-            making_texts_of_numbers(),
-            guarding_class_contents(),
-            guarding_global_hooks(),
+            corrected_alone(),
             without_log_of_failures(),
             without_warnings_of_dynamo(),
         ):

@@ -41,7 +41,7 @@ from hostjit.capturing.dynamo.weak_references import refusing_weak_references
 from hostjit.capturing.dynamo.whole_dicts import guarding_whole_dicts
 from hostjit.capturing.dynamo.whole_operators import whole_operators
 
-__all__ = ["corrected", "corrected_for_backend"]
+__all__ = ["corrected", "corrected_alone", "corrected_for_backend"]
 
 _CORRECTIONS = (
     remembering_nothing,
@@ -88,6 +88,18 @@ def corrected() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def corrected_alone() -> Iterator[None]:
+    """Have Dynamo corrected for code that has no guards but Dynamo's own: a frame, not a call."""
+    with (
+        corrected(),
+        making_texts_of_numbers(),
+        guarding_class_contents(),
+        guarding_global_hooks(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def corrected_for_backend() -> Iterator[None]:
     """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole."""
     with (
@@ -95,9 +107,6 @@ def corrected_for_backend() -> Iterator[None]:
         whole_operators(),
         skipping_steps(),
         following_places(),
-        corrected(),
-        making_texts_of_numbers(),
-        guarding_class_contents(),
-        guarding_global_hooks(),
+        corrected_alone(),
     ):
         yield

@@ -34,7 +34,6 @@ __all__ = [
     "Output",
     "TupleOutput",
     "ViewOutput",
-    "bound_outputs",
     "known_outputs",
     "map_outputs",
     "rebuild_output",
@@ -245,14 +244,6 @@ def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Outpu
         items = tuple(map_outputs(item, replace) for item in spec.items)
         return dataclasses.replace(spec, items=items)
     return spec
-
-
-def bound_outputs(spec: Output) -> Iterator[torch.Tensor]:
-    """The tensors that a result is made of as they are."""
-    if isinstance(spec, BoundOutput):
-        yield spec.tensor
-    for item in getattr(spec, "items", ()):
-        yield from bound_outputs(item)
 
 
 def known_outputs(spec: Output) -> Iterator[object]:
