@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._subclasses.fake_tensor import FakeTensor
 
 import hostjit
 
@@ -251,6 +252,15 @@ def test_numbers_of_classes_change_without_compilation() -> None:
     for _ in range(20):
         Made.calls += 1
         assert torch.equal(fast(X), X + 1)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_classes_that_tracing_changes_are_not_compared() -> None:
+    torch.compiler.reset()
+    counters.clear()
+    fast = torch.compile(lambda x: x + isinstance(x, FakeTensor), backend="hostjit")
+    for _ in range(3):
+        assert torch.equal(fast(X), X)
     assert counters["stats"]["unique_graphs"] == 1
 
 

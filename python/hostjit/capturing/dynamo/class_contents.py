@@ -31,6 +31,9 @@ __all__ = ["guarding_class_contents"]
 
 _NOTES = "hostjit_class_notes"
 
+# Of PyTorch: while it traces, and then alone, such classes have other methods, as FakeTensor has.
+_PRIVATE = "torch._"
+
 # What C code defines in a class: it refers to the class, and nothing to it.
 _OF_C = (
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType),
@@ -68,7 +71,8 @@ def guarding_class_contents() -> Iterator[None]:
 
 def _note(kind: type) -> None:
     context = TracingContext.try_get()
-    if context is None or kind.__module__ == "builtins" or kind is torch.Tensor:
+    is_fixed = kind.__module__ == "builtins" or kind is torch.Tensor
+    if context is None or is_fixed or str(kind.__module__).startswith(_PRIVATE):
         return
     notes = getattr(context, _NOTES, None)
     if notes is None:
