@@ -61,6 +61,21 @@ def test_values_outside_of_the_arguments(number: int, is_argument: bool) -> None
             assert torch.equal(fast(torch.ones(2), *given), function(torch.ones(2), *given))
 
 
+@pytest.mark.parametrize("number", range(len(EQUAL)))
+def test_values_beside_state_that_is_replaced(number: int) -> None:
+    first, second = EQUAL[number]
+    held = types.SimpleNamespace(value=first, state=torch.ones(2))
+    kept = second
+
+    def function() -> Tensor:
+        return held.state * (2 if held.value is kept else 3)
+
+    fast = hostjit.compile(function)
+    for step, held.value in enumerate((first, second, second, first, second)):
+        held.state = torch.full((2,), float(step))
+        assert torch.equal(fast(), function())
+
+
 @pytest.mark.parametrize("number", range(5))
 def test_values_outside_of_the_arguments_are_compiled(number: int) -> None:
     first, second = EQUAL[number]

@@ -18,6 +18,7 @@ from hostjit.capturing.instances import is_namedtuple_type
 
 __all__ = ["KnownObjects"]
 
+_CONSTANTS = (int, float, complex, str, bytes, tuple)
 _READ_FROM = (torch.Tensor, tuple)
 # What else is watched of them is not in their dicts.
 _WITH_STATE = (torch.nn.Module, type, types.ModuleType, weakref.ref)
@@ -33,6 +34,8 @@ class KnownObjects:
         kinds: by id, of the guards on an object.
         read_from: ids of tensors of which more was read, and of tuples of which items were.
         compared: ids of what `is` compared.
+        compares_constants: whether numbers, text or tuples are among it, which may be other ones
+            of the same value where another object stands in for what holds them.
     """
 
     def __init__(self) -> None:
@@ -42,11 +45,18 @@ class KnownObjects:
         self.kinds: dict[int, set[str]] = {}
         self.read_from: set[int] = set()
         self.compared: set[int] = set()
+        self.compares_constants = False
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
 
     def note_kind(self, value: object, kind: str) -> None:
         """Note that there is a guard of a kind on an object."""
         self.kinds.setdefault(id(value), set()).add(kind)
+
+    def note_compared(self, values: Sequence[object]) -> None:
+        """Note that `is` compared objects."""
+        self.compared.update(map(id, values))
+        if any(type(value) in _CONSTANTS for value in values):
+            self.compares_constants = True
 
     def note_path(self, path: str, value: object, bases: Sequence[object]) -> None:
         """Note what a path to an object goes through."""
@@ -63,6 +73,8 @@ class KnownObjects:
         Args:
             grown: Dynamo's names of those that the call adds to without a look.
         """
+        if self.compares_constants:
+            return []
         return [*self._replaceable_tensors(), *self._replaceable_objects(grown)]
 
     def is_unread(self, value: Any) -> bool:

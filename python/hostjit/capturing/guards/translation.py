@@ -321,7 +321,7 @@ class Guards:
             if found is None:
                 return
             values.append(found[0])
-        self.known.compared.update(map(id, values))
+        self.known.note_compared(values)
         names = (str(getattr(place, "name", place)) for place in pair)
         self.exact[" is ".join(names)] = bytes([values[0] is values[1]])
 
