@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -48,10 +49,11 @@ OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
 }
 
 OpenNumbers::Place OpenNumbers::place_from_python(const py::object& holder, const py::object& key) {
-  HOSTJIT_CHECK(
-      PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) || PyList_Check(holder.ptr()) ||
-          PyType_Check(holder.ptr()),
-      "specialization: an open number is not in the arguments, a dict, a list, a cell or a class");
+  HOSTJIT_CHECK(PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) ||
+                    PyList_Check(holder.ptr()) || PyTuple_Check(holder.ptr()) ||
+                    PyType_Check(holder.ptr()),
+                "specialization: an open number is in none of the arguments, a dict, a list, a "
+                "tuple, a cell and a class");
   return {PyRef::share(holder.ptr()), PyRef::share(key.ptr())};
 }
 
@@ -96,10 +98,10 @@ void OpenNumbers::add_number(const py::tuple& parts, ArgumentSpec& arguments) {
 
 PyObject* OpenNumbers::Place::find() const {
   if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
-  if (PyList_Check(holder.get())) {
+  if (PyList_Check(holder.get()) || PyTuple_Check(holder.get())) {
     const Py_ssize_t index = PyLong_AsSsize_t(key.get());
-    const bool is_there = index >= 0 && index < PyList_GET_SIZE(holder.get());
-    return is_there ? PyList_GET_ITEM(holder.get(), index) : nullptr;
+    const bool is_there = index >= 0 && index < PySequence_Fast_GET_SIZE(holder.get());
+    return is_there ? PySequence_Fast_GET_ITEM(holder.get(), index) : nullptr;
   }
   PyObject* dict = PyType_Check(holder.get())
                        ? reinterpret_cast<PyTypeObject*>(holder.get())->tp_dict
@@ -131,6 +133,12 @@ bool OpenNumbers::read_computed(Leaves& leaves) const {
 bool OpenNumbers::read(PyObject* found, size_t slot, Leaves& leaves) const {
   const OpenNumber& number = numbers_[slot];
   return found != nullptr && number.is_kind_of(found) && number.read(found, leaves.numbers[slot]);
+}
+
+bool OpenNumbers::has_item(PyObject* tuple, Py_ssize_t index) const {
+  return std::ranges::any_of(items_, [&](const Item& item) {
+    return item.place.holder.get() == tuple && PyLong_AsSsize_t(item.place.key.get()) == index;
+  });
 }
 
 void OpenNumbers::put_in_place(const StandIn& stand_in) {

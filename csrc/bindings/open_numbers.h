@@ -17,6 +17,7 @@ namespace hostjit {
 //   (type, least, most, position)    the number leaf of the arguments at this position
 //   (type, least, most, dict, key)   dict[key], read at every call
 //   (type, least, most, list, index) list[index], read at every call
+//   (type, least, most, tuple, index) the same of a tuple, for which others may stand in
 //   (type, least, most, cell, None)  what a cell holds, read at every call
 //   (type, least, most, class, name) an attribute of a class itself, read at every call
 //   (type, least, most, "value", i)  the i-th of the values of NumberResults
@@ -42,7 +43,10 @@ class OpenNumbers {
   // The same for those that are among the values of the leaves.
   bool read_computed(Leaves& leaves) const;
 
-  // Looks into the dicts and lists that stand in for those where it looked.
+  // Whether an item of a tuple is one of them, read there.
+  bool has_item(PyObject* tuple, Py_ssize_t index) const;
+
+  // Looks into the containers that stand in for those where it looked.
   void put_in_place(const StandIn& stand_in);
 
   // One as a new reference.

@@ -90,6 +90,7 @@ bool StandIns::fits(const Places& places, PyObject* before, PyObject* now) {
   const Py_ssize_t size = PyTuple_GET_SIZE(before);
   if (PyTuple_GET_SIZE(now) != size) return false;
   for (Py_ssize_t i = 0; i < size; ++i) {
+    if (may_be_other && places.numbers.has_item(before, i)) continue;
     if (!fits(places, PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
   }
   return true;

@@ -34,6 +34,7 @@ class KnownObjects:
         kinds: by id, of the guards on an object.
         read_from: ids of tensors of which more was read, and of tuples of which items were.
         compared: ids of what `is` compared.
+        with_numbers: ids of tuples that have open numbers.
         compares_constants: whether numbers, text or tuples are among it, which may be other ones
             of the same value where another object stands in for what holds them.
     """
@@ -45,6 +46,7 @@ class KnownObjects:
         self.kinds: dict[int, set[str]] = {}
         self.read_from: set[int] = set()
         self.compared: set[int] = set()
+        self.with_numbers: set[int] = set()
         self.compares_constants = False
         self._tuples: dict[str, list[int]] = {}  # that the path to a tensor goes through
 
@@ -107,7 +109,7 @@ class KnownObjects:
         if kind in (list, collections.deque) or is_namedtuple_type(kind):
             return is_sized
         if kind is tuple:
-            return is_sized and self.is_unread(value)
+            return is_sized and (self.is_unread(value) or id(value) in self.with_numbers)
         return bool(found) and found <= kinds.OF_REPLACEABLE_OBJECTS and _is_record(value)
 
     def _kinds_of(self, value: object) -> set[str]:
@@ -115,10 +117,11 @@ class KnownObjects:
 
 
 def _is_record(value: Any) -> bool:
-    """Tell whether an object is of a class of the user's that is no container and no module.
+    """Tell whether an object is a namespace, or of a class of the user's that is no module.
 
     Objects of installed packages, such as kernels, may mean more than their guards compare.
     """
     kind: Any = type(value)
     is_plain = bool(kind.__flags__ & HEAP_TYPE) and kind.__new__ is object.__new__
-    return is_plain and not isinstance(value, _WITH_STATE) and not is_installed_class(kind)
+    is_users = is_plain and not isinstance(value, _WITH_STATE) and not is_installed_class(kind)
+    return is_users or kind is types.SimpleNamespace

@@ -25,7 +25,7 @@ from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.guards.reads import MODULE_STATE, ReadWatcher
 from hostjit.capturing.guards.watches import WatchList
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import instance_dict, is_namedtuple_type
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["SourceWalker", "UnresolvedError"]
@@ -204,6 +204,21 @@ class SourceWalker(ReadWatcher):
             state = instance_dict(base)
             return None if state is None else NumberPlace(state, source.member)
         return None
+
+    def tuple_place(self, source: Any) -> NumberPlace | None:
+        """Return the tuple that has the number at a resolved source, and where; None for none."""
+        if not hasattr(source, "base"):
+            return None
+        kind = type(source).__name__
+        if kind in _TRANSPARENT:
+            return self.tuple_place(source.base)
+        base, _ = self.resolve(source.base)
+        if is_namedtuple_type(type(base)) and kind in _ATTRIBUTE and source.member in base._fields:
+            return NumberPlace(base, base._fields.index(source.member))
+        if type(base) is not tuple and not is_namedtuple_type(type(base)):
+            return None
+        is_item = kind in _ITEM and isinstance(source.index, int) and source.index >= 0
+        return NumberPlace(base, source.index) if is_item else None
 
     def _global(self, name: str) -> Any:
         if name not in self._installed:

@@ -156,6 +156,8 @@ class Guards:
         for pair in self._traced.identities:
             self._add_identity(pair, walker)
         self._numbers.note_unread()
+        open_places = (self.numbers[name] for name in self._open.numbers & self.numbers.keys())
+        self.known.with_numbers = {id(p.holder) for p in open_places if isinstance(p.holder, tuple)}
         self._add_gradients(walker)
         met = (walker.classes | walker.made).values()
         watch_behaviour(self._watches, met, self._traced.traced_code, self._traced.members)

@@ -258,6 +258,8 @@ class WatchList:
         """Let a number be any: it is read at each call."""
         if isinstance(place.holder, (dict, list)):
             self._open_items.add((id(place.holder), place.key))
+        elif isinstance(place.holder, tuple):
+            return  # which does not change
         elif isinstance(place.holder, type):
             self.open_attributes.setdefault(place.holder, set()).add(place.key)
         else:

@@ -4,8 +4,9 @@
 The ints and floats among the leaves of a call's arguments are numbered 0, 1, 2, ... in the order of
 `arguments`; a bool is none. Those elsewhere (an attribute, a global, an item of a dict, a variable
 of an enclosing function) have Dynamo's names, and a `NumberPlace`. A number that is not itself in
-such a place (an element of a tuple, a slot), or whose object is replaced by others (`self.options =
-Options(dt)`), is found in a *structure*: what is in the place is compared as arguments are.
+such a place (a slot), or whose object is replaced by others (`self.options = Options(dt)`), is
+found in a *structure*: what is in the place is compared as arguments are. Tuples that hold tensors,
+too, are none: other tuples are taken for them.
 """
 
 from __future__ import annotations
@@ -69,14 +70,14 @@ class NumberPlace:
     """Where a call finds a number outside of its arguments.
 
     Attributes:
-        holder: a dict, a list, a cell or a class.
-        key: of the dict, the index of the list, or the name of an attribute that the class itself
-            has; None for a cell.
+        holder: a dict, a list, a tuple, a cell or a class.
+        key: of the dict, the index of the list or tuple, or the name of an attribute that the class
+            itself has; None for a cell.
         structure: Dynamo's name for what is there, if the number is in it.
         path: from there to the number, as in Dynamo's names.
     """
 
-    holder: dict[Any, Any] | list[Any] | types.CellType | type
+    holder: dict[Any, Any] | list[Any] | tuple[Any, ...] | types.CellType | type
     key: Any = None
     structure: str = ""
     path: str = ""
@@ -90,7 +91,7 @@ class NumberPlace:
         """Return what the holder has, None if nothing."""
         if isinstance(self.holder, dict):
             return dict.get(self.holder, self.key)
-        if isinstance(self.holder, list):
+        if isinstance(self.holder, (list, tuple)):
             return self.holder[self.key] if self.key < len(self.holder) else None
         if isinstance(self.holder, type):
             return vars(self.holder).get(self.key)
