@@ -27,6 +27,7 @@ from hostjit.capturing.dynamo.library_globals import guarding_library_globals
 from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
+from hostjit.capturing.dynamo.namespaces import following_namespaces
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
@@ -66,6 +67,7 @@ _CORRECTIONS = (
     memberships_of_unknown,
     comparing_keys,
     slots_as_python,
+    following_namespaces,
     knowing_numbers,
     stopping_at_identities,
     unchanged_buffers_are_themselves,

@@ -35,6 +35,7 @@ _CONSTANTS = (bool, int, float, complex, str, bytes, type(None))
 # changes.
 _CONTAINERS = (dict, list, tuple, set, frozenset, collections.deque)
 
+_SETTERS: Any = (object.__setattr__, types.SimpleNamespace.__setattr__)
 _NO_OBJECTS = (variables.CellVariable, variables.NewGlobalVariable)
 
 
@@ -240,6 +241,6 @@ def _is_item_of(owner: Any, name: str) -> bool:
     if hasattr(getattr(type(owner), name, None), "__set__"):
         return False
     setter: Any = type(owner).__setattr__
-    if setter is not object.__setattr__ and not isinstance(setter, types.FunctionType):
+    if setter not in _SETTERS and not isinstance(setter, types.FunctionType):
         return False  # such as that of threading.local
     return name in (instance_dict(owner) or {})
