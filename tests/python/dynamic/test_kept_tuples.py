@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -251,3 +252,39 @@ def test_gradients_of_state(runtime: str) -> None:
             assert weight.grad is not None
         torch.testing.assert_close(fast.weight.grad, slow.weight.grad)
         torch.testing.assert_close(fast.state, slow.state)
+
+
+class Twice:
+    def __init__(self) -> None:
+        self.a: Any = None
+        self.b: Any = None
+        self.count = 0
+
+    def of_constants(self, x: Tensor) -> Tensor:
+        self.a = self.b = (None, 1)
+        return x + 1
+
+    def of_a_number(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.a = (None, self.count)
+        self.b = self.a
+        return x + 1
+
+    def in_lists(self, x: Tensor) -> Tensor:
+        both = (1, 2.5)
+        self.a, self.b = [both], [both]
+        return x + 1
+
+
+@pytest.mark.parametrize("function", [Twice.of_constants, Twice.of_a_number, Twice.in_lists])
+@pytest.mark.parametrize(
+    "compile", [hostjit.compile, functools.partial(torch.compile, backend="hostjit")]
+)
+def test_one_tuple_that_is_left_at_two_places(function: Any, compile: Any) -> None:
+    twice = Twice()
+    compiled = compile(function)
+    for _ in range(4):
+        compiled(twice, torch.ones(2))
+        if function is Twice.in_lists:
+            twice.a, twice.b = twice.a[0], twice.b[0]
+        assert twice.a is twice.b

@@ -11,6 +11,7 @@ from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.class_contents import guarding_class_contents
+from hostjit.capturing.dynamo.constant_tuples import making_tuples_once
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
@@ -68,6 +69,7 @@ _CORRECTIONS = (
     comparing_keys,
     slots_as_python,
     following_namespaces,
+    making_tuples_once,
     knowing_numbers,
     stopping_at_identities,
     unchanged_buffers_are_themselves,
