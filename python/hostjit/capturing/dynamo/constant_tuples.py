@@ -27,7 +27,7 @@ def making_tuples_once() -> Iterator[None]:
     made: dict[int, tuple[Any, Any]] = {}  # by id the variable, which stays alive, and its value
     generate: Any = PyCodegen.__call__
 
-    def load(self: Any, value: Any, allow_cache: bool = True) -> None:
+    def load(self: Any, value: Any, allow_cache: bool = True) -> Any:
         is_asked = threading.get_ident() == owner and type(value) is TupleVariable
         if not is_asked or value.source is not None or not value.is_python_constant():
             return generate(self, value, allow_cache)
