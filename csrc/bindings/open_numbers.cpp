@@ -8,12 +8,15 @@
 #include <string>
 #include <utility>
 
+#include "bindings/object_state.h"
 #include "support/check.h"
 
 namespace py = pybind11;
 
 namespace hostjit {
 namespace {
+
+bool is_slot(PyObject* key) { return Py_TYPE(key) == &PyMemberDescr_Type; }
 
 OpenNumber number_from_python(const py::tuple& parts) {
   OpenNumber number;
@@ -49,11 +52,13 @@ OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
 }
 
 OpenNumbers::Place OpenNumbers::place_from_python(const py::object& holder, const py::object& key) {
-  HOSTJIT_CHECK(PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) ||
+  HOSTJIT_CHECK(is_slot(key.ptr()) || PyDict_Check(holder.ptr()) || PyCell_Check(holder.ptr()) ||
                     PyList_Check(holder.ptr()) || PyTuple_Check(holder.ptr()) ||
                     PyType_Check(holder.ptr()),
                 "specialization: an open number is in none of the arguments, a dict, a list, a "
-                "tuple, a cell and a class");
+                "tuple, a cell, a class and a slot");
+  HOSTJIT_CHECK(!is_slot(key.ptr()) || slot_of(holder.ptr(), key.ptr()) != nullptr,
+                "specialization: an open number is in a slot that holds no objects");
   return {PyRef::share(holder.ptr()), PyRef::share(key.ptr())};
 }
 
@@ -97,6 +102,7 @@ void OpenNumbers::add_number(const py::tuple& parts, ArgumentSpec& arguments) {
 }
 
 PyObject* OpenNumbers::Place::find() const {
+  if (is_slot(key.get())) return *slot_of(holder.get(), key.get());
   if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
   if (PyList_Check(holder.get()) || PyTuple_Check(holder.get())) {
     const Py_ssize_t index = PyLong_AsSsize_t(key.get());

@@ -20,6 +20,7 @@ namespace hostjit {
 //   (type, least, most, tuple, index) the same of a tuple, for which others may stand in
 //   (type, least, most, cell, None)  what a cell holds, read at every call
 //   (type, least, most, class, name) an attribute of a class itself, read at every call
+//   (type, least, most, object, slot) what a slot holds, given by its descriptor
 //   (type, least, most, "value", i)  the i-th of the values of NumberResults
 //   (type, least, most, "structure", (i, position))
 //                                    the number leaf at this position of the i-th structure

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State in tuples of tensors and numbers, which each call replaces: one program for any of them."""
+"""State in tuples and slots of tensors and numbers: one program for any of them."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections.abc import Callable
@@ -102,7 +103,37 @@ class OfSomeItems:
         return result
 
 
-KINDS = [Named, ByName, Plain, InModule, Nested, InAList, InADict, OfSomeItems]
+@dataclasses.dataclass(slots=True)
+class Slots:
+    hidden: Tensor
+    step: int
+    rate: float
+
+
+class SlotsReplaced:
+    def __init__(self) -> None:
+        self.state = Slots(torch.zeros(3), 0, 1.0)
+
+    def step(self, x: Tensor) -> Any:
+        state = self.state
+        hidden = torch.tanh(state.hidden + x) * state.rate
+        self.state = Slots(hidden, state.step + 1, state.rate * 0.99)
+        return hidden * 1, state.step
+
+
+class SlotsChanged(SlotsReplaced):
+    def step(self, x: Tensor) -> Any:
+        state = self.state
+        state.hidden = torch.tanh(state.hidden + x) * state.rate
+        state.step += 1
+        state.rate *= 0.99
+        return state.hidden * 1, state.step
+
+
+KINDS = [
+    *(Named, ByName, Plain, InModule, Nested, InAList, InADict, OfSomeItems),
+    *(SlotsReplaced, SlotsChanged),
+]
 
 
 def compare(
@@ -140,6 +171,24 @@ def test_numbers_that_others_put_there(runtime: str) -> None:
         assert type(found[1]) is type(expected[1])
         torch.testing.assert_close(fast.state, slow.state, equal_nan=True)
         assert list(map(type, fast.state)) == list(map(type, slow.state))
+
+
+def test_slots_that_others_set(runtime: str) -> None:
+    fast, slow = SlotsChanged(), SlotsChanged()
+    compiled = hostjit.compile(fast.step, runtime=runtime)
+    x = torch.randn(3)
+    steps = [0, 1, 2, 3, 4.0, 5, True, 1 << 70, 6, float("nan"), 7, -0.0, 1 << 61, -3]
+    for step in 2 * steps:
+        for state in (fast.state, slow.state):
+            state.step = step  # type: ignore[assignment]
+        found, expected = compiled(x), slow.step(x)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert type(found[1]) is type(expected[1])
+    for state in (fast.state, slow.state):
+        del state.step
+    for step_of in (compiled, slow.step):
+        with pytest.raises(AttributeError):
+            step_of(x)
 
 
 def test_other_lengths_types_and_tensors() -> None:

@@ -68,7 +68,7 @@ class GuardedNumbers:
         if type(value) is complex:
             self.exact[source.name] = struct.pack("dd", value.real, value.imag)
         if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
-            direct = walker.number_place(source) or walker.tuple_place(source)
+            direct = walker.number_place(source) or walker.inner_place(source)
             found = list(walker.structure_places(source))
             places = [place for place, _ in found if place.structure in self._structures]
             if not places:

@@ -104,7 +104,7 @@ class ReadWatcher:
             elif not isinstance(base, (tuple, *EQUALITY_TYPES)):
                 self.watches.cannot_watch(f"{path}.{member} (attribute of an argument)")
         elif isinstance(base, types.ModuleType):
-            is_property = hasattr(type(_class_attribute(type(base), member)), "__set__")
+            is_property = hasattr(type(class_attribute(type(base), member)), "__set__")
             if is_property or (member not in vars(base) and "__getattr__" in vars(base)):
                 self.watches.cannot_watch(f"{path}.{member} (computed)")  # as in torch.backends
             self.watches.dict_item(vars(base), member, base.__name__)
@@ -133,7 +133,7 @@ class ReadWatcher:
 
     def _field(self, base: Any, member: str, path: str) -> None:
         self.note_type(base, path, covered=True)
-        found = _class_attribute(type(base), member)
+        found = class_attribute(type(base), member)
         if hasattr(type(found), "__set__") and not isinstance(found, types.MemberDescriptorType):
             if not (isinstance(found, property) and self._is_inlined(found.fget)):
                 self.watches.cannot_watch(f"{path}.{member} (a property)")
@@ -165,7 +165,7 @@ class ReadWatcher:
 
     def _partial_attribute(self, base: Any, member: str, path: str) -> None:
         self.note_type(base, path, covered=False)
-        found = _class_attribute(type(base), member)
+        found = class_attribute(type(base), member)
         if isinstance(found, types.MemberDescriptorType):
             self.watches.slot(base, found, path)
         elif found is MISSING or member == "__dict__":
@@ -189,7 +189,7 @@ class ReadWatcher:
         if isinstance(base, torch.Tensor) and member == "grad":
             self.gradients[id(base)] = base.grad, base, path
             return
-        found = _class_attribute(kind, member)
+        found = class_attribute(kind, member)
         state = instance_dict(base)
         if isinstance(base, enum.Enum) and found is vars(enum.Enum).get(member):
             self.watches.dict_item(vars(base), f"_{member}_", path, owner=base)
@@ -213,7 +213,7 @@ class ReadWatcher:
         self.watches.dict_item(state, member, path, owner=base)
         if found is not MISSING or member in state or not hasattr(kind, "__getattr__"):
             return
-        if _class_attribute(kind, "__getattr__") is _MODULE_GETATTR:
+        if class_attribute(kind, "__getattr__") is _MODULE_GETATTR:
             self.module_lookup(base, member, path)
         else:
             self.watches.cannot_watch(f"{path}.{member} (the class defines __getattr__)")
@@ -224,7 +224,7 @@ class ReadWatcher:
         A `__getattribute__` that Dynamo inlined ends in reads of the usual kind, which are what
         the guards are about: its own conditions have guards too, and its code is watched.
         """
-        lookup = _class_attribute(kind, "__getattribute__")
+        lookup = class_attribute(kind, "__getattribute__")
         return lookup not in _USUAL_LOOKUPS and not self._is_inlined(lookup)
 
     def _is_inlined(self, function: Any) -> bool:
@@ -286,7 +286,7 @@ _FIXED_TYPES: tuple[Any, ...] = (
 )
 
 
-def _class_attribute(kind: type, name: str) -> Any:
+def class_attribute(kind: type, name: str) -> Any:
     for base in kind.__mro__:
         if name in vars(base):
             return vars(base)[name]

@@ -23,8 +23,8 @@ import torch
 from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
-from hostjit.capturing.guards.reads import MODULE_STATE, ReadWatcher
-from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.guards.reads import MODULE_STATE, ReadWatcher, class_attribute
+from hostjit.capturing.guards.watches import HEAP_TYPE, WatchList
 from hostjit.capturing.instances import instance_dict, is_namedtuple_type
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
@@ -67,7 +67,6 @@ _CLASS_FACT = frozenset(
 
 
 _OWN = ("hostjit.launching", "hostjit.capturing.numbers.parameters")
-_HEAP_TYPE = 1 << 9
 
 
 def is_own(value: Any) -> bool:
@@ -205,14 +204,17 @@ class SourceWalker(ReadWatcher):
             return None if state is None else NumberPlace(state, source.member)
         return None
 
-    def tuple_place(self, source: Any) -> NumberPlace | None:
-        """Return the tuple that has the number at a resolved source, and where; None for none."""
+    def inner_place(self, source: Any) -> NumberPlace | None:
+        """Return the tuple or the slot that has the number at a resolved source; None for none."""
         if not hasattr(source, "base"):
             return None
         kind = type(source).__name__
         if kind in _TRANSPARENT:
-            return self.tuple_place(source.base)
+            return self.inner_place(source.base)
         base, _ = self.resolve(source.base)
+        slot = class_attribute(type(base), source.member) if kind in _ATTRIBUTE else None
+        if isinstance(slot, types.MemberDescriptorType) and type(base).__flags__ & HEAP_TYPE:
+            return NumberPlace(base, slot)
         if is_namedtuple_type(type(base)) and kind in _ATTRIBUTE and source.member in base._fields:
             return NumberPlace(base, base._fields.index(source.member))
         if type(base) is not tuple and not is_namedtuple_type(type(base)):
@@ -310,6 +312,6 @@ def _class_place(kind: type, name: Any) -> NumberPlace | None:
     """Where an attribute of a class is: in the class, or one of its bases, that can be changed."""
     for base in kind.__mro__:
         if name in vars(base):
-            is_plain = type(kind) in (type, abc.ABCMeta) and base.__flags__ & _HEAP_TYPE
+            is_plain = type(kind) in (type, abc.ABCMeta) and base.__flags__ & HEAP_TYPE
             return NumberPlace(base, name) if is_plain else None
     return None

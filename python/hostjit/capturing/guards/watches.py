@@ -249,6 +249,7 @@ class WatchList:
         self._others: dict[tuple[str, int], Watch] = {}
         self._open_items: set[tuple[int, Any]] = set()
         self._open_cells: set[int] = set()
+        self._open_slots: set[tuple[int, types.MemberDescriptorType]] = set()
         self.open_attributes: dict[type, set[str]] = {}
         self._whole_lists: set[int] = set()
         self._read_items: set[tuple[int, int]] = set()
@@ -256,7 +257,9 @@ class WatchList:
 
     def leave_open(self, place: NumberPlace) -> None:
         """Let a number be any: it is read at each call."""
-        if isinstance(place.holder, (dict, list)):
+        if isinstance(place.key, types.MemberDescriptorType):
+            self._open_slots.add((id(place.holder), place.key))
+        elif isinstance(place.holder, (dict, list)):
             self._open_items.add((id(place.holder), place.key))
         elif isinstance(place.holder, tuple):
             return  # which does not change
@@ -393,6 +396,10 @@ class WatchList:
             names = {base: tuple(self.open_attributes.get(base, ())) for base in bases}
             found = {base: open_names for base, open_names in names.items() if open_names}
             return dataclasses.replace(entry, open=found)
+        if isinstance(entry, Slots):
+            number = id(entry.object)
+            members = (m for m in entry.members if (number, m) not in self._open_slots)
+            return dataclasses.replace(entry, members=tuple(members))
         return entry
 
     def _but_open_items(self, entry: ListItems) -> ListItems:

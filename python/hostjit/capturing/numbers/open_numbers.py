@@ -3,10 +3,9 @@
 
 The ints and floats among the leaves of a call's arguments are numbered 0, 1, 2, ... in the order of
 `arguments`; a bool is none. Those elsewhere (an attribute, a global, an item of a dict, a variable
-of an enclosing function) have Dynamo's names, and a `NumberPlace`. A number that is not itself in
-such a place (a slot), or whose object is replaced by others (`self.options = Options(dt)`), is
-found in a *structure*: what is in the place is compared as arguments are. Tuples that hold tensors,
-too, are none: other tuples are taken for them.
+of an enclosing function, a slot) have Dynamo's names, and a `NumberPlace`. A number whose object is
+replaced by others (`self.options = Options(dt)`) is found in a *structure*: what is in the place is
+compared as arguments are. What holds tensors, too, is none: other objects are taken for it.
 """
 
 from __future__ import annotations
@@ -70,14 +69,14 @@ class NumberPlace:
     """Where a call finds a number outside of its arguments.
 
     Attributes:
-        holder: a dict, a list, a tuple, a cell or a class.
-        key: of the dict, the index of the list or tuple, or the name of an attribute that the class
-            itself has; None for a cell.
+        holder: a dict, a list, a tuple, a cell, a class or an object with slots.
+        key: of the dict, the index of the list or tuple, the name of an attribute that the class
+            itself has, or the descriptor of a slot; None for a cell.
         structure: Dynamo's name for what is there, if the number is in it.
         path: from there to the number, as in Dynamo's names.
     """
 
-    holder: dict[Any, Any] | list[Any] | tuple[Any, ...] | types.CellType | type
+    holder: Any
     key: Any = None
     structure: str = ""
     path: str = ""
@@ -89,6 +88,11 @@ class NumberPlace:
 
     def read_holder(self) -> Any:
         """Return what the holder has, None if nothing."""
+        if isinstance(self.key, types.MemberDescriptorType):
+            try:
+                return self.key.__get__(self.holder)
+            except AttributeError:
+                return None
         if isinstance(self.holder, dict):
             return dict.get(self.holder, self.key)
         if isinstance(self.holder, (list, tuple)):
