@@ -23,13 +23,15 @@ from torch._dynamo.exc import (
     unimplemented,
 )
 from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource, TypeSource
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables import torch as torch_variables
-from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.base import ValueMutationNew, VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.functions import UserFunctionVariable, UserMethodVariable
-from torch._dynamo.variables.lists import RangeVariable
+from torch._dynamo.variables.lists import BaseListVariable, RangeVariable, TupleVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.user_defined import UserDefinedClassVariable, UserDefinedObjectVariable
 from torch.utils._device import _device_constructors
@@ -54,6 +56,7 @@ def as_later_dynamo() -> Iterator[None]:
         _guard_elements_of_classes(stack, owner)
         _run_setters(stack, owner)
         stack.enter_context(_stopping_at_other_defaults(owner))
+        stack.enter_context(_items_of_new_tuples(owner))
         _raise_for_absent_attributes(stack, owner)
         stack.enter_context(_truths_of_ranges(owner))
         stack.enter_context(replaced_reads(UserDefinedObjectVariable, _lengths(owner)))
@@ -117,7 +120,7 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
     """Trace what sets a property; what was assigned is taken for what is read otherwise."""
     original: Any = UserDefinedObjectVariable.method_setattr_standard
 
-    def method_setattr_standard(self: Any, tx: Any, name: Any, *args: Any) -> Any:
+    def method_setattr_standard(self: Any, tx: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
         text = name.as_python_constant() if name.is_python_constant() else ""
         descriptor = inspect.getattr_static(type(self.value), text, None)
         if threading.get_ident() == owner and isinstance(descriptor, property) and descriptor.fset:
@@ -126,7 +129,7 @@ def _run_setters(stack: contextlib.ExitStack, owner: int) -> None:
                 source = AttrSource(self.get_source_by_walking_mro(text), "fset")
             setter = VariableTracker.build(tx, descriptor.fset, source)
             return setter.call_function(tx, [self, args[0]], {})
-        return original(self, tx, name, *args)
+        return original(self, tx, name, *args, **kwargs)
 
     stack.enter_context(
         replaced_attribute(
@@ -152,6 +155,24 @@ def _stopping_at_other_defaults(owner: int) -> contextlib.AbstractContextManager
         return original(self, tx, args, kwargs)
 
     return replaced_attribute(UserDefinedClassVariable, "call_function", call_function)
+
+
+def _items_of_new_tuples(owner: int) -> contextlib.AbstractContextManager[Any]:
+    """Have tuples of users' classes made of items: its code asked an iterator for them twice.
+
+    So `pair._replace(x=1)` was a named tuple of nothing.
+    """
+    original: Any = SideEffects.track_new_user_defined_object
+
+    def track(self: Any, base: Any, kind: Any, init_args: list[Any]) -> Any:
+        is_asked = threading.get_ident() == owner and issubclass(kind.value, tuple)
+        if is_asked and init_args and not isinstance(init_args[0], BaseListVariable):
+            tx = InstructionTranslator.current_tx()
+            items = init_args[0].force_unpack_var_sequence(tx)
+            init_args = [TupleVariable(items, mutation_type=ValueMutationNew()), *init_args[1:]]
+        return original(self, base, kind, init_args)
+
+    return replaced_attribute(SideEffects, "track_new_user_defined_object", track)
 
 
 class _Length(UserMethodVariable):
