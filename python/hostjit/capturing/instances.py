@@ -22,6 +22,7 @@ import torch
 from hostjit import _C
 
 __all__ = [
+    "HEAP_TYPE",
     "METHODS",
     "elements_of",
     "fields_of",
@@ -40,7 +41,8 @@ __all__ = [
     "slots_of",
 ]
 
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
+"""Of `__flags__`: a class that Python code made, and may change."""
 _DEPTH = 8
 _PLAIN: tuple[type, ...] = (
     *(bool, int, float, complex, str, bytes, type(None), enum.Enum, type),
@@ -59,7 +61,7 @@ def _has_only_fields(kind: type) -> bool:
     return (
         last is object
         and kind.__module__.partition(".")[0] not in ("torch", "hostjit", "builtins")
-        and all(base.__flags__ & _HEAP_TYPE for base in classes)
+        and all(base.__flags__ & HEAP_TYPE for base in classes)
         and kind.__getattribute__ is object.__getattribute__
         and not has_member(kind, "__getattr__")
     )

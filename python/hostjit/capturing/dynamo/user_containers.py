@@ -21,6 +21,7 @@ from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.variables import ListVariable, SetVariable
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
+from hostjit.capturing.instances import HEAP_TYPE
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_user_containers"]
@@ -37,7 +38,6 @@ _OF_DICTS: _Methods = {
 # What `copy.copy` asks for: Dynamo's answer has the attributes alone, not what is in them.
 _REDUCE = frozenset({"__reduce_ex__", "__reduce__"})
 _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
-_HEAP_TYPE = 1 << 9
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def _stopping_at_fromkeys(owner: int, classes: Any) -> Iterator[None]:
 
 def _is_of_user(kind: type) -> bool:
     """Tell whether Python code made a class; that of `OrderedDict` is C code's."""
-    return bool(kind.__flags__ & _HEAP_TYPE)
+    return bool(kind.__flags__ & HEAP_TYPE)
 
 
 def _is_inside_another(effects: Any, variable: Any) -> bool:

@@ -13,8 +13,7 @@ import torch
 
 from hostjit.capturing.dynamo.kept_results import is_installed_class
 from hostjit.capturing.guards import kinds
-from hostjit.capturing.guards.watches import HEAP_TYPE
-from hostjit.capturing.instances import is_namedtuple_type
+from hostjit.capturing.instances import HEAP_TYPE, is_namedtuple_type
 
 __all__ = ["KnownObjects"]
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.guards.watches import DictItems
+from hostjit.capturing.instances import HEAP_TYPE
 
 __all__ = ["LibraryFunctions", "functions_now", "replaced_attribute_of_tensors"]
 
@@ -45,7 +46,7 @@ class LibraryFunctions:
             names, functions = tuple(found), tuple(found.values())
             entry = DictItems(vars(module), None, names, functions, module.__name__)
             self.modules.append(entry)
-        bases = [base for base in self.tensors.__mro__ if base.__flags__ & _HEAP_TYPE]
+        bases = [base for base in self.tensors.__mro__ if base.__flags__ & HEAP_TYPE]
         self._attributes = {base: dict(vars(base)) for base in bases}
 
     def unchanged(self) -> bool:
@@ -78,7 +79,6 @@ def functions_now() -> LibraryFunctions:
     return _latest
 
 
-_HEAP_TYPE = 1 << 9
 _latest: LibraryFunctions | None = None
 
 

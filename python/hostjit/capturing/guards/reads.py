@@ -15,10 +15,10 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
-from hostjit.capturing.guards.watches import HEAP_TYPE, MISSING, WatchList
-from hostjit.capturing.instances import METHODS, instance_dict
+from hostjit.capturing.guards.watches import MISSING, WatchList
+from hostjit.capturing.instances import HEAP_TYPE, METHODS, instance_dict
 
-__all__ = ["MODULE_HOOKS", "MODULE_STATE", "ReadWatcher"]
+__all__ = ["MODULE_HOOKS", "MODULE_STATE", "ReadWatcher", "class_attribute"]
 
 # The hooks that a module's call runs, or hangs into the graph of its results. Other hook dicts only
 # say how these are called.
@@ -287,6 +287,7 @@ _FIXED_TYPES: tuple[Any, ...] = (
 
 
 def class_attribute(kind: type, name: str) -> Any:
+    """Return what a class or the first base that has it holds by a name, or MISSING."""
     for base in kind.__mro__:
         if name in vars(base):
             return vars(base)[name]

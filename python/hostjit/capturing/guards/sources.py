@@ -24,8 +24,8 @@ from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.guards.reads import MODULE_STATE, ReadWatcher, class_attribute
-from hostjit.capturing.guards.watches import HEAP_TYPE, WatchList
-from hostjit.capturing.instances import instance_dict, is_namedtuple_type
+from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_namedtuple_type
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["SourceWalker", "UnresolvedError"]

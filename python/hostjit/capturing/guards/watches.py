@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from hostjit.capturing.instances import elements_of
+from hostjit.capturing.instances import HEAP_TYPE, elements_of
 from hostjit.capturing.tensors import TensorFacts
 
 if TYPE_CHECKING:
     from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = [
-    "HEAP_TYPE",
     "MISSING",
     "AbstractClasses",
     "CellContents",
@@ -415,7 +414,3 @@ class WatchList:
 
         items = (MISSING if is_open(*pair) else pair[1] for pair in enumerate(entry.items))
         return dataclasses.replace(entry, items=tuple(items))
-
-
-HEAP_TYPE: Final = 1 << 9
-"""Of `__flags__`: a class that Python code made, and may change."""

@@ -20,6 +20,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import (
+    HEAP_TYPE,
     METHODS,
     instance_dict,
     is_a,
@@ -29,7 +30,6 @@ from hostjit.capturing.instances import (
     slot_names,
     slots_of,
 )
-from hostjit.recording.reach.entries import HEAP_TYPE
 from hostjit.recording.reach.objects import hidden_base
 
 __all__ = ["Opened", "OpenedClasses", "can_open", "expanded", "fields_of"]

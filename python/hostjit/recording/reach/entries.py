@@ -14,12 +14,11 @@ from typing import Any
 
 from hostjit import _C
 from hostjit.capturing.guards.watches import MISSING
-from hostjit.capturing.instances import instance_dict, is_a, is_one_of, shown
+from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.compiling.numbers_outside import NumberOutside
 
 __all__ = [
-    "HEAP_TYPE",
     "Entry",
     "Items",
     "ListEntry",
@@ -30,8 +29,6 @@ __all__ = [
     "stored_in",
 ]
 
-# Of types that Python code made, or may change.
-HEAP_TYPE = 1 << 9
 # Of these, equal values are the same; those of their subclasses may have code and attributes.
 _COMPARED = tuple(kind for kind in IMMUTABLE_TYPES if kind not in (enum.Enum, type))
 _NUMBERS = (int, float)

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.instances import has_member, instance_dict, is_a, shown
+from hostjit.capturing.instances import HEAP_TYPE, has_member, instance_dict, is_a, shown
 from hostjit.launching.user_kernel import Kernel
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types
@@ -25,7 +25,6 @@ from hostjit.recording.code.repeatable import RANDOM_SOURCES
 from hostjit.recording.reach.classes import Class
 from hostjit.recording.reach.compared_entries import Contents, Variable
 from hostjit.recording.reach.entries import (
-    HEAP_TYPE,
     Items,
     ListEntry,
     SetEntry,
