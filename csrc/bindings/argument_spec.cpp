@@ -111,6 +111,30 @@ PyRef attributes_of(PyObject* object) {
   return found;
 }
 
+bool is_among(PyObject* names, PyObject* name) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    if (equal(PyTuple_GET_ITEM(names, i), name)) return true;
+  }
+  return false;
+}
+
+bool is_of_modules(PyObject* object) {
+  PyTypeObject* const type = ArgumentNode::module_fields.type;
+  return type != nullptr && PyType_IsSubtype(Py_TYPE(object), type) != 0;
+}
+
+bool has_hooks(PyObject* module) {
+  const PyRef attributes = attributes_of(module);
+  if (!attributes) return true;
+  PyObject* const names = ArgumentNode::module_fields.hooks;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* hooks = PyDict_GetItemWithError(attributes.get(), PyTuple_GET_ITEM(names, i));
+    if (hooks == nullptr) PyErr_Clear();
+    if (hooks != nullptr && (!PyDict_Check(hooks) || PyDict_GET_SIZE(hooks) != 0)) return true;
+  }
+  return false;
+}
+
 // Whether an int of the type of bound Dims is a number; its own comparison, in Python, would say
 // so.
 bool is_number_of(PyObject* bound, PyObject* number) {
@@ -138,6 +162,10 @@ bool Leaves::are_distinct_from(size_t first) const {
 }
 
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
+ArgumentNode::ModuleFields ArgumentNode::module_fields;
+
+ArgumentNode::ArgumentNode(Kind kind, PyObject* example)
+    : kind_(kind), type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {}
 
 ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields)
     : kind_(Kind::kIdentity),
@@ -176,12 +204,13 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
   } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
     add_items(example, leaves, by_fields);
-  } else if (by_fields != nullptr && slots_among(by_fields, type_.get()) != nullptr) {
+  } else if (by_fields != nullptr && slots_among(by_fields, type_.get()) != nullptr &&
+             !(is_of_modules(example) && has_hooks(example))) {
     kind_ = Kind::kObject;
     slots_ = PyRef::share(slots_among(by_fields, type_.get()));
     expected_ = PyRef();
     if (const PyRef attributes = attributes_of(example)) {
-      add_items(attributes.get(), leaves, by_fields);
+      add_items(attributes.get(), leaves, by_fields, is_of_modules(example));
     }
     add_slots(example, leaves, by_fields);
   } else if (is_held_weakly(example)) {
@@ -219,7 +248,8 @@ bool ArgumentSpec::has_its_objects() const {
       nodes_, [&](const ArgumentNode& node) { return node.add_weak_objects(objects); });
 }
 
-void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields) {
+void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields,
+                             bool of_module) {
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   Py_ssize_t position = 0;
@@ -228,7 +258,15 @@ void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyO
   while (PyDict_Next(dict, &position, &key, &value)) {
     Py_INCREF(key);
     PyTuple_SET_ITEM(keys.get(), count++, key);
-    children_.emplace_back(value, leaves, by_fields);
+    if (of_module && is_among(module_fields.unread, key)) {
+      children_.push_back(ArgumentNode(Kind::kUnread, value));
+    } else if (of_module && is_among(module_fields.hooks, key)) {
+      children_.push_back(ArgumentNode(Kind::kEmptyDict, value));
+    } else {
+      children_.emplace_back(value, leaves, by_fields);
+      const bool is_state = of_module && is_among(module_fields.state, key);
+      if (is_state && children_.back().kind_ == Kind::kDict) children_.back().kind_ = Kind::kItems;
+    }
   }
   expected_ = std::move(keys);
 }
@@ -254,6 +292,8 @@ bool ArgumentNode::match_items(PyObject* dict, Leaves& leaves) const {
   for (Py_ssize_t i = 0; i < size && PyDict_Next(dict, &position, &key, &item) != 0; ++i) {
     if (!equal(key, PyTuple_GET_ITEM(expected_.get(), i))) return false;
     if (!children_[static_cast<size_t>(i)].match(item, leaves)) return false;
+    // Whoever goes through the parameters of a module meets each of them once.
+    if (kind_ == Kind::kItems && THPVariable_Check(item)) leaves.objects.push_back(item);
   }
   return true;
 }
@@ -293,6 +333,7 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
 // By itself: it saves more registers than tensors need.
 [[gnu::noinline]] bool ArgumentNode::match_other(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
+  if (kind_ == Kind::kUnread) return true;
   if (kind_ == Kind::kWeakIdentity) return value == referent() && value != Py_None;
   if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) [[unlikely]] {
     const bool is_bound_dim = Py_TYPE(value) == bound_dim_type;
@@ -319,10 +360,13 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
     case Kind::kDict:
       leaves.objects.push_back(value);
       return iterates_as_stored(value) && match_items(value, leaves);
+    case Kind::kItems: return iterates_as_stored(value) && match_items(value, leaves);
+    case Kind::kEmptyDict: return PyDict_GET_SIZE(value) == 0;
     case Kind::kObject: return match_fields(value, leaves);
     case Kind::kTensor:
     case Kind::kTensorOfAnySize:
     case Kind::kIdentity:
+    case Kind::kUnread:
     case Kind::kWeakIdentity: break;
   }
   return false;
@@ -416,8 +460,7 @@ bool ArgumentSpec::has_same_objects(const Leaves& leaves) const {
     }
     return true;
   }
-  std::vector<std::pair<PyObject*, size_t>> sorted;
-  sorted.reserve(objects.size());
+  c10::SmallVector<std::pair<PyObject*, size_t>, 64> sorted;
   for (size_t i = 0; i < objects.size(); ++i) sorted.emplace_back(objects[i], i);
   std::ranges::sort(sorted);
   size_t first = 0;

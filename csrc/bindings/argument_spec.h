@@ -29,8 +29,9 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   ProgramRow* row = nullptr;
   std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
   NumberValues values;                        // empty until they are wanted
-  // The lists, the dicts and the objects that were compared by their fields, borrowed: code may ask
-  // which of them are one, and changes one where it changes another.
+  // The lists, the dicts, the objects that were compared by their fields, and the parameters and
+  // buffers of those, borrowed: code may ask which of them are one, and changes one where it
+  // changes another.
   c10::SmallVector<PyObject*, 4> objects;
 
   // Whether the objects from the `first` on are neither each other nor one before them.
@@ -47,7 +48,7 @@ bool is_held_weakly(PyObject* object);
 //   float, complex                the same bits
 //   tuple, list, dict, namedtuple the same type, length and keys; children in order
 //   an object of certain types    the same type and fields, which are the items of its __dict__ and
-//                                 then its slots
+//                                 then its slots; of a module, see ModuleFields
 //   anything else                 the same object: None, bool, modules, dtypes; one that
 //                                 is_held_weakly() while it lives
 // Where an int is expected, one of the type of bound Dims will do.
@@ -56,6 +57,16 @@ class ArgumentNode {
  public:
   // A subclass of int, or null. Borrowed: it lives as long as the module that registers it.
   static PyTypeObject* bound_dim_type;
+
+  // Of torch.nn.Module, which are compared by their fields where their class is named, unless one
+  // has hooks. Borrowed as that is; null where no class is.
+  struct ModuleFields {
+    PyTypeObject* type = nullptr;
+    PyObject* hooks = nullptr;   // tuple of names of dicts that are to be empty
+    PyObject* unread = nullptr;  // tuple of names of what no call reads
+    PyObject* state = nullptr;   // tuple of names of dicts of which nobody asks which one it is
+  };
+  static ModuleFields module_fields;
 
   // `by_fields`: a dict from types of objects that are compared by their fields to tuples of the
   // names of their slots; or null.
@@ -92,9 +103,14 @@ class ArgumentNode {
     kTuple,
     kList,
     kDict,
+    kItems,      // of a dict of which nobody asks which one it is
+    kEmptyDict,  // the same, without any
+    kUnread,
     kObject
   };
-  void add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields);
+  ArgumentNode(Kind kind, PyObject* example);
+  void add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields,
+                 bool of_module = false);
   void add_slots(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
   bool match_items(PyObject* dict, Leaves& leaves) const;
   bool match_fields(PyObject* value, Leaves& leaves) const;

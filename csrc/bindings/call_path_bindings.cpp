@@ -231,6 +231,21 @@ void bind_call_path(py::module_& module) {
       },
       py::arg("type"), "Lets calls bring values of this subclass of int where they bring ints.");
   module.def(
+      "register_modules",
+      [](const py::type& type, const py::tuple& hooks, const py::tuple& unread,
+         const py::tuple& state) {
+        ArgumentNode::module_fields = {reinterpret_cast<PyTypeObject*>(type.ptr()), hooks.ptr(),
+                                       unread.ptr(), state.ptr()};
+        for (py::handle held :
+             {py::handle(type), py::handle(hooks), py::handle(unread), py::handle(state)}) {
+          held.inc_ref();  // never forgotten
+        }
+      },
+      py::arg("type"), py::arg("hooks"), py::arg("unread"), py::arg("state"),
+      "Says what torch.nn.Module is, and by their names which of its fields are dicts that have to "
+      "be\nempty, which no call reads, and which are dicts of which nobody asks which one it is: "
+      "so\nmodules are compared where types of arguments are compared by their fields.");
+  module.def(
       "may_overlap",
       [](const PlaceInStorage& a, const PlaceInStorage& b) {
         return may_overlap(view_at(a), view_at(b));

@@ -140,6 +140,22 @@ int set_attribute(PyObject* object, PyObject* name, PyObject* value) {
   return PyObject_GenericSetAttr(object, name, value);
 }
 
+// A module's names are among those of what is compiled.
+PyObject* list_names(PyObject* object, PyObject*) {
+  const PyRef own = PyRef::steal(
+      PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyBaseObject_Type), "__dir__", "O", object));
+  const PyRef names = own ? PyRef::steal(PySet_New(own.get())) : PyRef();
+  if (!names) return nullptr;
+  if (as_compiled(object)->is_module) {
+    const PyRef others = PyRef::steal(PyObject_Dir(as_compiled(object)->function));
+    const PyRef done =
+        others ? PyRef::steal(PyObject_CallMethod(names.get(), "update", "O", others.get()))
+               : PyRef();
+    if (!done) return nullptr;
+  }
+  return PySequence_List(names.get());
+}
+
 PyObject* bind(PyObject* object, PyObject* instance, PyObject*) {
   if (instance == nullptr || instance == Py_None) return Py_NewRef(object);
   return make_compiled_method(object, instance);
@@ -244,6 +260,7 @@ PyMethodDef methods[] = {
      "usual\ncode come before, and one more. Returns a Profile: its text is a table."},
     {"forget_gone", forget_gone, METH_NOARGS,
      "forget_gone()\n--\n\nDrops every specialization for an object that is gone."},
+    {"__dir__", list_names, METH_NOARGS, nullptr},
     {"forget", forget, METH_NOARGS, "forget()\n--\n\nDrops every specialization."},
     {nullptr, nullptr, 0, nullptr},
 };

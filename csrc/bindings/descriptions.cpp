@@ -102,7 +102,10 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kComplex: return py::make_tuple("complex", bits_, imaginary_bits_);
     case Kind::kTuple: return py::make_tuple("tuple", type, children());
     case Kind::kList: return py::make_tuple("list", type, children());
-    case Kind::kDict: return py::make_tuple("dict", type, object_of(expected_), children());
+    case Kind::kDict:
+    case Kind::kItems: return py::make_tuple("dict", type, object_of(expected_), children());
+    case Kind::kEmptyDict: return py::make_tuple("dict", type, py::tuple(), py::tuple());
+    case Kind::kUnread: return py::make_tuple("unread", type);
     case Kind::kObject:
       return py::make_tuple("object", type, object_of(expected_), object_of(slots_), children());
   }

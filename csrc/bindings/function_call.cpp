@@ -101,12 +101,14 @@ PyRef ask_owner(CompiledFunction* self, PyObject* const* values, Py_ssize_t narg
 // the call itself gives a tuple: a specialization for later calls, or None, and the result.
 PyObject* miss(CompiledFunction* self, const GlobalState& state, PyObject* const* values,
                Py_ssize_t nargs, PyObject* kwnames, HeldArguments* given_up) {
+  if (!self->refusals.may_ask()) return run_eagerly(self, values, nargs, kwnames);
   const PyRef made = ask_owner(self, values, nargs, kwnames);
   if (!made) return nullptr;
   if (made.get() == Py_None) {
     self->refusals.note();
     return run_eagerly(self, values, nargs, kwnames);
   }
+  self->refusals.forget();
   if (PyTuple_CheckExact(made.get())) {
     HOSTJIT_CHECK(PyTuple_GET_SIZE(made.get()) == 2, "an answer has ", PyTuple_GET_SIZE(made.get()),
                   " items, expected a specialization and a result");

@@ -261,6 +261,9 @@ class CompiledMethod:
 
 def parse(text: str) -> Program: ...
 def register_bound_dim(type: type[int]) -> None: ...
+def register_modules(
+    type: type, hooks: tuple[str, ...], unread: tuple[str, ...], state: tuple[str, ...]
+) -> None: ...
 def may_overlap(
     a: tuple[Sequence[int], Sequence[int], int, int],
     b: tuple[Sequence[int], Sequence[int], int, int],

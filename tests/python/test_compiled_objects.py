@@ -72,6 +72,15 @@ def test_a_function_keeps_its_names() -> None:
     assert {*vars(around)} == {"__wrapped__"}
 
 
+def test_names_of_a_module_are_listed() -> None:
+    fast = hostjit.compile(torch.nn.Linear(2, 2))
+    fast.extra = 1
+    names = dir(fast)
+    assert {"weight", "extra", "training", "forward", "parameters"} <= set(names)
+    assert names == sorted(set(names))
+    assert "__wrapped__" in dir(hostjit.compile(torch.sin))
+
+
 def test_a_function_may_be_given_attributes() -> None:
     fast = hostjit.compile(plain)
     fast.note = "a"

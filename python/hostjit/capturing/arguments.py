@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import fields_of, is_a, is_namedtuple_type, is_one_of, shown
+from hostjit.capturing.instances import is_a, is_namedtuple_type, is_one_of, shown
+from hostjit.capturing.module_fields import opened_fields
 from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
@@ -258,7 +259,7 @@ def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any
     if kind is dict or kind is collections.OrderedDict:
         found: Mapping[Any, Any] = value
         return found
-    return fields_of(value) if is_one_of(kind, by_fields) else None
+    return opened_fields(value) if is_one_of(kind, by_fields) else None
 
 
 def _is_sequence(value: object) -> bool:
@@ -297,7 +298,7 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[
             for key, item in value.items()
         )
         return DictArgument(kind, tuple(value), items)
-    if is_one_of(kind, by_fields) and (fields := fields_of(value)) is not None:
+    if is_one_of(kind, by_fields) and (fields := opened_fields(value)) is not None:
         items = tuple(
             _describe(item, f"{name}.{field}", leaves, by_fields) for field, item in fields.items()
         )
@@ -334,7 +335,7 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
     if isinstance(spec, ObjectArgument):
         return value is spec.object
     if isinstance(spec, InstanceArgument):
-        fields = fields_of(value) if type(value) is spec.type else None
+        fields = opened_fields(value) if type(value) is spec.type else None
         same = fields is not None and tuple(fields) == spec.names
         return same and items_match(spec.items, tuple((fields or {}).values()))
     if isinstance(spec, DictArgument):

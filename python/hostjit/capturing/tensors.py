@@ -4,16 +4,36 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
-__all__ = ["TensorFacts", "check_tensor"]
+__all__ = ["TensorFacts", "check_tensor", "looking_at_tensors"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _PLAIN_TENSOR_TYPES: tuple[type, ...] = tuple(
     t for t in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", None)) if t
 )
+
+
+def looking_at_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Have a function read the sizes and dtypes of tensors without running the user's code.
+
+    A subclass of tensors is asked for each of them otherwise, by its `__torch_function__`.
+    """
+
+    @functools.wraps(function)
+    def look(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with torch._C.DisableTorchFunctionSubclass():
+            return function(*args, **kwargs)
+
+    return look
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from hostjit.capturing.arguments import items_of, tensor_leaves
+from hostjit.capturing.tensors import looking_at_tensors
 
 __all__ = [
     "arguments_fit",
@@ -64,6 +65,7 @@ def makes_generators(target: Any) -> bool:
     return any(is_kind(function) for is_kind in kinds)
 
 
+@looking_at_tensors
 def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call is given one that is not of PyTorch's own subclass."""
     from hostjit.capturing.arguments import tensor_leaves
@@ -72,6 +74,7 @@ def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return any(leaf.is_nested and leaf.layout is torch.strided for leaf in leaves)
 
 
+@looking_at_tensors
 def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which tensors of a call share elements, and what they look like."""
     from hostjit.capturing.arguments import tensor_leaves
@@ -103,6 +106,7 @@ def in_foreign_transform() -> bool:
     )
 
 
+@looking_at_tensors
 def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether two arguments may have an element in common."""
     from hostjit.capturing.arguments import tensor_leaves
@@ -112,6 +116,7 @@ def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return any(may_overlap(first, second) for first, second in pairs)
 
 
+@looking_at_tensors
 def tensors_share_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Tell whether two different tensors among arguments have one storage."""
     leaves = {id(tensor): tensor for tensor in tensor_leaves(args, kwargs)}

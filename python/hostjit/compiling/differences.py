@@ -10,6 +10,7 @@ import torch
 
 from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.numbers.open_numbers import number_leaves
+from hostjit.capturing.tensors import looking_at_tensors
 
 __all__ = ["Differences"]
 
@@ -22,6 +23,7 @@ class Differences:
         self._sizes_differ = False
         self._numbers: set[str] = set()
 
+    @looking_at_tensors
     def note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Look at a call."""
         sizes = [leaf.shape for leaf in tensor_leaves(args, kwargs)]

@@ -24,6 +24,7 @@ from hostjit.capturing.numbers.open_numbers import (
 )
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.outside_sizes import OutsideSizes
+from hostjit.capturing.tensors import looking_at_tensors
 from hostjit.compiling.leaf_histories import LeafHistories, Leaves, leaves_by_name
 from hostjit.compiling.named_dims import named_dims
 from hostjit.compiling.varying_objects import VaryingObjects
@@ -96,6 +97,7 @@ class DynamicShapes:
         """Return what the constructor was given."""
         return {"dynamic": self._dynamic, "dynamic_shapes": self._named}
 
+    @looking_at_tensors
     def opened(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened:
         """Return what to leave open in a capture for this call."""
         classes = self._note_objects(target, args, kwargs)
@@ -113,6 +115,7 @@ class DynamicShapes:
             sizes=None if self._dynamic is False else self._sizes,
         )
 
+    @looking_at_tensors
     def refuse(
         self,
         opened: Opened,

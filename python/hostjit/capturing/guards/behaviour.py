@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from hostjit.capturing.guards.reads import MODULE_HOOKS
 from hostjit.capturing.guards.watches import WatchList
 from hostjit.capturing.instances import is_namedtuple_type
+from hostjit.capturing.module_fields import MODULE_HOOKS
 
 __all__ = ["GLOBAL_HOOKS", "Behaviour", "watch_behaviour"]
 

@@ -17,14 +17,9 @@ from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.guards.watches import MISSING, WatchList
 from hostjit.capturing.instances import HEAP_TYPE, METHODS, instance_dict
+from hostjit.capturing.module_fields import MODULE_HOOKS, MODULE_STATE, UNREAD
 
-__all__ = ["MODULE_HOOKS", "MODULE_STATE", "ReadWatcher", "class_attribute"]
-
-# The hooks that a module's call runs, or hangs into the graph of its results. Other hook dicts only
-# say how these are called.
-MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# Where `Module.__getattr__` looks, in its order.
-MODULE_STATE = ("_parameters", "_buffers", "_modules")
+__all__ = ["ReadWatcher", "class_attribute"]
 
 
 class ReadWatcher:
@@ -133,6 +128,8 @@ class ReadWatcher:
 
     def _field(self, base: Any, member: str, path: str) -> None:
         self.note_type(base, path, covered=True)
+        if isinstance(base, torch.nn.Module) and member in UNREAD:
+            self.watches.cannot_watch(f"{path}.{member}")
         found = class_attribute(type(base), member)
         if hasattr(type(found), "__set__") and not isinstance(found, types.MemberDescriptorType):
             if not (isinstance(found, property) and self._is_inlined(found.fget)):

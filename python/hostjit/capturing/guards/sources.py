@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.arguments import items_of
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
-from hostjit.capturing.guards.reads import MODULE_STATE, ReadWatcher, class_attribute
+from hostjit.capturing.guards.reads import ReadWatcher, class_attribute
+from hostjit.capturing.guards.structures import structure_items
 from hostjit.capturing.guards.watches import WatchList
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_namedtuple_type
+from hostjit.capturing.module_fields import MODULE_STATE
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["SourceWalker", "UnresolvedError"]
@@ -134,7 +135,7 @@ class SourceWalker(ReadWatcher):
         while hasattr(base, "base"):
             base = base.base
             value, _ = self.resolve(base)
-            is_structure = items_of(value, {type(value)}) is not None
+            is_structure = structure_items(value) is not None
             if type(base).__name__ not in _TRANSPARENT and not is_structure:
                 return
             place = self.number_place(base)

@@ -11,7 +11,7 @@ import dis
 import functools
 import os
 import types
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -25,12 +25,18 @@ __all__ = [
     "classes_in",
     "compares_identities",
     "differ_in_numbers_alone",
+    "structure_items",
 ]
 
 _DEPTH = 16
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 # Compared by value, or never in one's way.
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device)
+
+
+def structure_items(value: Any) -> Mapping[Any, Any] | None:
+    """Return the items of a structure, or of what is in one; None for what is no structure."""
+    return None if isinstance(value, torch.nn.Module) else items_of(value, {type(value)})
 
 
 def check_structures(
@@ -61,7 +67,7 @@ def check_arguments(
     """The same for the objects among the arguments that are compared by their fields."""
     met: set[int] = set()
     for container in containers:
-        if type(container) in by_fields:
+        if type(container) in by_fields and not isinstance(container, torch.nn.Module):
             if id(container) in met:
                 raise refusal("an object is twice among the arguments")
             met.add(id(container))
@@ -91,7 +97,7 @@ class _MetTwiceError(Exception):
 
 def _but_numbers(value: Any, depth: int, met: set[int]) -> Any:
     kind = type(value)
-    items = items_of(value, {kind}) if depth else None
+    items = structure_items(value) if depth else None
     if items is None:
         return kind, None if kind in (int, float) else value if kind in _LEAVES else id(value)
     if id(value) in met and items and kind not in (tuple, torch.Size):
@@ -114,7 +120,7 @@ def compares_identities(code: types.CodeType) -> bool:
 
 
 def _containers(value: Any, depth: int) -> Iterator[Any]:
-    items = items_of(value, {type(value)})
+    items = structure_items(value)
     if items is None:
         if not isinstance(value, _LEAVES):
             raise refusal(f"a {type(value).__qualname__} is in a structure")

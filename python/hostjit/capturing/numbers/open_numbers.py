@@ -25,6 +25,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.guards.kinds import BY_VALUE
 from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
+from hostjit.capturing.module_fields import opened_fields
 from hostjit.capturing.numbers.attributes import knows_attributes
 from hostjit.capturing.numbers.float_bounds import bounds_of_types, float_bounds
 from hostjit.capturing.numbers.item_reads import ItemReads, reading_items
@@ -302,5 +303,6 @@ def _leaves(value: Any, name: str, by_fields: Set[type] | None) -> Iterator[tupl
         for field, item in zip(kind._fields, value, strict=True):
             yield from _leaves(item, f"{name}.{field}", by_fields)
     elif by_fields is None or is_one_of(kind, by_fields):
-        for field, item in (fields_of(value) or {}).items():
+        fields = fields_of(value) if by_fields is None else opened_fields(value)
+        for field, item in (fields or {}).items():
             yield from _leaves(item, f"{name}.{field}", by_fields)
