@@ -119,8 +119,7 @@ bool is_among(PyObject* names, PyObject* name) {
 }
 
 bool is_of_modules(PyObject* object) {
-  PyTypeObject* const type = ArgumentNode::module_fields.type;
-  return type != nullptr && PyType_IsSubtype(Py_TYPE(object), type) != 0;
+  return ArgumentNode::is_module(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
 bool has_hooks(PyObject* module) {
@@ -163,6 +162,11 @@ bool Leaves::are_distinct_from(size_t first) const {
 
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
 ArgumentNode::ModuleFields ArgumentNode::module_fields;
+
+bool ArgumentNode::is_module(PyObject* type) {
+  return module_fields.type != nullptr &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), module_fields.type) != 0;
+}
 
 ArgumentNode::ArgumentNode(Kind kind, PyObject* example)
     : kind_(kind), type_(PyRef::share(reinterpret_cast<PyObject*>(Py_TYPE(example)))) {}

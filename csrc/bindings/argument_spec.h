@@ -67,6 +67,7 @@ class ArgumentNode {
     PyObject* state = nullptr;   // tuple of names of dicts of which nobody asks which one it is
   };
   static ModuleFields module_fields;
+  static bool is_module(PyObject* type);
 
   // `by_fields`: a dict from types of objects that are compared by their fields to tuples of the
   // names of their slots; or null.

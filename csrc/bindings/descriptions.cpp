@@ -107,6 +107,7 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kEmptyDict: return py::make_tuple("dict", type, py::tuple(), py::tuple());
     case Kind::kUnread: return py::make_tuple("unread", type);
     case Kind::kObject:
+      if (is_module(type_.get())) return py::make_tuple("module", type);
       return py::make_tuple("object", type, object_of(expected_), object_of(slots_), children());
   }
   return py::make_tuple("identity", object_of(expected_));

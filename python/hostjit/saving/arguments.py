@@ -70,6 +70,9 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
                 raise _C.Error(f"{where} has attributes whose names are no texts")
             name = values.class_to_json(cls)
             return ["object", name, keys and list(keys), list(slots), children(nodes)]
+        case ("module", cls):
+            what = f"a {cls.__qualname__} means something in this process only"
+            raise _C.Error(f"{where} is compared with an object: {what}")
     try:
         return ["value", values.to_json(node[1])]
     except _C.Error as error:

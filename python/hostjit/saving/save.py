@@ -144,6 +144,9 @@ def _current(
         else:
             found.append(each)
     if not found and not current:
+        if any(_answers_for_all(each, receiver) for each in compiled.specializations):
+            kind = type(receiver).__qualname__
+            raise _C.Error(f"its program answers for any {kind}: compile the module itself")
         raise _C.Error("nothing is compiled yet: call it once with each signature")
     outdated: list[dict[str, Any]] = []
     for each in found:
@@ -177,6 +180,12 @@ def _facts(specialization: _C.Specialization, receiver: Any) -> dict[str, Any] |
             return None
         facts["arguments"] = (positional[1:], named_nodes)
     return facts
+
+
+def _answers_for_all(specialization: _C.Specialization, receiver: Any) -> bool:
+    """Tell whether the object of a method is compared by its fields, as modules are."""
+    positional, _ = specialization.describe()["arguments"]
+    return bool(positional) and positional[0] == ("module", type(receiver))
 
 
 def _outdated(facts: dict[str, Any]) -> _C.Error:

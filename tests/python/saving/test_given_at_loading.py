@@ -143,3 +143,34 @@ def test_a_decorated_method_is_saved_without_its_object(path: Path) -> None:
         torch.testing.assert_close(loaded(x), first.model(x))
     with pytest.raises(hostjit.Error, match="nothing is compiled yet"):
         hostjit.save(Actor().act, path)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    @hostjit.compile
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+def test_a_program_for_all_modules_of_a_class(path: Path) -> None:
+    def call(layer: nn.Module, x: Tensor) -> Tensor:
+        return layer(x)
+
+    layers = [Layer() for _ in range(4)]
+    fast, x = hostjit.compile(call), torch.ones(1, 3)
+    for layer in layers:
+        layer(x)
+        fast(layer.inner, x)
+    with pytest.raises(hostjit.Error, match="its program answers for any Layer"):
+        hostjit.save(layers[3].forward, path)
+    with pytest.raises(
+        hostjit.Error, match="argument 0 is compared with an object: a Linear means"
+    ):
+        hostjit.save(fast, path)
+    single = hostjit.compile(layers[3])
+    expected = single(x)
+    hostjit.save(single, path)
+    torch.testing.assert_close(hostjit.load(path)(x), expected)
