@@ -27,11 +27,19 @@ def making_tuples_once() -> Iterator[None]:
     made: dict[int, tuple[Any, Any]] = {}  # by id the variable, which stays alive, and its value
     generate: Any = PyCodegen.__call__
 
+    def constant_of(value: Any) -> Any:
+        value = value.realize()
+        if type(value) is not TupleVariable or value.source is not None:
+            return value.as_python_constant()
+        if id(value) not in made:
+            made[id(value)] = value, tuple(map(constant_of, value.items))
+        return made[id(value)][1]
+
     def load(self: Any, value: Any, allow_cache: bool = True) -> Any:
         is_asked = threading.get_ident() == owner and type(value) is TupleVariable
         if not is_asked or value.source is not None or not value.is_python_constant():
             return generate(self, value, allow_cache)
-        _, found = made.setdefault(id(value), (value, value.as_python_constant()))
+        found = constant_of(value)
         if not is_safe_constant(found):
             return generate(self, value, allow_cache)
         self.append_output(self.create_load_const(found))

@@ -71,6 +71,8 @@ def stopping_at_container_changes() -> Iterator[None]:
         original = kind.call_method
 
         def call(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if name == "pop" and (args or kwargs) and threading.get_ident() == owner:
+                _stop("deque.pop with arguments")  # which Python refuses
             is_limited = name == "extend" and _has_limit(self) and not _has_no_place(self)
             if threading.get_ident() != owner or not is_limited or len(args) != 1 or kwargs:
                 return original(self, tx, name, args, kwargs)

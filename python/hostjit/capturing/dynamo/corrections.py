@@ -31,6 +31,7 @@ from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
+from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
@@ -72,6 +73,7 @@ _CORRECTIONS = (
     making_tuples_once,
     knowing_numbers,
     stopping_at_identities,
+    stopping_at_polyfills,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
     refusing_weak_references,
