@@ -81,6 +81,18 @@ def test_names_of_a_module_are_listed() -> None:
     assert "__wrapped__" in dir(hostjit.compile(torch.sin))
 
 
+def doubles(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_torchscript_compiles_the_function_itself() -> None:
+    fast = hostjit.compile(doubles)
+    fast(X)
+    torch.testing.assert_close(torch.jit.script(fast)(X), doubles(X))
+    scripted = torch.jit.script(hostjit.compile(torch.jit.script_if_tracing(doubles)))
+    torch.testing.assert_close(scripted(X), doubles(X))
+
+
 def test_a_function_may_be_given_attributes() -> None:
     fast = hostjit.compile(plain)
     fast.note = "a"

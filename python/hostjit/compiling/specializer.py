@@ -77,6 +77,10 @@ class Specializer(Inspection):
             raise AttributeError(name)
         return getattr(self.target, name)
 
+    def __prepare_scriptable__(self) -> Any:
+        """Return what `torch.jit.script` compiles in the place of this."""
+        return self.target
+
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
         given = {"runtime": self.runtime, "fallback": self.fallback}
