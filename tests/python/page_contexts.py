@@ -96,6 +96,17 @@ for _ in range(30):
 assert "program @" in compiled.host_ir()
 """,
         """
+class Made(Layer):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.wide, self.narrow = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 4)
+with torch.no_grad():
+    nn.Sequential(*(Made() for _ in range(6)))(torch.randn(2, 4))
+    for _ in range(6):
+        evaluate(nn.Linear(4, 4), torch.randn(2, 4))
+assert len(Layer.forward.specializations) == len(evaluate.specializations) == 3
+""",
+        """
 recurrent = hostjit.compile(Recurrent())
 with torch.no_grad():
     for _ in range(3):

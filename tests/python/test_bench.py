@@ -61,6 +61,15 @@ def test_calls_in_parts_agree_with_eager(tmp_path: Path) -> None:
     assert len(json.loads(report.read_text())["rows"]) == 6 * 2
 
 
+def test_turns_of_many_modules_agree_with_eager(tmp_path: Path) -> None:
+    report = tmp_path / "modules.json"
+    command = [sys.executable, str(BENCH / "modules.py"), "--rounds", "1", "--json", str(report)]
+    compilers = ["--compilers", "eager,compile_hostjit,hostjit"]
+    done = subprocess.run([*command, *compilers], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(report.read_text())["rows"]) == 2 * 3
+
+
 def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:
     report = tmp_path / "sweep.json"
     command = [sys.executable, str(BENCH / "sweep.py"), "--against", "eager", "--rounds", "1"]

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Microseconds of a turn in which one compiled function is given many modules, one after the other.
+
+python bench/python/modules.py
+python bench/python/modules.py --compilers eager,hostjit --cases layers --rounds 101
+"""
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from comparison import COMPILERS, add_options, begin, compare, report
+from measure import Timed
+from names import names_of
+from parts import with_own_code
+from report import Row
+from torch import Tensor, nn
+
+# Turns before the comparison: what compiles has compiled.
+TURNS = 4
+
+Compile = Callable[[Any], Any]
+Turn = Callable[[Tensor], Tensor]
+
+
+def population(compiled: Compile) -> tuple[Turn, Tensor]:
+    """Twenty small networks that one function evaluates, as a search over networks does."""
+    networks = [nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 1)) for _ in range(20)]
+
+    def evaluate(network: nn.Module, x: Tensor) -> Tensor:
+        value: Tensor = network(x)
+        return value
+
+    function = compiled(with_own_code(evaluate))
+
+    def turn(x: Tensor) -> Tensor:
+        return torch.stack([function(network, x) for network in networks])
+
+    return turn, torch.randn(4, 10)
+
+
+def layers(compiled: Compile) -> tuple[Turn, Tensor]:
+    """A model of 24 small layers, the forward of whose class is what is compiled."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.wide, self.narrow = (
+                nn.LayerNorm(32),
+                nn.Linear(32, 64),
+                nn.Linear(64, 32),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.narrow(torch.relu(self.wide(self.norm(x))))
+
+    Layer.forward = compiled(with_own_code(Layer.forward))  # type: ignore[method-assign]
+    return nn.Sequential(*(Layer() for _ in range(24))), torch.randn(2, 32)
+
+
+CASES: dict[str, Callable[[Compile], tuple[Turn, Tensor]]] = {
+    case.__name__: case for case in (population, layers)
+}
+
+
+def measure(name: str, compilers: list[str], rounds: int) -> list[Row]:
+    """Compare the results of each compiler with eager's, then time those that agree."""
+    expected = turns(*make(name, "eager"))
+
+    def prepare(compiler: str) -> Timed:
+        turn, x = make(name, compiler)
+        torch.testing.assert_close(turns(turn, x), expected, rtol=1e-3, atol=1e-4)
+        return Timed(turn, (x,))
+
+    return compare(name, {name: partial(prepare, name) for name in compilers}, rounds)
+
+
+def make(name: str, compiler: str) -> tuple[Turn, Tensor]:
+    torch.manual_seed(0)
+    return CASES[name](COMPILERS[compiler])
+
+
+def turns(turn: Turn, x: Tensor) -> list[Tensor]:
+    return [turn(x) for _ in range(TURNS)]
+
+
+def main() -> int:
+    arguments = parse()
+    begin(arguments.threads)
+    rows: list[Row] = []
+    with torch.no_grad():
+        for name in arguments.cases:
+            rows += measure(name, arguments.compilers, arguments.rounds)
+    return report(rows, arguments.json, arguments.markdown)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Microseconds of turns with many modules.")
+    parser.add_argument("--compilers", type=names_of(COMPILERS), default=list(COMPILERS))
+    parser.add_argument("--cases", type=names_of(CASES), default=list(CASES))
+    add_options(parser)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message="hostjit")
+    sys.exit(main())
