@@ -16,6 +16,7 @@ from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
 from hostjit.backend.options import Options
 from hostjit.capturing.dynamic_dims import is_number, is_size_symbol, refusal, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
+from hostjit.capturing.functional.number_inputs import with_numbers
 from hostjit.capturing.guards.sizes import assumptions
 from hostjit.capturing.numbers.graph_sizes import (
     SIZE_DIM,
@@ -136,13 +137,23 @@ class OpenGraphCompilation(GraphCompilation):
                 # Else a program of one size would pass for one of any, as would all later ones.
                 with symbols_kept(self._environment):
                     return self._compile_module(
-                        *(self.module, args, kwargs, mode, self._assumed),
+                        *(self._without_tokens(args), args, kwargs, mode, self._assumed),
                         numbers=self._open_numbers(args),
                     )
             except Exception as error:
                 self._note_static(in_one_line(error))
             self._refused = True
         return super()._compile(args, kwargs)
+
+    def _without_tokens(self, args: tuple[Any, ...]) -> torch.fx.GraphModule:
+        """Return the graph without the tensors for which AOTAutograd gives None.
+
+        They would keep operators with effects in order, which a program does by itself.
+        """
+        pairs = zip(placeholder_values(self.module), args, strict=True)
+        return with_numbers(
+            self.module, [model if now is not None else now for model, now in pairs]
+        )
 
     def _is_covered(self, args: tuple[Any, ...]) -> bool:
         """Whether what the programs before have assumed is true for a call.
@@ -151,7 +162,7 @@ class OpenGraphCompilation(GraphCompilation):
         """
         sizes: dict[Any, int] = {}
         for model, tensor in zip(placeholder_values(self.module), args, strict=True):
-            if isinstance(model, torch.Tensor):
+            if isinstance(model, torch.Tensor) and tensor is not None:
                 pairs: Any = zip(model.shape, tensor.shape, strict=True)
                 sizes |= {size.node.expr: now for size, now in pairs if is_open_number(size)}
         made = set(assumptions(self._environment)) - self._assumed

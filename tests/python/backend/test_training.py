@@ -219,6 +219,18 @@ def test_operators_that_check_what_they_computed(runtime: str) -> None:
         compiled(torch.zeros(3, 3, requires_grad=True))
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_operators_that_check_what_they_computed_at_any_size(masked: bool, runtime: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        matrices = x @ x.transpose(1, 2) + torch.eye(3)
+        return torch.linalg.inv(matrices[matrices[:, 0, 0] > 2] if masked else matrices)
+
+    calls = [(leaf(batch, 3, 3),) for batch in (3, 6, 7, 6)]
+    check(function, *calls, runtime=runtime, dynamic=None)
+    with hostjit.knobs(enable="recompile_limit(2)"):
+        check(function, *calls, runtime=runtime, dynamic=True)
+
+
 def test_training_steps(runtime: str) -> None:
     def steps(backend: str | None) -> list[Tensor]:
         torch.manual_seed(0)
