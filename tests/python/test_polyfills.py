@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import itertools
 import sys
 from collections.abc import Callable
@@ -36,6 +37,14 @@ def test_the_limit_of_recursion(compiled: Callable[..., Any]) -> None:
             assert fast(torch.ones(())) == limit
     finally:
         sys.setrecursionlimit(before)
+
+
+def test_code_of_the_library_that_asks_for_the_limit() -> None:
+    fast = hostjit.compile(lambda x: x * len(inspect.signature(take_by_float).parameters))
+    assert "inspect" in inspect.unwrap.__code__.co_filename
+    torch.testing.assert_close(fast(torch.ones(2)), torch.ones(2))
+    asks = hostjit.compile(lambda x: x * (inspect.unwrap(pop_at) is pop_at), fallback=False)
+    torch.testing.assert_close(asks(torch.ones(2)), torch.ones(2))
 
 
 def take_by_float(x: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from typing import Any
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables.functions import PolyfilledFunctionVariable
 
+from hostjit.capturing.dynamo.kept_results import is_installed_file
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["stopping_at_polyfills"]
@@ -29,7 +30,9 @@ def stopping_at_polyfills() -> Iterator[None]:
 
     def call(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() == owner:
-            if self.fn is sys.getrecursionlimit:
+            # `inspect.unwrap` asks for it, too, to end a loop that never gets there.
+            is_users = not is_installed_file(tx.f_code.co_filename)
+            if self.fn is sys.getrecursionlimit and is_users:
                 _stop("the limit of recursion", "Others change it.")
             if self.fn is itertools.islice and any(map(_is_float, args[1:])):
                 _stop("islice with a float", "Python refuses that.")
