@@ -105,3 +105,32 @@ def test_keys_that_cannot_be_shown_beside_a_break() -> None:
     fast = hostjit.compile(makes)
     for _ in range(3):
         torch.testing.assert_close(fast(torch.ones(3)), torch.full((3,), 2.0))
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        *(((1, 2), (3, 4)), (Level.LOW, Level.HIGH), ("a, b", "c, d"), (1.5, 2.5), ("a", None)),
+        *((True, False), (b"a", b"b"), (int, float), (torch.float32, torch.float64), (-1, -2)),
+    ],
+    ids=str,
+)
+def test_numbers_at_keys_of_any_kind(keys: tuple[Any, Any]) -> None:
+    first, second = keys
+
+    def by_key(values: dict[Any, Any]) -> Tensor:
+        found: Tensor = values[first] * values[second]
+        return found
+
+    fast = hostjit.compile(by_key, fallback=False)
+    for number in (2.0, 3.0, 4.0, 2, 3, 4):
+        values = {first: torch.ones(2), second: number}
+        torch.testing.assert_close(fast(values), by_key(values))
+    for size in (3, 4, 5):
+        values = {first: torch.ones(size), second: torch.ones(size)}
+        torch.testing.assert_close(fast(values), by_key(values))

@@ -187,8 +187,11 @@ def sources_of(
         (leaves[position][0], position, leaves[position][1]) for position in sorted(positions)
     ]
     found += [(name, name, place.read()) for name, place in outside.items()]
-    # Dynamo is given a list with commas, and drops spaces.
-    usable = [number for number in found if not set(", ") & set(number[0])]
+    # Dynamo is given a list with commas, and drops spaces. It has other names for what is at keys
+    # that are not shown as they are: such numbers are compared.
+    usable = [
+        number for number in found if not set(", ") & set(number[0]) and "[<" not in number[0]
+    ]
     return {name: (position, value) for name, position, value in usable[:MOST_NUMBERS]}
 
 
