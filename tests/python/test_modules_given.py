@@ -384,6 +384,25 @@ def test_modules_in_themselves_have_programs_of_their_own() -> None:
         torch.testing.assert_close(fast(module, x), module(x))
 
 
+class Linked:
+    def __init__(self) -> None:
+        self.scale = torch.rand(6)
+        self.around: tuple[Any, ...] = ()
+
+
+@pytest.mark.parametrize("make", [Plain, Linked])
+def test_one_that_is_in_itself_among_others(make: Callable[[], Any]) -> None:
+    def scale(value: Any, x: Tensor) -> Any:
+        return value(x) if isinstance(value, nn.Module) else x * value.scale
+
+    fast = hostjit.compile(scale, fallback=True)
+    x = torch.randn(4, 6)
+    for number in range(8):
+        value = make()
+        value.around = () if number < 5 else ([value],) if make is Plain else (value,)
+        torch.testing.assert_close(fast(value, x), scale(value, x))
+
+
 def test_modules_that_are_gone_stay_in_no_program() -> None:
     fast = hostjit.compile(call, fallback=False)
     x = torch.randn(4, 6)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -39,11 +39,16 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return True
 
 
-def holds_itself(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Tell whether a list or dict among the arguments of a call is in itself."""
+def holds_itself(
+    args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: Set[type] = frozenset()
+) -> bool:
+    """Tell whether a container among the arguments of a call is in itself.
+
+    `by_fields`: classes whose objects are containers, besides lists and dicts.
+    """
 
     def visit(value: Any, around: tuple[int, ...]) -> bool:
-        items = items_of(value)
+        items = items_of(value, by_fields)
         if items is None:
             return False
         inside = (*around, id(value))
@@ -68,8 +73,6 @@ def makes_generators(target: Any) -> bool:
 @looking_at_tensors
 def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether a call is given one that is not of PyTorch's own subclass."""
-    from hostjit.capturing.arguments import tensor_leaves
-
     leaves = tensor_leaves(args, kwargs)
     return any(leaf.is_nested and leaf.layout is torch.strided for leaf in leaves)
 
@@ -77,7 +80,6 @@ def has_nested_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 @looking_at_tensors
 def memory_pattern(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Which tensors of a call share elements, and what they look like."""
-    from hostjit.capturing.arguments import tensor_leaves
     from hostjit.capturing.overlap import may_overlap
 
     def first_shared(index: int) -> int:
@@ -109,7 +111,6 @@ def in_foreign_transform() -> bool:
 @looking_at_tensors
 def memory_is_shared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell whether two arguments may have an element in common."""
-    from hostjit.capturing.arguments import tensor_leaves
     from hostjit.capturing.overlap import may_overlap
 
     pairs = itertools.combinations(tensor_leaves(args, kwargs), 2)

@@ -134,6 +134,9 @@ class Compilation(Specializer):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
+    def opened_classes(self) -> frozenset[type]:
+        return self.shapes.classes
+
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_full = super()._is_full(args, kwargs)
         if is_full and self.shapes.reads.are_open and self._make_parts():

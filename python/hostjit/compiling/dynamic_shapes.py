@@ -97,6 +97,11 @@ class DynamicShapes:
         """Return what the constructor was given."""
         return {"dynamic": self._dynamic, "dynamic_shapes": self._named}
 
+    @property
+    def classes(self) -> frozenset[type]:
+        """Those of arguments of which calls bring other objects."""
+        return self._objects.classes
+
     @looking_at_tensors
     def opened(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened:
         """Return what to leave open in a capture for this call."""

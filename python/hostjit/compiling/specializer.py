@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ class Specializer(Inspection):
         if is_left_locked():
             self._say_left_locked()
             return None
-        if holds_itself(args, kwargs):
+        if holds_itself(args, kwargs, self.opened_classes()):
             self._say("itself", "runs eagerly: an argument is in itself")
             return None
         with compile_lock:
@@ -234,6 +234,10 @@ class Specializer(Inspection):
             )
         except (RuntimeError, TypeError):
             return None  # arguments that no guard can describe
+
+    def opened_classes(self) -> Set[type]:
+        """Return the classes of arguments whose objects are containers by now."""
+        return frozenset()
 
     def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
         """Return the classes of arguments whose fields are compared, with their slots."""

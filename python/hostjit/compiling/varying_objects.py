@@ -88,14 +88,5 @@ class VaryingObjects:
             met.append(weakref.ref(module))
         if len(met) > _MODULES:
             self.classes |= {kind}
-        self._visit_inside(items_of(module, {kind}) or {}, path)
-
-    def _visit_inside(self, items: Mapping[Any, Any], path: str) -> None:
-        for place, item in enumerate(items.values()):
-            inner = f"{path}.{place}"
-            if is_a(item, nn.Module):
-                self._visit_module(item, inner)
-            elif not is_value(item):
-                self._visit_inside(items_of(item) or {}, inner)
-            else:
-                self._visit(item, inner, _DEPTH)
+        for place, item in enumerate((items_of(module, {kind}) or {}).values()):
+            self._visit(item, f"{path}.{place}", _DEPTH)
