@@ -12,6 +12,7 @@ import machine
 import torch
 from latency import describe, describe_error
 from measure import Timed, interleave
+from names import names_of
 from report import Row, table, write_json
 
 import hostjit
@@ -29,6 +30,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads and cores to use")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every round here")
     parser.add_argument("--markdown", action="store_true", help="print tables for a page")
+
+
+def parse(description: str, cases: Mapping[str, Any]) -> argparse.Namespace:
+    """Parse the options of a script that compares compilers on cases."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--compilers", type=names_of(COMPILERS), default=list(COMPILERS))
+    parser.add_argument("--cases", type=names_of(cases), default=list(cases))
+    add_options(parser)
+    return parser.parse_args()
 
 
 def begin(threads: int) -> None:

@@ -5,7 +5,6 @@ python bench/python/modules.py
 python bench/python/modules.py --compilers eager,hostjit --cases layers --rounds 101
 """
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,9 +12,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from comparison import COMPILERS, add_options, begin, compare, report
+from comparison import COMPILERS, begin, compare, parse, report
 from measure import Timed
-from names import names_of
 from parts import with_own_code
 from report import Row
 from torch import Tensor, nn
@@ -89,21 +87,13 @@ def turns(turn: Turn, x: Tensor) -> list[Tensor]:
 
 
 def main() -> int:
-    arguments = parse()
+    arguments = parse("Microseconds of turns with many modules.", CASES)
     begin(arguments.threads)
     rows: list[Row] = []
     with torch.no_grad():
         for name in arguments.cases:
             rows += measure(name, arguments.compilers, arguments.rounds)
     return report(rows, arguments.json, arguments.markdown)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Microseconds of turns with many modules.")
-    parser.add_argument("--compilers", type=names_of(COMPILERS), default=list(COMPILERS))
-    parser.add_argument("--cases", type=names_of(CASES), default=list(CASES))
-    add_options(parser)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

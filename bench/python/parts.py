@@ -5,7 +5,6 @@ python bench/python/parts.py
 python bench/python/parts.py --compilers eager,hostjit --cases step,masked --rounds 101
 """
 
-import argparse
 import io
 import itertools
 import sys
@@ -16,9 +15,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from comparison import COMPILERS, add_options, begin, compare, report
+from comparison import COMPILERS, begin, compare, parse, report
 from measure import Timed
-from names import names_of
 from report import Row
 from torch import Tensor, nn
 
@@ -145,20 +143,12 @@ def calls(function: Function, arguments: tuple[Tensor, ...]) -> list[Any]:
 
 
 def main() -> int:
-    arguments = parse()
+    arguments = parse("Microseconds of calls that run in parts.", CASES)
     begin(arguments.threads)
     rows: list[Row] = []
     for name in arguments.cases:
         rows += measure(name, arguments.compilers, arguments.rounds)
     return report(rows, arguments.json, arguments.markdown)
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Microseconds of calls that run in parts.")
-    parser.add_argument("--compilers", type=names_of(COMPILERS), default=list(COMPILERS))
-    parser.add_argument("--cases", type=names_of(CASES), default=list(CASES))
-    add_options(parser)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

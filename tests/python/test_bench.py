@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parents[2] / "bench" / "python"
 
 
@@ -52,22 +54,19 @@ def test_replays_agree_with_eager(tmp_path: Path) -> None:
     assert "capture: " in done.stdout
 
 
-def test_calls_in_parts_agree_with_eager(tmp_path: Path) -> None:
-    report = tmp_path / "parts.json"
-    command = [sys.executable, str(BENCH / "parts.py"), "--rounds", "1", "--json", str(report)]
-    compilers = ["--compilers", "eager,hostjit"]
-    done = subprocess.run([*command, *compilers], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("script", "compilers", "cases"),
+    [("parts", ["eager", "hostjit"], 6), ("modules", ["eager", "compile_hostjit", "hostjit"], 2)],
+)
+def test_compilers_agree_with_eager(
+    script: str, compilers: list[str], cases: int, tmp_path: Path
+) -> None:
+    report = tmp_path / f"{script}.json"
+    command = [sys.executable, str(BENCH / f"{script}.py"), "--rounds", "1", "--json", str(report)]
+    options = ["--compilers", ",".join(compilers)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(json.loads(report.read_text())["rows"]) == 6 * 2
-
-
-def test_turns_of_many_modules_agree_with_eager(tmp_path: Path) -> None:
-    report = tmp_path / "modules.json"
-    command = [sys.executable, str(BENCH / "modules.py"), "--rounds", "1", "--json", str(report)]
-    compilers = ["--compilers", "eager,compile_hostjit,hostjit"]
-    done = subprocess.run([*command, *compilers], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(json.loads(report.read_text())["rows"]) == 2 * 3
+    assert len(json.loads(report.read_text())["rows"]) == cases * len(compilers)
 
 
 def test_blocks_of_the_sweep_agree_with_eager(tmp_path: Path) -> None:

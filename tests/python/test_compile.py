@@ -16,6 +16,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.compiling.compilation import Compilation
 
 
 @pytest.fixture(autouse=True)
@@ -494,3 +495,24 @@ def test_products_of_every_size_and_thread_count(rows: int, transposed: bool) ->
     finally:
         torch.set_num_threads(threads)
     assert len(fast.specializations) == 1
+
+
+@pytest.mark.filterwarnings("ignore:hostjit.*keeps meeting")
+def test_calls_that_nothing_answers_are_seldom_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    specialize = Compilation.specialize
+
+    def count(self: Any, *given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return specialize(self, *given)
+
+    monkeypatch.setattr(Compilation, "specialize", count)
+    with hostjit.knobs(enable="recompile_limit(1)"):
+        fast = hostjit.compile(lambda x, name: x * len(name))
+        x = torch.ones(3)
+        for _ in range(400):
+            for name in ("a", "bb"):  # a hit between any two misses
+                assert_close(fast(x, name), x * len(name))
+    assert len(fast.specializations) == 1
+    assert asked < 30
