@@ -122,6 +122,17 @@ bool is_of_modules(PyObject* object) {
   return ArgumentNode::is_module(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
+// Whether all attributes have names that code can read them by; others are not compared.
+bool has_names_alone(PyObject* object) {
+  const PyRef attributes = attributes_of(object);
+  PyObject* key = nullptr;
+  Py_ssize_t position = 0;
+  while (attributes && PyDict_Next(attributes.get(), &position, &key, nullptr) != 0) {
+    if (!PyUnicode_CheckExact(key)) return false;
+  }
+  return true;
+}
+
 bool has_hooks(PyObject* module) {
   const PyRef attributes = attributes_of(module);
   if (!attributes) return true;
@@ -209,7 +220,7 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
     kind_ = Kind::kDict;
     add_items(example, leaves, by_fields);
   } else if (by_fields != nullptr && slots_among(by_fields, type_.get()) != nullptr &&
-             !(is_of_modules(example) && has_hooks(example))) {
+             has_names_alone(example) && !(is_of_modules(example) && has_hooks(example))) {
     kind_ = Kind::kObject;
     slots_ = PyRef::share(slots_among(by_fields, type_.get()));
     expected_ = PyRef();

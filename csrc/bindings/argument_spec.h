@@ -69,8 +69,8 @@ class ArgumentNode {
   static ModuleFields module_fields;
   static bool is_module(PyObject* type);
 
-  // `by_fields`: a dict from types of objects that are compared by their fields to tuples of the
-  // names of their slots; or null.
+  // `by_fields`: a dict from types of objects that are compared by their fields, unless one has
+  // attributes whose names are no texts, to tuples of the names of their slots; or null.
   ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
 
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.

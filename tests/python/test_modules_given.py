@@ -403,6 +403,17 @@ def test_one_that_is_in_itself_among_others(make: Callable[[], Any]) -> None:
         torch.testing.assert_close(fast(value, x), scale(value, x))
 
 
+@pytest.mark.parametrize("make", [Plain, Linked])
+def test_one_with_an_attribute_that_no_code_can_name(make: Callable[[], Any]) -> None:
+    fast = hostjit.compile(lambda value, x: x * 2, fallback=True)
+    x = torch.randn(6)
+    for number in range(8):
+        value = make()
+        if number >= 5:
+            value.__dict__[5] = 1
+        torch.testing.assert_close(fast(value, x), x * 2)
+
+
 def test_modules_that_are_gone_stay_in_no_program() -> None:
     fast = hostjit.compile(call, fallback=False)
     x = torch.randn(4, 6)

@@ -20,11 +20,11 @@ from hostjit.capturing.instances import HEAP_TYPE, fields_of, instance_dict, is_
 
 __all__ = ["MODULE_HOOKS", "MODULE_STATE", "UNREAD", "is_plain_module", "opened_fields"]
 
-# Of a forward pass; those of backward passes change no result, but what is done with it.
+# The hooks that a module's call runs, or hangs into the graph of its results.
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # Where `Module.__getattr__` looks, in its order.
 MODULE_STATE = ("_parameters", "_buffers", "_modules")
-# Which of the hooks are what, by their ids.
+# How these are called, by their ids.
 _ABOUT_HOOKS = (
     "_forward_hooks_with_kwargs",
     "_forward_hooks_always_called",
