@@ -93,7 +93,8 @@ size_t first_index(const c10::SmallVectorImpl<PyObject*>& objects, size_t i) {
 }
 
 // What a dict has for a class, null for nothing; its metaclass is not asked for a hash.
-PyObject* slots_among(PyObject* by_fields, PyObject* type) {
+PyObject* compared_of(PyObject* by_fields, PyObject* type) {
+  if (by_fields == nullptr) return nullptr;
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   Py_ssize_t position = 0;
@@ -109,6 +110,22 @@ PyRef attributes_of(PyObject* object) {
   PyRef found = PyRef::steal(PyObject_GenericGetDict(object, nullptr));
   if (!found) PyErr_Clear();
   return found;
+}
+
+// Calls `visit` with each key and value of a dict; returns a tuple of the keys.
+template <typename Visit>
+PyRef visit_items(PyObject* dict, const Visit& visit) {
+  PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(dict)));
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  Py_ssize_t position = 0;
+  Py_ssize_t count = 0;
+  while (PyDict_Next(dict, &position, &key, &value) != 0) {
+    Py_INCREF(key);
+    PyTuple_SET_ITEM(keys.get(), count++, key);
+    visit(key, value);
+  }
+  return keys;
 }
 
 bool is_among(PyObject* names, PyObject* name) {
@@ -219,15 +236,11 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
   } else if (PyDict_Check(example) && iterates_as_stored(example)) {
     kind_ = Kind::kDict;
     add_items(example, leaves, by_fields);
-  } else if (by_fields != nullptr && slots_among(by_fields, type_.get()) != nullptr &&
-             has_names_alone(example) && !(is_of_modules(example) && has_hooks(example))) {
+  } else if (PyObject* compared = compared_of(by_fields, type_.get());
+             compared != nullptr && has_names_alone(example) &&
+             !(is_of_modules(example) && has_hooks(example))) {
     kind_ = Kind::kObject;
-    slots_ = PyRef::share(slots_among(by_fields, type_.get()));
-    expected_ = PyRef();
-    if (const PyRef attributes = attributes_of(example)) {
-      add_items(attributes.get(), leaves, by_fields, is_of_modules(example));
-    }
-    add_slots(example, leaves, by_fields);
+    add_fields(example, compared, leaves, by_fields);
   } else if (is_held_weakly(example)) {
     if (PyRef reference = PyRef::steal(PyWeakref_NewRef(example, nullptr))) {
       kind_ = Kind::kWeakIdentity;
@@ -263,38 +276,40 @@ bool ArgumentSpec::has_its_objects() const {
       nodes_, [&](const ArgumentNode& node) { return node.add_weak_objects(objects); });
 }
 
-void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields,
-                             bool of_module) {
-  PyObject* key = nullptr;
-  PyObject* value = nullptr;
-  Py_ssize_t position = 0;
-  PyRef keys = PyRef::steal(PyTuple_New(PyDict_GET_SIZE(dict)));
-  Py_ssize_t count = 0;
-  while (PyDict_Next(dict, &position, &key, &value)) {
-    Py_INCREF(key);
-    PyTuple_SET_ITEM(keys.get(), count++, key);
-    if (of_module && is_among(module_fields.unread, key)) {
-      children_.push_back(ArgumentNode(Kind::kUnread, value));
-    } else if (of_module && is_among(module_fields.hooks, key)) {
-      children_.push_back(ArgumentNode(Kind::kEmptyDict, value));
-    } else {
-      children_.emplace_back(value, leaves, by_fields);
-      const bool is_state = of_module && is_among(module_fields.state, key);
-      if (is_state && children_.back().kind_ == Kind::kDict) children_.back().kind_ = Kind::kItems;
-    }
-  }
-  expected_ = std::move(keys);
+void ArgumentNode::add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields) {
+  expected_ = visit_items(dict, [&](PyObject* /*key*/, PyObject* value) {
+    children_.emplace_back(value, leaves, by_fields);
+  });
 }
 
-void ArgumentNode::add_slots(PyObject* example, std::vector<PyObject*>& leaves,
-                             PyObject* by_fields) {
+void ArgumentNode::add_fields(PyObject* example, PyObject* compared, std::vector<PyObject*>& leaves,
+                              PyObject* by_fields) {
+  slots_ = PyRef::share(PyTuple_GET_ITEM(compared, 0));
+  PyObject* const read = PyTuple_GET_ITEM(compared, 1);
+  const bool of_module = is_of_modules(example);
+  const auto add = [&](PyObject* name, PyObject* value) {
+    if (of_module && is_among(module_fields.hooks, name)) {
+      children_.push_back(ArgumentNode(Kind::kEmptyDict, value));
+    } else if ((of_module && is_among(module_fields.unread, name)) ||
+               (read != Py_None && !is_among(read, name))) {
+      children_.push_back(ArgumentNode(Kind::kUnread, value));
+    } else {
+      children_.emplace_back(value, leaves, by_fields);
+      const bool is_state = of_module && is_among(module_fields.state, name);
+      if (is_state && children_.back().kind_ == Kind::kDict) children_.back().kind_ = Kind::kItems;
+    }
+  };
+  expected_ = PyRef();
+  if (const PyRef attributes = attributes_of(example)) {
+    expected_ = visit_items(attributes.get(), add);
+  }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(slots_.get()); ++i) {
     PyObject* name = PyTuple_GET_ITEM(slots_.get(), i);
     const PyRef value = PyRef::steal(PyObject_GenericGetAttr(example, name));
     if (!value) PyErr_Clear();
     HOSTJIT_CHECK(value, "specialization: an object that is compared by its fields is a ",
                   Py_TYPE(example)->tp_name, ", of which a slot is empty");
-    children_.emplace_back(value.get(), leaves, by_fields);
+    add(name, value.get());
   }
 }
 

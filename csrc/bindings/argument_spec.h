@@ -70,7 +70,8 @@ class ArgumentNode {
   static bool is_module(PyObject* type);
 
   // `by_fields`: a dict from types of objects that are compared by their fields, unless one has
-  // attributes whose names are no texts, to tuples of the names of their slots; or null.
+  // attributes whose names are no texts, to pairs: a tuple of the names of their slots, and one of
+  // the names of the fields that are read, None for all; or null.
   ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
 
   // Appends the tensor leaves of `value`, in order, and tells whether it fits.
@@ -110,9 +111,10 @@ class ArgumentNode {
     kObject
   };
   ArgumentNode(Kind kind, PyObject* example);
-  void add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields,
-                 bool of_module = false);
-  void add_slots(PyObject* example, std::vector<PyObject*>& leaves, PyObject* by_fields);
+  void add_items(PyObject* dict, std::vector<PyObject*>& leaves, PyObject* by_fields);
+  // `compared`: what `by_fields` has for the type of the example.
+  void add_fields(PyObject* example, PyObject* compared, std::vector<PyObject*>& leaves,
+                  PyObject* by_fields);
   bool match_items(PyObject* dict, Leaves& leaves) const;
   bool match_fields(PyObject* value, Leaves& leaves) const;
   bool match_other(PyObject* value, Leaves& leaves) const;

@@ -105,7 +105,7 @@ py::tuple ArgumentNode::describe() const {
     case Kind::kDict:
     case Kind::kItems: return py::make_tuple("dict", type, object_of(expected_), children());
     case Kind::kEmptyDict: return py::make_tuple("dict", type, py::tuple(), py::tuple());
-    case Kind::kUnread: return py::make_tuple("unread", type);
+    case Kind::kUnread: return py::make_tuple("unread");
     case Kind::kObject:
       if (is_module(type_.get())) return py::make_tuple("module", type);
       return py::make_tuple("object", type, object_of(expected_), object_of(slots_), children());

@@ -215,7 +215,7 @@ class Specialization:
         reason: str = "",
         retries: bool = False,
         in_inference_mode: bool = False,
-        by_fields: Mapping[type, tuple[str, ...]] = ...,
+        by_fields: Mapping[type, tuple[tuple[str, ...], tuple[str, ...] | None]] = ...,
         leaf_checks: Sequence[tuple[str, int]] = (),
         reads: tuple[CompiledProgram, Sequence[Any], Sequence[torch.Tensor], str | None]
         | None = None,

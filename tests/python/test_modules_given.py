@@ -303,7 +303,7 @@ def test_layers_of_a_class_share_a_program() -> None:
     class Layer(Plain):
         def __init__(self, index: int) -> None:
             super().__init__()
-            self.index = index
+            self.index, self.name = index, f"layer{index}"
 
         @hostjit.compile(fallback=False)
         def forward(self, x: Tensor) -> Tensor:
@@ -425,3 +425,18 @@ def test_modules_that_are_gone_stay_in_no_program() -> None:
     del module
     gc.collect()
     assert [reference() is None for reference in references[3:]] == [True] * 3
+
+
+@pytest.mark.parametrize("make", [Remembers, Counts, Replaces])
+def test_modules_that_a_call_changes_share_a_program(make: Callable[[], nn.Module]) -> None:
+    fast = hostjit.compile(call, fallback=False)
+    x = torch.randn(4, 6)
+    torch.manual_seed(0)
+    modules = [make() for _ in range(8)]
+    twins = copy.deepcopy(modules)
+    with torch.no_grad():
+        for _ in range(3):
+            for module, twin in zip(modules, twins, strict=True):
+                torch.testing.assert_close(fast(module, x), twin(x))
+                assert_same(state_of(module), state_of(twin))
+    assert len(fast.specializations) <= 6

@@ -15,14 +15,14 @@ import collections
 import contextlib
 import dataclasses
 import struct
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_namedtuple_type, is_one_of, shown
-from hostjit.capturing.module_fields import opened_fields
 from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
@@ -133,7 +133,7 @@ class DictArgument:
 
 @dataclasses.dataclass(frozen=True)
 class InstanceArgument:
-    """An object of exactly this class with these fields."""
+    """An object of exactly this class with these fields, of those that are compared."""
 
     type: type
     names: tuple[str, ...]
@@ -163,7 +163,7 @@ class ArgumentSpec:
         identity_groups: a partition of the leaf numbers: two leaves are the same tensor object
             exactly when they are in the same group. Only groups of two and more are listed.
         bound_leaves: (leaf, tensor) pairs: the leaf is this parameter, buffer or global.
-        by_fields: the classes whose objects are containers.
+        by_fields: those classes whose objects are containers.
     """
 
     args: TupleArgument
@@ -171,14 +171,14 @@ class ArgumentSpec:
     tensor_count: int
     identity_groups: tuple[tuple[int, ...], ...]
     bound_leaves: tuple[tuple[int, torch.Tensor], ...] = ()
-    by_fields: frozenset[type] = frozenset()
+    by_fields: ByFields = NONE_BY_FIELDS
 
     def matches(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Tell whether a call has this signature (the slow, plain form of the check)."""
         leaves: list[torch.Tensor] = []
-        if not _matches(self.args, tuple(args), leaves):
+        if not _matches(self.args, tuple(args), leaves, self.by_fields):
             return False
-        if not _matches(self.kwargs, dict(kwargs), leaves):
+        if not _matches(self.kwargs, dict(kwargs), leaves, self.by_fields):
             return False
         if _identity_groups(leaves) != self.identity_groups:
             return False
@@ -186,7 +186,7 @@ class ArgumentSpec:
 
 
 def describe_arguments(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: frozenset[type] = frozenset()
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> tuple[ArgumentSpec, list[torch.Tensor]]:
     """Describe a call; returns the spec and its tensor leaves in order.
 
@@ -215,7 +215,7 @@ def describe_arguments(
 
 
 def tensor_leaves(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> list[torch.Tensor]:
     """Return the tensor leaves of a call in traversal order, without checking them."""
     leaves: list[torch.Tensor] = []
@@ -230,7 +230,7 @@ def tensor_leaves(
 
 
 def object_leaves(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> tuple[Any, ...]:
     """Return the leaves of a call that are compared by identity alone.
 
@@ -251,7 +251,7 @@ def object_leaves(
     return tuple(found)
 
 
-def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any] | None:
+def items_of(value: Any, by_fields: ByFields = NONE_BY_FIELDS) -> Mapping[Any, Any] | None:
     """Return the items of a container by index, key or name; None for a leaf."""
     kind = type(value)
     if _is_sequence(value):
@@ -259,7 +259,7 @@ def items_of(value: Any, by_fields: Set[type] = frozenset()) -> Mapping[Any, Any
     if kind is dict or kind is collections.OrderedDict:
         found: Mapping[Any, Any] = value
         return found
-    return opened_fields(value) if is_one_of(kind, by_fields) else None
+    return by_fields.fields_of(value)
 
 
 def _is_sequence(value: object) -> bool:
@@ -271,7 +271,7 @@ def _is_array(value: object) -> bool:
     return type(value).__module__ == "numpy"
 
 
-def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[type]) -> Argument:
+def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: ByFields) -> Argument:
     kind = type(value)
     if is_a(value, torch.Tensor):
         check_tensor(value, name)
@@ -298,7 +298,7 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[
             for key, item in value.items()
         )
         return DictArgument(kind, tuple(value), items)
-    if is_one_of(kind, by_fields) and (fields := opened_fields(value)) is not None:
+    if (fields := by_fields.fields_of(value)) is not None:
         items = tuple(
             _describe(item, f"{name}.{field}", leaves, by_fields) for field, item in fields.items()
         )
@@ -319,10 +319,11 @@ def _describe(value: Any, name: str, leaves: list[torch.Tensor], by_fields: Set[
     return ObjectArgument(value)
 
 
-def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
+def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor], by_fields: ByFields) -> bool:
     def items_match(items: Sequence[Argument], values: Sequence[Any]) -> bool:
         return len(items) == len(values) and all(
-            _matches(item, found, leaves) for item, found in zip(items, values, strict=True)
+            _matches(item, found, leaves, by_fields)
+            for item, found in zip(items, values, strict=True)
         )
 
     if isinstance(spec, TensorArgument):
@@ -335,7 +336,7 @@ def _matches(spec: Argument, value: Any, leaves: list[torch.Tensor]) -> bool:
     if isinstance(spec, ObjectArgument):
         return value is spec.object
     if isinstance(spec, InstanceArgument):
-        fields = opened_fields(value) if type(value) is spec.type else None
+        fields = by_fields.fields_of(value) if type(value) is spec.type else None
         same = fields is not None and tuple(fields) == spec.names
         return same and items_match(spec.items, tuple((fields or {}).values()))
     if isinstance(spec, DictArgument):
@@ -366,7 +367,7 @@ def _identity_groups(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:
 
 
 def containers_in(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> list[Any]:
     """Return the containers among the arguments of a call, but for tuples without items."""
     found: list[Any] = []
@@ -394,7 +395,7 @@ def holds_array(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def walk_arguments(
-    value: Any, visit: Callable[[Any], None], by_fields: Set[type] = frozenset()
+    value: Any, visit: Callable[[Any], None], by_fields: ByFields = NONE_BY_FIELDS
 ) -> None:
     """Call `visit` on every container and leaf of an argument tree, containers first."""
     visit(value)

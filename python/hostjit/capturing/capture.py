@@ -148,7 +148,7 @@ def _capture(
     spec, leaves = describe_arguments(args, kwargs, classes)
     sources = sources_of(args, kwargs, opened.numbers, outside, classes)
     with marked(leaves, opened.dims), opening_sizes(opened.sizes, leaves):
-        traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads)
+        traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads, classes)
     if check is not None:
         check(traced)
     broke = traced.broke

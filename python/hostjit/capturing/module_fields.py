@@ -9,6 +9,7 @@ arguments as the tensors beside them are, and so are the modules in them.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from hostjit import _C
 from hostjit.capturing.instances import HEAP_TYPE, fields_of, instance_dict, is_a, slot_names
 
-__all__ = ["MODULE_HOOKS", "MODULE_STATE", "UNREAD", "is_plain_module", "opened_fields"]
+__all__ = ["MODULE_FIELDS", "MODULE_HOOKS", "MODULE_STATE", "UNREAD", "fields_of_any", "is_plain"]
 
 # The hooks that a module's call runs, or hangs into the graph of its results.
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -41,6 +42,8 @@ UNREAD = (
 """Fields that say how a module is saved, not what it computes: no call compares them."""
 _EMPTY = (*MODULE_HOOKS, *_ABOUT_HOOKS)
 _NOT_COMPARED = frozenset({*_EMPTY, *UNREAD})
+MODULE_FIELDS = frozenset(vars(nn.Module()))
+"""Those that every module has."""
 # They are more than their fields.
 _OTHERS = (
     LazyModuleMixin,
@@ -66,33 +69,44 @@ def _module_fields(module: nn.Module) -> dict[str, Any] | None:
     return {name: item for name, item in state.items() if name not in _NOT_COMPARED}
 
 
-def opened_fields(value: Any) -> dict[str, Any] | None:
-    """Return the fields of an object whose class is compared by them; None for one that is not."""
+def fields_of_any(value: Any) -> dict[str, Any] | None:
+    """Return the fields of an object or a module; None for one that is more than its fields."""
     return _module_fields(value) if is_a(value, nn.Module) else fields_of(value)
 
 
-def is_plain_module(module: nn.Module) -> bool:
-    """Tell whether a module, and each that is in it, is no more than its fields.
+def is_plain(value: Any, compared: Callable[[type], Container[str] | None]) -> bool:
+    """Tell whether an object or a module, and each module in it, is no more than its fields.
 
-    None of them is in itself, by whatever lists and dicts.
+    Neither it nor one in it is in itself, by whatever lists, dicts and objects.
+
+    Args:
+        value: the object.
+        compared: returns the names of the fields of a class that matter; None for all.
     """
-    return _is_plain(module, frozenset())
+    done: set[int] = set()
 
-
-def _is_plain(value: Any, around: frozenset[int]) -> bool:
-    if is_a(value, nn.Module):
-        found = _module_fields(value)
-        if found is None:
+    def check(value: Any, around: frozenset[int]) -> bool:
+        fields = fields_of_any(value)
+        if fields is not None:
+            names = compared(type(value))
+            items = [item for name, item in fields.items() if names is None or name in names]
+        elif is_a(value, nn.Module):
             return False
-        items = list(found.values())
-    elif type(value) in (list, tuple):
-        items = list(value)
-    elif is_a(value, dict):
-        items = list(dict.values(value))
-    else:
+        elif type(value) in (list, tuple):
+            items = list(value)
+        elif is_a(value, dict):
+            items = list(dict.values(value))
+        else:
+            return True
+        if id(value) in done:
+            return True
+        inside = around | {id(value)}
+        if id(value) in around or not all(check(item, inside) for item in items):
+            return False
+        done.add(id(value))
         return True
-    inside = around | {id(value)}
-    return id(value) not in around and all(_is_plain(item, inside) for item in items)
+
+    return fields_of_any(value) is not None and check(value, frozenset())
 
 
 def _has_only_fields(kind: type[nn.Module]) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Set
 
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import NumberPlace
@@ -34,7 +35,7 @@ class Opened:
     dims: DynamicDims = dataclasses.field(default_factory=dict)
     numbers: Set[int] = frozenset()
     outside: Mapping[str, NumberPlace] = dataclasses.field(default_factory=dict)
-    classes: frozenset[type] = frozenset()
+    classes: ByFields = NONE_BY_FIELDS
     makes_floats: bool = False
     reads: ItemReads | None = None
     sizes: OutsideSizes | None = None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients.backward import Backward
@@ -89,7 +90,7 @@ class BytecodeRoute:
     def __init__(
         self,
         capture: DynamoCapture,
-        by_fields: frozenset[type] = frozenset(),
+        by_fields: ByFields = NONE_BY_FIELDS,
         structures: Iterable[NumberPlace] = (),
     ) -> None:
         """Make one. Of the objects of `by_fields` and in `structures` a call may bring others."""
@@ -122,7 +123,7 @@ class BytecodeRoute:
         structures = [place.read_holder() for place in self._structures]
         inside = [kind for value in structures for kind in classes_in(value)]
         found = containers_in(args, kwargs, self._by_fields)
-        found += containers_in(structures, {}, frozenset(inside))
+        found += containers_in(structures, {}, ByFields.of(*inside))
         containers = {id(value) for value in found}
         return infer_output_spec(run, self._capture.numbers.results, leaves, containers)
 

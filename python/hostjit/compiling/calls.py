@@ -6,13 +6,14 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from hostjit.capturing.arguments import items_of, tensor_leaves
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.tensors import looking_at_tensors
 
 __all__ = [
@@ -40,7 +41,7 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def holds_itself(
-    args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: Set[type] = frozenset()
+    args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> bool:
     """Tell whether a container among the arguments of a call is in itself.
 

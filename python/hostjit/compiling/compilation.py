@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -57,6 +58,10 @@ class _BeginsWithNumpyError(Exception):
         self.broke = broke
 
 
+class _MoreFieldsError(Exception):
+    """Raised where a program would read fields of arguments that calls do not compare."""
+
+
 class Compilation(Specializer):
     """Specializes Python code, in parts where it can't be captured whole."""
 
@@ -76,7 +81,7 @@ class Compilation(Specializer):
         self.shapes.reads.runtime = runtime
         self._parts: Parts | None = None
         self._function: weakref.ref[_C.CompiledFunction] | None = None
-        self._recorded: _C.CompiledFunction | None = None
+        self._recorded: Callable[..., Any] | None = None
         self._may_record = True
         # What recordings found; the function's parts know it from the first call on.
         self.numbers_outside = NumbersOutside()
@@ -128,13 +133,15 @@ class Compilation(Specializer):
                 return self._parts.by_frames()
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
-        elif (parts := self._make_parts()) and parts.meets_other_objects(args, kwargs):
-            return parts.by_frames()
+        elif parts := self._make_parts():
+            classes = self.shapes.note_objects(self.target, args, kwargs)
+            if parts.meets_other_objects(args, kwargs, classes):
+                return parts.by_frames()
         if self._as_python is not None and self._is_full(args, kwargs):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
-    def opened_classes(self) -> frozenset[type]:
+    def opened_classes(self) -> ByFields:
         return self.shapes.classes
 
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -197,6 +204,8 @@ class Compilation(Specializer):
             opened = self.shapes.opened(self.target, args, kwargs)
             try:
                 made = self._compile_open(opened, args, kwargs)
+            except _MoreFieldsError:
+                continue
             except Exception as error:
                 # Whatever went wrong: a program for less may do, or raise what the user should see.
                 refusal = self.shapes.refuse(opened, self.target, args, kwargs, error)
@@ -300,6 +309,8 @@ class Compilation(Specializer):
 
     def _check(self, traced: DynamoCapture) -> None:
         """Refuse what Dynamo has captured; raises CaptureError."""
+        if self.shapes.note_fields(traced):
+            raise _MoreFieldsError
         if begins_with_numpy(traced.graph_module, traced.broke):
             assert traced.broke is not None
             raise _BeginsWithNumpyError(traced.broke)

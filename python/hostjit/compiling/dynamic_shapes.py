@@ -6,17 +6,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamic_dims import MARKED_STATIC, DynamicDims, open_dims
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards.structures import differ_in_numbers_alone
 from hostjit.capturing.instances import is_a
 from hostjit.capturing.numbers.item_reads import ItemReads
 from hostjit.capturing.numbers.open_numbers import (
+    OF_ARGUMENTS,
     NumberPlace,
     may_be_open,
     named_numbers,
@@ -29,6 +31,9 @@ from hostjit.compiling.leaf_histories import LeafHistories, Leaves, leaves_by_na
 from hostjit.compiling.named_dims import named_dims
 from hostjit.compiling.varying_objects import VaryingObjects
 from hostjit.dims import Dim
+
+if TYPE_CHECKING:
+    from hostjit.capturing.dynamo.call import DynamoCapture
 
 __all__ = ["DynamicShapes", "Refusal"]
 
@@ -98,14 +103,14 @@ class DynamicShapes:
         return {"dynamic": self._dynamic, "dynamic_shapes": self._named}
 
     @property
-    def classes(self) -> frozenset[type]:
+    def classes(self) -> ByFields:
         """Those of arguments of which calls bring other objects."""
         return self._objects.classes
 
     @looking_at_tensors
     def opened(self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Opened:
         """Return what to leave open in a capture for this call."""
-        classes = self._note_objects(target, args, kwargs)
+        classes = self.note_objects(target, args, kwargs)
         leaves = leaves_by_name(target, args, kwargs, classes)
         self._leaves.note(leaves)
         dims = self._dims(target, args, kwargs, leaves)
@@ -221,7 +226,7 @@ class DynamicShapes:
     ) -> None:
         """Leave numbers open from now on that a call has bound to Dims, by number leaf."""
         if dims:
-            self._objects.refuse()  # which would be counted with their fields
+            self._objects.refuse_all()  # which would be counted with their fields
             self._bound.setdefault(self._key(args, kwargs), {}).update(dims)
 
     def dims_known(
@@ -275,17 +280,24 @@ class DynamicShapes:
         names = tuple(name for name, _ in leaves)
         return names, self._key(args, kwargs), torch.is_grad_enabled()
 
-    def _note_objects(
+    @looking_at_tensors
+    def note_objects(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> frozenset[type]:
+    ) -> ByFields:
         """Return the classes of arguments that are compared by their fields: objects of them vary.
 
-        Their fields count among the leaves of calls from now on.
+        Their fields count among the leaves of calls from now on, and are nowhere else.
         """
         before = self._objects.note(args, kwargs)
         if before is not None:
+            for name in [name for name in self._outside if name.startswith(OF_ARGUMENTS)]:
+                del self._outside[name]
             self._leaves.note(leaves_by_name(target, *before, self._objects.classes))
         return self._objects.classes
+
+    def note_fields(self, traced: DynamoCapture) -> bool:
+        """Remember which fields of objects code reads; tell whether some were not compared."""
+        return self._objects.note_fields(traced.field_reads, is_whole=traced.broke is None)
 
     def note_outside(
         self,

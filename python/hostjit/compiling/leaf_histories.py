@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import items_of
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.instances import is_a, is_one_of, shown
 from hostjit.compiling.named_dims import parameters_of
 
@@ -24,7 +25,7 @@ Leaves = Sequence[tuple[str, Any]]
 
 
 def leaves_by_name(
-    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type]
+    target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields
 ) -> Leaves:
     """Return the tensors and the numbers of a call: `x` is `x`, by position and by keyword.
 
@@ -99,7 +100,7 @@ def _names(parameters: Sequence[inspect.Parameter], count: int) -> list[str]:
     return [*names, *(f"argument {index}" for index in range(len(names), count))][:count]
 
 
-def _leaves(value: Any, name: str, by_fields: Set[type]) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, by_fields: ByFields) -> Iterator[tuple[str, Any]]:
     if is_a(value, torch.Tensor) or is_one_of(type(value), _NUMBERS):
         yield name, value
         return

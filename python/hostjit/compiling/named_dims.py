@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import items_of
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.instances import fields_of, is_a
 
 __all__ = ["named_dims", "parameters_of"]
@@ -23,7 +24,7 @@ def named_dims(
     target: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    by_fields: Set[type] = frozenset(),
+    by_fields: ByFields = NONE_BY_FIELDS,
 ) -> dict[int, set[int]]:
     """Return the dims that a spec leaves open, by tensor leaf of a call of `target`.
 
@@ -97,7 +98,7 @@ def _of_keyword(
     return None
 
 
-def _of_leaves(value: Any, spec: Any, by_fields: Set[type]) -> Iterator[set[int]]:
+def _of_leaves(value: Any, spec: Any, by_fields: ByFields) -> Iterator[set[int]]:
     """The dims named of each tensor in a value, in the order of `tensor_leaves`."""
     if is_a(value, torch.Tensor):
         yield _dims(value, spec)

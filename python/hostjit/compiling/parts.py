@@ -12,6 +12,7 @@ import torch
 from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.capturing.arguments import holds_array, walk_arguments
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
@@ -93,17 +94,22 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
-    def meets_other_objects(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Tell whether a call brings an object in place of one that programs were made for."""
+    def meets_other_objects(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_fields: ByFields
+    ) -> bool:
+        """Tell whether a call brings an object in place of one that programs were made for.
+
+        `by_fields`: classes whose objects are containers.
+        """
         kinds, objects = [], []
 
         def visit(value: Any) -> None:
-            if is_made_by_callers(value):
+            if by_fields.fields_of(value) is None and is_made_by_callers(value):
                 kinds.append(type(value))
                 objects.append(value)
 
-        walk_arguments(args, visit)
-        walk_arguments(dict(kwargs), visit)
+        walk_arguments(args, visit, by_fields)
+        walk_arguments(dict(kwargs), visit, by_fields)
         known = self._objects.setdefault((tuple(kwargs), *kinds), KnownObjects())
         return known.note(objects)
 

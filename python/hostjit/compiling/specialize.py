@@ -13,6 +13,7 @@ from torch.fx import Graph
 from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.gradients.backward import (
     Backward,
     InputKept,
@@ -25,7 +26,7 @@ from hostjit.capturing.gradients.backward import (
 from hostjit.capturing.guards import watches
 from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.guards.structures import classes_in
-from hostjit.capturing.instances import new_namedtuple, new_object, slot_names
+from hostjit.capturing.instances import new_namedtuple, new_object
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.results import outputs as capture_outputs
@@ -157,7 +158,7 @@ def make_specialization(
         outside=outside(),
         replaceable=replaceable(),
         reason=captured.bytecode_reason or _COMPOSED * captured.composed,
-        by_fields={kind: slot_names(kind) for kind in captured.argument_spec.by_fields},
+        by_fields=captured.argument_spec.by_fields.described(),
         **{**symbolic, "numbers": numbers()},
     )
 
@@ -185,7 +186,7 @@ def describe_structures(captured: CapturedProgram) -> list[tuple[Any, ...]]:
             "structure",
             place.holder,
             place.key,
-            {kind: slot_names(kind) for kind in classes_in(place.read_holder())},
+            ByFields.of(*classes_in(place.read_holder())).described(),
         )
         for place in captured.guards.structures.values()
     ]

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo
 
 from hostjit import _C
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.capturing.instances import name_of
@@ -230,18 +231,18 @@ class Specializer(Inspection):
                 output=("object", None),
                 route=route or self.target,
                 reason=reason,
-                by_fields=self.classes_by_fields(),
+                by_fields=self.classes_by_fields().described(),
             )
         except (RuntimeError, TypeError):
             return None  # arguments that no guard can describe
 
-    def opened_classes(self) -> Set[type]:
+    def opened_classes(self) -> ByFields:
         """Return the classes of arguments whose objects are containers by now."""
-        return frozenset()
+        return NONE_BY_FIELDS
 
-    def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
-        """Return the classes of arguments whose fields are compared, with their slots."""
-        return {}
+    def classes_by_fields(self) -> ByFields:
+        """Return the classes of arguments whose fields are compared where calls run eagerly."""
+        return NONE_BY_FIELDS
 
     def _compile_program(
         self, graph: torch.fx.Graph, name: str, donated: Sequence[int] = ()

@@ -17,6 +17,7 @@ from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
 )
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.compiling.calls import (
@@ -344,9 +345,8 @@ class Recordings(Specializer):
         """Remember what questions about the program are about."""
         self._latest = program
 
-    def classes_by_fields(self) -> dict[type, tuple[str, ...]]:
-        """Return the classes of arguments whose fields are compared, with their slots."""
-        return dict(self._opened.classes)
+    def classes_by_fields(self) -> ByFields:
+        return ByFields.of(*self._opened.classes)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.instances import new_object, slot_names
 from hostjit.saving.values import Values, float_from_bits
 
@@ -70,6 +71,8 @@ def _node_to_json(node: Any, values: Values, where: str) -> list[Any]:
                 raise _C.Error(f"{where} has attributes whose names are no texts")
             name = values.class_to_json(cls)
             return ["object", name, keys and list(keys), list(slots), children(nodes)]
+        case ("unread",):
+            return ["unread"]
         case ("module", cls):
             what = f"a {cls.__qualname__} means something in this process only"
             raise _C.Error(f"{where} is compared with an object: {what}")
@@ -166,6 +169,8 @@ class ExampleCall:
         self._first_of = first_of
         self._objects: list[Any] = []
         self.by_fields: dict[type, tuple[str, ...]] = {}
+        self._read: dict[type, set[str]] = {}
+        self._with_unread: set[type] = set()
         self.tensors: list[torch.Tensor] = []
         self.args = tuple(self._make(node) for node in described["positional"])
         self.kwargs = {name: self._make(node) for name, node in described["named"]}
@@ -196,8 +201,15 @@ class ExampleCall:
                 for key, child in zip(keys, nodes, strict=True):
                     filled[self._values.from_json(key)] = self._make(child)
                 return self._end_object(place, filled)
+            case ["unread"]:
+                return None
             case ["object", name, keys, slots, nodes]:
                 kind = self._record_class(name, tuple(slots))
+                named = zip((*(keys or ()), *slots), nodes, strict=True)
+                read = {field for field, child in named if child != ["unread"]}
+                self._read.setdefault(kind, set()).update(read)
+                if len(read) < len(nodes):
+                    self._with_unread.add(kind)
                 place = self._begin_object()
                 fields = [self._make(child) for child in nodes]
                 return self._end_object(place, new_object(kind, [*(keys or ()), *slots], *fields))
@@ -225,6 +237,12 @@ class ExampleCall:
             )
         self.by_fields[kind] = slots
         return kind
+
+    @property
+    def compared(self) -> ByFields:
+        """The classes of objects that are compared by their fields, and which of these are."""
+        classes = dict.fromkeys(self.by_fields)
+        return ByFields({**classes, **{kind: self._read[kind] for kind in self._with_unread}})
 
     def _tuple_class(self, name: str) -> type:
         kind = self._values.classes.find(name)
@@ -315,4 +333,6 @@ def _node_to_text(node: list[Any]) -> str:
             named = zip((*(keys or ()), *slots), nodes, strict=True)
             inside = ", ".join(f"{key}={_node_to_text(child)}" for key, child in named)
             return f"{name.partition(':')[2]}({inside})"
+        case ["unread"]:
+            return "any"
     return str(node)

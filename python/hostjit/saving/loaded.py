@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.instances import slot_names
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.compiling.inspection import Inspection
 from hostjit.compiling.program_compilation import ProgramCompilation
 from hostjit.dims import without_dims
@@ -82,11 +82,11 @@ class LoadedFunction(Inspection):
         self.recompiled = recompiled
         self._target = target
         self._answers: list[Answer] = []
-        self._by_fields: dict[type, tuple[str, ...]] = {}
+        self._by_fields = NONE_BY_FIELDS
 
     def add(self, answer: Answer, by_fields: Iterable[type] = ()) -> None:
         """Remember what is answered; `by_fields` are classes that arguments are opened of."""
-        self._by_fields.update((kind, slot_names(kind)) for kind in by_fields)
+        self._by_fields = self._by_fields.with_all_of(by_fields)
         self._answers.append(answer)
         self.signatures.append(answer.signature + answer.conditions)
 
@@ -146,9 +146,7 @@ class LoadedProgram(ProgramCompilation):
         self.recompiled = recompiled
 
 
-def _call_to_text(
-    args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: dict[type, tuple[str, ...]]
-) -> str:
+def _call_to_text(args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: ByFields) -> str:
     from hostjit.saving.signatures import signature_of
 
     try:
@@ -158,7 +156,7 @@ def _call_to_text(
             program=None,
             bindings=(),
             output=("object", None),
-            by_fields=by_fields,
+            by_fields=by_fields.described(),
         )
         return signature_of(call.describe())
     except (RuntimeError, TypeError) as error:

@@ -228,7 +228,7 @@ def specialization_from_json(
             static_leaves=[(int(leaf), None) for leaf in described["static"]],
             aligned=[binding_from_json(place, parts) for place in described["aligned"]],
             process_modes=process_modes(described["modes"]),
-            by_fields=call.by_fields,
+            by_fields=call.compared.described(),
         )
     return made, replay
 

@@ -155,3 +155,14 @@ def test_calls_with_other_numbers(tmp_path: Path) -> None:
     loaded = saved(captured, tmp_path / "numbers")
     for gain in (7.0, -0.5):
         torch.testing.assert_close(loaded(x, gain), x * gain)
+
+
+def test_fields_that_no_call_reads(tmp_path: Path) -> None:
+    fast = hostjit.compile(of_lists, fallback=False)
+    for number in range(4):
+        fast(Nested([batch()], f"file {number}"))
+    loaded = saved(fast, tmp_path / "of_lists.hostjit")
+    given = Nested([batch()], "another")
+    torch.testing.assert_close(loaded(given), of_lists(given))
+    with pytest.raises(hostjit.Error, match="name=any"):
+        loaded(Nested([batch()] * 3))

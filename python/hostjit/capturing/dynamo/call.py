@@ -20,6 +20,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
 from hostjit.capturing.decompositions.attention import eager_attention_path
 from hostjit.capturing.dynamic_dims import is_number
@@ -33,6 +34,7 @@ from hostjit.capturing.dynamo.breaks import (
 from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.enum_members import noting_members
+from hostjit.capturing.dynamo.field_reads import FieldReads, noting_field_reads
 from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
@@ -133,6 +135,7 @@ class DynamoCapture:
         traced_code: the code objects that were inlined.
         members: of enumerations, which were met.
         identities: of values outside of the arguments, which `is` compared.
+        field_reads: of users' objects.
         installed_globals: names that Dynamo itself put among the user's globals.
         broke: why the trace stopped before the end, if it did.
         rest_is_left: what follows the break cannot be resumed by a function of its own.
@@ -153,6 +156,7 @@ class DynamoCapture:
     traced_code: list[types.CodeType]
     members: list[enum.Enum]
     identities: list[Identity]
+    field_reads: FieldReads
     installed_globals: frozenset[str]
     broke: CaptureError | None
     rest_is_left: bool = False
@@ -227,6 +231,7 @@ def run_dynamo(
     numbers: Collection[str] = (),
     leaves: Sequence[torch.Tensor] = (),
     reads: ItemReads | None = None,
+    classes: ByFields = NONE_BY_FIELDS,
 ) -> DynamoCapture:
     """Trace one call of `target`; raises CaptureError when Dynamo cannot.
 
@@ -241,6 +246,7 @@ def run_dynamo(
         numbers: sources of numbers to trace as symbols where that can be.
         leaves: the tensor leaves of the arguments.
         reads: has numbers that code reads from tensors traced as symbols, too.
+        classes: of which each call may bring other objects.
     """
     if not hasattr(convert_frame, "fullgraph_capture"):
         raise ImportError("this torch has no torch._dynamo.convert_frame.fullgraph_capture")
@@ -249,7 +255,10 @@ def run_dynamo(
     follows_places = True
     while True:
         opened = functools.partial(left_open, numbers, leaves, reads, of_places=not follows_places)
-        traced = _run_dynamo(target, args, kwargs, then, numbers, opened, of_numpy, follows_places)
+        recording = functools.partial(recording_changes, numbers, classes)
+        traced = _run_dynamo(
+            target, args, kwargs, then, opened, recording, of_numpy, follows_places
+        )
         module = traced.graph_module
         if module is None:
             return traced
@@ -266,8 +275,8 @@ def _run_dynamo(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     then: Continuation | None,
-    numbers: Collection[str],
     opened: Callable[[], contextlib.AbstractContextManager[dict[Any, MadeOf]]],
+    recording: Callable[[Callable[[], bool]], contextlib.AbstractContextManager[Changes]],
     of_numpy: NumbersOfNumpy,
     follows_places: bool,
 ) -> DynamoCapture:
@@ -288,6 +297,7 @@ def _run_dynamo(
         stack.enter_context(checked_tensor_methods())
         members = stack.enter_context(noting_members())
         identities = stack.enter_context(noting_identities())
+        field_reads = stack.enter_context(noting_field_reads())
         stack.enter_context(whole_operators())
         stack.enter_context(guarding_duplicates())
         stack.enter_context(guarding_results())
@@ -306,9 +316,7 @@ def _run_dynamo(
             modes_in_place = function_modes.temp_restore_stack()
         stack.enter_context(stopping_at_steps(then.step_of if then else None))
         breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
-        changes = stack.enter_context(
-            recording_changes(numbers, has_more=lambda: breaks.error is not None)
-        )
+        changes = stack.enter_context(recording(lambda: breaks.error is not None))
         before = set(namespace)
         try:
             captured = convert_frame.fullgraph_capture(entry, tuple(args), dict(kwargs))
@@ -345,6 +353,7 @@ def _run_dynamo(
         traced_code=list(getattr(output, "traced_code", [])),
         members=list(members.values()),
         identities=identities,
+        field_reads=field_reads,
         installed_globals=frozenset(installed) | frozenset(output.import_sources),
         # Not the error itself: its traceback would keep the frames of this call alive.
         broke=None if breaks.error is None else translate_failure(breaks.error),

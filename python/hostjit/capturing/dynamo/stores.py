@@ -21,6 +21,7 @@ from torch._dynamo.codegen import PyCodegen
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, GlobalSource
 
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.dynamo.growing_lists import adding_to_lists, growing_names
 from hostjit.capturing.dynamo.source_values import value_at
@@ -72,13 +73,16 @@ class Changes:
 
 
 @contextlib.contextmanager
-def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) -> Iterator[Changes]:
+def recording_changes(
+    numbers: Collection[str], classes: ByFields, has_more: Callable[[], bool]
+) -> Iterator[Changes]:
     """Record what existing objects a call changes; Dynamo's output forgets them.
 
     Objects that the call itself makes do not count: they reach the user only as a result.
 
     Args:
         numbers: the numbers of these sources come from the graph wherever the code needs them.
+        classes: of the arguments of which each call may bring other objects.
         has_more: tells whether the call goes on behind what Dynamo traces.
     """
     found = Changes()
@@ -90,7 +94,7 @@ def recording_changes(numbers: Collection[str], has_more: Callable[[], bool]) ->
         if threading.get_ident() != owner:
             return update(self, codegen, *args, **kwargs)
         # It is called twice, the second time for good.
-        found.stores = [] if has_more() else _plain_stores(self, codegen)
+        found.stores = [] if has_more() else _plain_stores(self, codegen, classes)
         found.described = [] if found.stores else _describe(self)
         found.classes = set(_changed_classes(self))
         found.grown = growing_names(self)
@@ -139,7 +143,7 @@ def _changed(effects: Any) -> Iterator[Any]:
             yield variable
 
 
-def _plain_stores(effects: Any, codegen: Any) -> list[Store]:
+def _plain_stores(effects: Any, codegen: Any, classes: ByFields) -> list[Store]:
     """Return what the changes come down to; nothing where that is not all there is to them."""
     if effects.tensor_hooks:
         return []
@@ -150,6 +154,8 @@ def _plain_stores(effects: Any, codegen: Any) -> list[Store]:
     for variable in _changed(effects):
         for source, value in _places(effects, variable, codegen.tx):
             if source is None or isinstance(value, variables.DeletedVariable):
+                return []
+            if _is_each_calls_own(source, codegen.tx, classes):
                 return []
             value = value.realize()
             if isinstance(value, variables.SymNodeVariable):
@@ -198,7 +204,7 @@ def _places(effects: Any, variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
 def _items(variable: Any) -> Iterator[tuple[Any, Any]]:
     """Items of a dict that have other values than before; no more and no less of them."""
     before, now = variable.original_items, variable.items
-    if variable.python_type() is not dict or _is_each_calls_own(variable.source):
+    if variable.python_type() is not dict:
         yield None, None
     if [key.vt for key in now] != list(before):
         yield None, None
@@ -211,9 +217,6 @@ def _items(variable: Any) -> Iterator[tuple[Any, Any]]:
 
 def _elements(variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
     """The same for the elements of a list."""
-    if _is_each_calls_own(variable.source):
-        yield None, None
-        return
     before = value_at(tx, variable.source)
     if type(before) is not list or len(before) != len(variable.items):
         yield None, None
@@ -225,11 +228,13 @@ def _elements(variable: Any, tx: Any) -> Iterator[tuple[Any, Any]]:
             yield place, value
 
 
-def _is_each_calls_own(source: Any) -> bool:
-    """Whether a call may bring another dict for the one at a source."""
+def _is_each_calls_own(source: Any, tx: Any, classes: ByFields) -> bool:
+    """Whether a call may bring another dict, list or object for the one that a place is in."""
     while hasattr(source, "base"):
         if isinstance(source, AttrSource):
-            return False  # of an object that has to be the same
+            owner = value_at(tx, source.base) if classes else None
+            if type(owner) not in classes:
+                return False  # of an object that has to be the same
         source = source.base
     return source is None or getattr(source, "local_name", TARGET_NAME) != TARGET_NAME
 

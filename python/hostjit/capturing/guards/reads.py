@@ -8,13 +8,14 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.guards.watches import MISSING, WatchList
 from hostjit.capturing.instances import HEAP_TYPE, METHODS, instance_dict
 from hostjit.capturing.module_fields import MODULE_HOOKS, MODULE_STATE, UNREAD
@@ -39,7 +40,7 @@ class ReadWatcher:
         self,
         watches: WatchList,
         inlined: Sequence[types.CodeType] = (),
-        by_fields: Set[type] = frozenset(),
+        by_fields: ByFields = NONE_BY_FIELDS,
     ) -> None:
         self.watches = watches
         self.by_fields = by_fields
@@ -128,7 +129,8 @@ class ReadWatcher:
 
     def _field(self, base: Any, member: str, path: str) -> None:
         self.note_type(base, path, covered=True)
-        if isinstance(base, torch.nn.Module) and member in UNREAD:
+        is_unread = isinstance(base, torch.nn.Module) and member in UNREAD
+        if is_unread or self.by_fields.leaves_out(base, member):
             self.watches.cannot_watch(f"{path}.{member}")
         found = class_attribute(type(base), member)
         if hasattr(type(found), "__set__") and not isinstance(found, types.MemberDescriptorType):

@@ -15,11 +15,12 @@ import contextlib
 import dataclasses
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.guards.reads import ReadWatcher, class_attribute
@@ -104,7 +105,7 @@ class SourceWalker(ReadWatcher):
         kwargs: Mapping[str, Any],
         argument_objects: set[int],
         watches: WatchList,
-        by_fields: Set[type] = frozenset(),
+        by_fields: ByFields = NONE_BY_FIELDS,
     ) -> None:
         super().__init__(watches, traced.traced_code, by_fields)
         self._scope = traced.scope(args, kwargs)

@@ -11,12 +11,13 @@ import dis
 import functools
 import os
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from hostjit.capturing.arguments import items_of
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamic_dims import refusal
 
 __all__ = [
@@ -36,7 +37,7 @@ _LEAVES = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype,
 
 def structure_items(value: Any) -> Mapping[Any, Any] | None:
     """Return the items of a structure, or of what is in one; None for what is no structure."""
-    return None if isinstance(value, torch.nn.Module) else items_of(value, {type(value)})
+    return None if isinstance(value, torch.nn.Module) else items_of(value, ByFields.of(type(value)))
 
 
 def check_structures(
@@ -61,9 +62,7 @@ def check_structures(
                 raise refusal(f"a call changes objects of {type(container)}")
 
 
-def check_arguments(
-    containers: Iterable[Any], by_fields: Set[type], changed: Collection[type]
-) -> None:
+def check_arguments(containers: Iterable[Any], by_fields: ByFields) -> None:
     """The same for the objects among the arguments that are compared by their fields."""
     met: set[int] = set()
     for container in containers:
@@ -71,8 +70,6 @@ def check_arguments(
             if id(container) in met:
                 raise refusal("an object is twice among the arguments")
             met.add(id(container))
-    for kind in by_fields & set(changed):
-        raise refusal(f"a call changes objects of {kind}")
 
 
 def classes_in(value: Any) -> Iterator[type]:

@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import functools
 import types
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from hostjit.capturing.arguments import (
     object_leaves,
     tensor_leaves,
 )
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.guarded_classes import token_of
@@ -67,7 +68,7 @@ class LeftOpen:
     """
 
     numbers: frozenset[str]
-    classes: frozenset[type]
+    classes: ByFields
     structures: frozenset[str]
 
 
@@ -190,10 +191,10 @@ class Guards:
         """Return what walks the sources, with the structures found, and check what they may be."""
         changed = self._traced.changes.classes
         containers = containers_in(args, kwargs, self._open.classes)
-        check_arguments(containers, self._open.classes, changed)
+        check_arguments(containers, self._open.classes)
         objects = set(map(id, object_leaves(args, kwargs, self._open.classes)))
 
-        def walk(watches: WatchList, classes: Set[type]) -> SourceWalker:
+        def walk(watches: WatchList, classes: ByFields) -> SourceWalker:
             return SourceWalker(self._traced, args, kwargs, objects, watches, classes)
 
         finder = walk(WatchList(), self._open.classes)
@@ -205,7 +206,8 @@ class Guards:
             raise refusal("a structure has no place")
         values = [place.read_holder() for place in self.structures.values()]
         check_structures(values, changed, self._traced.traced_code)
-        self._classes = self._open.classes.union(*map(classes_in, values))
+        inside = [kind for value in values for kind in classes_in(value)]
+        self._classes = self._open.classes.with_all_of(inside)
         walker = walk(self._watches, self._classes)
         for place in self.structures.values():
             walker.structures.add((id(place.holder), place.key))

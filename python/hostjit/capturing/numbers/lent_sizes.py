@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicC
 
 from hostjit.capturing.dynamic_dims import DynamicDims
 from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.numbers.open_numbers import OF_ARGUMENTS
 from hostjit.capturing.numbers.steps import SizeOf, sizes_of
 
 __all__ = ["Lent", "lent_arguments", "open_sizes"]
@@ -72,7 +73,7 @@ def _symbols_by_tensor(
         for source in sources:
             size = getattr(source, "prop", None) is TensorProperty.SIZE
             path = str(source.base.name) if size else ""
-            if path.startswith(("L['args']", "L['kwargs']")):
+            if path.startswith(OF_ARGUMENTS):
                 tensor = eval(path, scope)  # a path that Dynamo made
                 number = environment.create_symintnode(symbol, hint=tensor.shape[source.idx])
                 found.setdefault(id(tensor), []).append((source.idx, number))

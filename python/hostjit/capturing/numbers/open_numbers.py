@@ -22,10 +22,10 @@ import torch
 from torch.fx import Graph
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.guards.kinds import BY_VALUE
-from hostjit.capturing.instances import fields_of, is_namedtuple_type, is_one_of, shown
-from hostjit.capturing.module_fields import opened_fields
+from hostjit.capturing.instances import fields_of, is_namedtuple_type, shown
 from hostjit.capturing.numbers.attributes import knows_attributes
 from hostjit.capturing.numbers.float_bounds import bounds_of_types, float_bounds
 from hostjit.capturing.numbers.item_reads import ItemReads, reading_items
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_NUMBERS",
+    "OF_ARGUMENTS",
     "Made",
     "NumberPlace",
     "OpenNumber",
@@ -61,6 +62,8 @@ OpenValue = torch.SymInt | torch.SymFloat
 # Of an open int, the least of these that its value allows: what is made of two that are no greater
 # than the first fits into 64 bits.
 _MOST = tuple(1 << bits for bits in (30, 42, 53, 62))
+OF_ARGUMENTS = ("L['args']", "L['kwargs']")
+"""Dynamo's names for the arguments of a call: what is in them has names that begin with these."""
 # The core has place for so many.
 MOST_NUMBERS = 16
 
@@ -156,15 +159,15 @@ class OpenNumber:
 
 
 def number_leaves(
-    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: Set[type] = frozenset()
+    args: Sequence[Any], kwargs: Mapping[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> list[tuple[str, Any]]:
     """Return the numbers among the leaves of a call, with Dynamo's names for where they are.
 
     `by_fields`: classes whose objects are containers.
     """
     return [
-        *_leaves(tuple(args), "L['args']", by_fields),
-        *_leaves(dict(kwargs), "L['kwargs']", by_fields),
+        *_leaves(tuple(args), OF_ARGUMENTS[0], by_fields),
+        *_leaves(dict(kwargs), OF_ARGUMENTS[1], by_fields),
     ]
 
 
@@ -178,7 +181,7 @@ def sources_of(
     kwargs: Mapping[str, Any],
     positions: Set[int],
     outside: Mapping[str, NumberPlace],
-    by_fields: Set[type] = frozenset(),
+    by_fields: ByFields = NONE_BY_FIELDS,
 ) -> dict[str, tuple[int | str, Any]]:
     """Return by Dynamo's names where numbers are, as in `OpenNumber`, and their values now."""
     leaves = number_leaves(args, kwargs, by_fields)
@@ -291,7 +294,7 @@ def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
     return [number.value for number in numbers if number.value is not None]
 
 
-def _leaves(value: Any, name: str, by_fields: Set[type] | None) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, by_fields: ByFields | None) -> Iterator[tuple[str, Any]]:
     """Yield numbers; for None objects of any class that has only fields are containers."""
     kind = type(value)
     if kind is int or kind is float:
@@ -305,7 +308,7 @@ def _leaves(value: Any, name: str, by_fields: Set[type] | None) -> Iterator[tupl
     elif is_namedtuple_type(kind):
         for field, item in zip(kind._fields, value, strict=True):
             yield from _leaves(item, f"{name}.{field}", by_fields)
-    elif by_fields is None or is_one_of(kind, by_fields):
-        fields = fields_of(value) if by_fields is None else opened_fields(value)
+    else:
+        fields = fields_of(value) if by_fields is None else by_fields.fields_of(value)
         for field, item in (fields or {}).items():
             yield from _leaves(item, f"{name}.{field}", by_fields)

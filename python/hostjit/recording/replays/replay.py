@@ -11,6 +11,7 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf
 from hostjit.capturing.thread_state import ThreadState
@@ -148,7 +149,7 @@ class Replay:
                 aligned=self._aligned,
                 retries=bool(recorder.handled),
                 in_inference_mode=results.in_inference_mode,
-                by_fields=self._opened,
+                by_fields=ByFields.of(*self._opened).described(),
             )
         owner.note_program(compiled)
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Microseconds of a turn in which one compiled function is given many modules, one after the other.
+"""Microseconds of a turn in which one compiled function is given many objects, one after the other.
 
-python bench/python/modules.py
-python bench/python/modules.py --compilers eager,hostjit --cases layers --rounds 101
+python bench/python/given_objects.py
+python bench/python/given_objects.py --compilers eager,hostjit --cases layers --rounds 101
 """
 
+import dataclasses
 import sys
 import warnings
 from collections.abc import Callable
@@ -60,8 +61,69 @@ def layers(compiled: Compile) -> tuple[Turn, Tensor]:
     return nn.Sequential(*(Layer() for _ in range(24))), torch.randn(2, 32)
 
 
+class Agent:
+    """An agent with a memory of its own, of which it keeps more than a step reads."""
+
+    def __init__(self, number: int) -> None:
+        self.name = f"agent {number}"
+        self.cell, self.head = nn.GRUCell(8, 16), nn.Linear(16, 2)
+        self.optimizer = torch.optim.Adam(self.cell.parameters())
+        self.rewards: list[float] = []
+        self.memory = torch.zeros(1, 16)
+        self.steps = 0
+
+    def act(self, x: Tensor) -> Tensor:
+        """Return an action."""
+        self.steps += 1
+        self.memory = self.cell(x, self.memory)
+        action: Tensor = torch.tanh(self.head(self.memory))
+        return action
+
+
+def agents(compiled: Compile) -> tuple[Turn, Tensor]:
+    """Twelve agents, each of which a turn asks for an action."""
+    crew = [Agent(number) for number in range(12)]
+    act = compiled(with_own_code(Agent.act))
+
+    def turn(x: Tensor) -> Tensor:
+        for agent in crew:
+            agent.rewards.append(0.5)
+        return torch.stack([act(agent, x) for agent in crew])
+
+    return turn, torch.randn(1, 8)
+
+
+@dataclasses.dataclass
+class Body:
+    """A body in a simulation."""
+
+    name: str
+    place: Tensor
+    speed: Tensor
+    age: float = 0.0
+
+
+def bodies(compiled: Compile) -> tuple[Turn, Tensor]:
+    """Twelve records of a simulation, each of which a turn moves."""
+    found = [Body(f"body {n}", torch.randn(3), torch.randn(3)) for n in range(12)]
+
+    def move(body: Body, force: Tensor) -> None:
+        body.speed = body.speed * 0.99 + force * 0.01
+        body.place = body.place + body.speed * 0.01
+        body.age += 0.01
+
+    function = compiled(with_own_code(move))
+
+    def turn(force: Tensor) -> Tensor:
+        for body in found:
+            function(body, force)
+        return torch.stack([body.place * body.age for body in found])
+
+    return turn, torch.randn(3)
+
+
 CASES: dict[str, Callable[[Compile], tuple[Turn, Tensor]]] = {
-    case.__name__: case for case in (population, layers)
+    case.__name__: case for case in (population, layers, agents, bodies)
 }
 
 
@@ -87,7 +149,7 @@ def turns(turn: Turn, x: Tensor) -> list[Tensor]:
 
 
 def main() -> int:
-    arguments = parse("Microseconds of turns with many modules.", CASES)
+    arguments = parse("Microseconds of turns with many objects.", CASES)
     begin(arguments.threads)
     rows: list[Row] = []
     with torch.no_grad():
