@@ -51,6 +51,27 @@ class Trainer:
         self.optimizer.zero_grad()
 
 
+class WholeStep(Trainer):
+    """The same as one compiled function, which returns the loss as a number."""
+
+    def __init__(self, workload: Workload, compile: Callable[[Any], Any], **options: Any) -> None:
+        super().__init__(workload, lambda target: target, **options)
+        self.step = compile(self.whole_step)  # type: ignore[method-assign]
+
+    def whole_step(self, *inputs: Tensor) -> float:
+        self.optimizer.zero_grad()
+        loss = self._loss(*inputs)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+TRAINERS: dict[str, Callable[[Workload], Trainer]] = {
+    **{name: partial(Trainer, compile=compile) for name, compile in COMPILERS.items()},
+    "hostjit_step": partial(WholeStep, compile=COMPILERS["hostjit"]),
+}
+
+
 def main() -> int:
     arguments = parse()
     begin(arguments.threads)
@@ -63,10 +84,10 @@ def main() -> int:
 def measure(workload: Workload, names: list[str], rounds: int) -> list[Row]:
     """Train by each name, compare the parameters with eager's, then time those that agree."""
     inputs = inputs_and_target(workload)
-    expected = train(Trainer(workload, COMPILERS["eager"]), inputs)
+    expected = train(TRAINERS["eager"](workload), inputs)
 
     def prepare(name: str) -> Timed:
-        trainer = Trainer(workload, COMPILERS[name])
+        trainer = TRAINERS[name](workload)
         check_parameters(train(trainer, inputs), expected)
         return Timed(trainer.step, inputs)
 
@@ -92,7 +113,7 @@ def train(trainer: Trainer, inputs: tuple[Tensor, ...]) -> list[Tensor]:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Microseconds of a training step.")
-    parser.add_argument("--trainers", type=names_of(COMPILERS), default=list(COMPILERS))
+    parser.add_argument("--trainers", type=names_of(TRAINERS), default=list(TRAINERS))
     parser.add_argument("--workloads", type=names_of(WORKLOADS), default=list(DEFAULT_WORKLOADS))
     add_options(parser)
     return parser.parse_args()

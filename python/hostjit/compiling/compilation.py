@@ -176,10 +176,11 @@ class Compilation(Specializer):
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
                 return self._leave_to_dynamo(parts, error, args, kwargs)
-            if error.failure in BREAKS:
+            if error.failure in (*BREAKS, CaptureFailure.NEEDS_AUTOGRAD):
                 recorded = self._record_instead(error, in_loop=True)
                 if recorded is not None:
                     return recorded
+            if error.failure in BREAKS:
                 self._say_parts(error)
                 return self._leave_to_dynamo(parts, error, args, kwargs)
         return super()._fall_back(error, args, kwargs)

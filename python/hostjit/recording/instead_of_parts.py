@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hostjit import _C
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.split_code import split_behind_gradients
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
@@ -22,17 +23,21 @@ __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 
 def recorded_instead_of_parts(
     compilation: Compilation, function: _C.CompiledFunction
-) -> _C.CompiledFunction:
+) -> Callable[..., Any]:
     """Return what records the calls of a compiled function, and replays them.
+
+    What a training step does in Python at its end, to read its loss say, runs as it is.
 
     Args:
         compilation: of the function; `record_no_more` is called once recording is given up.
         function: answers all calls from then on.
     """
-    owner = RecordingsInsteadOfParts(compilation, weakref.ref(function))
-    recorded = _C.CompiledFunction(compilation.target, owner)
+    split = split_behind_gradients(compilation.target)
+    first = None if split is None else split.first
+    owner = RecordingsInsteadOfParts(compilation, weakref.ref(function), first)
+    recorded = _C.CompiledFunction(owner.target, owner)
     owner.function = weakref.ref(recorded)
-    return recorded
+    return recorded if split is None else split.behind(recorded)
 
 
 class RecordingsInsteadOfParts(Recordings):
@@ -45,11 +50,16 @@ class RecordingsInsteadOfParts(Recordings):
     _limits = Limits(floats_only=False, floats=1, in_vain=3)
 
     def __init__(
-        self, compilation: Compilation, compiled: Callable[[], _C.CompiledFunction | None]
+        self,
+        compilation: Compilation,
+        compiled: Callable[[], _C.CompiledFunction | None],
+        first: Callable[..., Any] | None,
     ) -> None:
+        """Make none yet. `first`: the part of the function that is recorded; None for all of it."""
         self._compilation = compilation
+        self._is_part = first is not None
         super().__init__(
-            compilation.target,
+            first or compilation.target,
             RecordingOptions(),
             compilation.runtime,
             True,
@@ -68,7 +78,7 @@ class RecordingsInsteadOfParts(Recordings):
 
     def _give_up(self) -> None:
         function = self._compiled()
-        self._answers_instead = function or self.target
+        self._answers_instead = self.target if self._is_part or function is None else function
         self._compilation.record_no_more()
         if function is not None:
             function.forget()  # it finds this one no more

@@ -169,7 +169,7 @@ def test_closures(kind: type[Optimizer], arguments: Any) -> None:
     not resumable(), reason="what stands behind a break is not known before it is reached"
 )
 def test_the_step_of_the_optimizer_is_compiled() -> None:
-    trainer = Trainer(printing, AdamW)
+    trainer = Trainer(with_an_item, AdamW)
     trainer.train(6)
     steps = list(compiled_steps(trainer.compiled))
     assert any(found.program is not None for step in steps for found in step.specializations)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions in two: what computes, and what Python does with it afterwards.
+
+A training step that ends with `return loss.item()`, logs its loss or counts, does what no recording
+can. The code up to there is a function that gives the variables which the rest needs; the rest is
+another, which takes these and the arguments of the call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch._dynamo.bytecode_transformation import (
+    Instruction,
+    cleaned_instructions,
+    create_instruction,
+    transform_code_object,
+)
+
+from hostjit.compiling.code_flow import STORES, CodeFlow
+
+__all__ = ["Split", "split_behind_gradients"]
+
+# Behind the last of these names no gradient is computed, and no parameter updated.
+_OF_GRADIENTS = frozenset({"grad", "autograd", "clip_grad_norm_", "clip_grad_value_"})
+_METHODS_OF_GRADIENTS = frozenset({"backward", "step", "zero_grad", "unscale_"})
+# What reads a tensor, is given what was read, or changes what stays.
+_METHODS = frozenset({"item", "tolist", "numpy", "append", "appendleft", "extend", "write", "put"})
+_FUNCTIONS = frozenset({"float", "int", "bool", "round", "print", "str", "format"})
+_OPERATIONS = frozenset(
+    {
+        *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"),
+        *("STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL"),
+    }
+)
+# They look at the frame that they are called in.
+_OF_FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec", "_getframe", "__class__"})
+_NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF"})
+_FOUND = "hostjit_found"
+# What a variable has that the code before has not set.
+_UNSET = object()
+_JUMP_IF_NOT = (
+    "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A callable in two.
+
+    Attributes:
+        first: has the signature of the callable, and returns a tuple.
+        rest: takes that, and then the arguments of the call.
+    """
+
+    first: Callable[..., tuple[Any, ...]]
+    rest: Callable[..., Any]
+
+    def behind(self, first: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+        """Return the callable, with another function in the place of its first part."""
+        rest = self.rest
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return rest(first(*args, **kwargs), *args, **kwargs)
+
+        return run
+
+
+def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
+    """Split a function or a method behind all that has to do with gradients.
+
+    That is where it first reads a value, or changes what stays. Returns None where it does not, or
+    where no line has nothing in common with those on the other side but variables.
+    """
+    if isinstance(target, types.MethodType):
+        whole = split_behind_gradients(target.__func__)
+        if whole is None:
+            return None
+        rest, receiver = whole.rest, target.__self__
+
+        def rest_of_method(found: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+            return rest(found, receiver, *args, **kwargs)
+
+        return Split(types.MethodType(whole.first, receiver), rest_of_method)
+    if not isinstance(target, types.FunctionType):
+        return None
+    code = target.__code__
+    others = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if code.co_flags & others or _OF_FRAMES & {*code.co_names, *code.co_freevars}:
+        return None
+    if any(map(_changes_variables, code.co_consts)):
+        return None
+    instructions = cleaned_instructions(code)
+    flow = CodeFlow(instructions, code)
+    for index in _candidates(instructions, flow):
+        found = flow.variables_at(index, _parameters(code))
+        if found is not None:
+            first = _function(target, _first_code(code, index, found))
+            return Split(first, _function(target, _rest_code(code, index, found)))
+    return None
+
+
+def _parameters(code: types.CodeType) -> tuple[str, ...]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return code.co_varnames[:count]
+
+
+def _changes_variables(code: Any) -> bool:
+    """Whether code of a function inside changes variables of the one around it."""
+    if not isinstance(code, types.CodeType):
+        return False
+    stored = {found.argval for found in dis.get_instructions(code) if found.opname in STORES}
+    return bool(stored & set(code.co_freevars)) or any(map(_changes_variables, code.co_consts))
+
+
+def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator[int]:
+    """Yield where lines begin at which the code could be split, the last first."""
+    last = max(i for i, found in enumerate(instructions) if i == 0 or _is_of_gradients(found))
+    first = next(
+        (
+            i
+            for i in range(last + 1, len(instructions))
+            if _is_of_python(instructions[i]) or flow.changes_outside(i)
+        ),
+        last,
+    )
+    for index in range(first, last, -1):
+        if instructions[index].starts_line is not None and flow.depths.get(index) == 0:
+            yield index
+
+
+def _is_of_gradients(instruction: Instruction) -> bool:
+    names = _names(instruction)
+    return bool(_OF_GRADIENTS & names or (_METHODS_OF_GRADIENTS & names and _calls(instruction)))
+
+
+def _calls(instruction: Instruction) -> bool:
+    """Whether names are called that an instruction looks up, or may be."""
+    if instruction.opname == "LOAD_ATTR":
+        return sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+    return True
+
+
+def _is_of_python(instruction: Instruction) -> bool:
+    """Whether an instruction reads a tensor, or changes what stays."""
+    is_method = instruction.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    names = _METHODS if is_method else _METHODS | _FUNCTIONS
+    return instruction.opname in _OPERATIONS or bool(names & _names(instruction))
+
+
+def _names(instruction: Instruction) -> frozenset[str]:
+    """The names that an instruction looks up, or the code in it does."""
+    if instruction.opname in _NAMES:
+        return frozenset({str(instruction.argval)})
+    return _names_in(instruction.argval)
+
+
+def _names_in(code: Any) -> frozenset[str]:
+    if not isinstance(code, types.CodeType):
+        return frozenset()
+    return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
+
+
+def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> types.CodeType:
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        parts = CodeFlow(instructions, code).parts(index)
+        assert parts is not None
+        end = [
+            *(create_instruction(f"LOAD_{_kind(name, code)}", argval=name) for name in found),
+            create_instruction("BUILD_TUPLE", arg=len(found)),
+            create_instruction("RETURN_VALUE"),
+        ]
+        end[0].copy_positions(instructions[index])
+        unset = [name for name, is_set in found.items() if not is_set]
+        begin = _begin(instructions)
+        kept: list[Instruction] = []
+        for i, instruction in enumerate(instructions):
+            if i == begin:
+                kept += [each for name in unset for each in _set_to_nothing(name, code)]
+            if i == index:
+                kept += end
+            elif i in parts[0]:
+                kept.append(instruction)
+        for instruction in kept:
+            if instruction.target is instructions[index]:
+                instruction.target = end[0]
+        instructions[:] = kept
+
+    return _transformed(code, transform)
+
+
+def _set_to_nothing(name: str, code: types.CodeType) -> list[Instruction]:
+    return [
+        create_instruction("LOAD_CONST", argval=_UNSET),
+        create_instruction(f"STORE_{_kind(name, code)}", argval=name),
+    ]
+
+
+def _unset_if_nothing(name: str, code: types.CodeType) -> list[Instruction]:
+    kind, end = _kind(name, code), create_instruction("NOP")
+    return [
+        create_instruction(f"LOAD_{kind}", argval=name),
+        create_instruction("LOAD_CONST", argval=_UNSET),
+        create_instruction("IS_OP", arg=0),
+        create_instruction(_JUMP_IF_NOT, target=end),
+        create_instruction(f"DELETE_{kind}", argval=name),
+        end,
+    ]
+
+
+def _begin(instructions: Sequence[Instruction]) -> int:
+    return next(i for i, each in enumerate(instructions) if each.opname == "RESUME") + 1
+
+
+def _rest_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> types.CodeType:
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        parts = CodeFlow(instructions, code).parts(index)
+        assert parts is not None
+        unset = [name for name, is_set in found.items() if not is_set]
+        unpacked = [
+            create_instruction("LOAD_FAST", argval=_FOUND),
+            create_instruction("UNPACK_SEQUENCE", arg=len(found)),
+            *(create_instruction(f"STORE_{_kind(name, code)}", argval=name) for name in found),
+        ]
+        unpacked += [each for name in unset for each in _unset_if_nothing(name, code)]
+        kept = [each for i, each in enumerate(instructions) if i in parts[1]]
+        instructions[:] = [*instructions[: _begin(instructions)], *unpacked, *kept]
+        options["co_varnames"] = (_FOUND, *options["co_varnames"])
+        options["co_argcount"] += 1
+        options["co_posonlyargcount"] += options["co_posonlyargcount"] > 0
+
+    return _transformed(code, transform)
+
+
+def _kind(name: str, code: types.CodeType) -> str:
+    return "DEREF" if name in code.co_cellvars else "FAST"
+
+
+def _transformed(
+    code: types.CodeType, transform: Callable[[list[Instruction], dict[str, Any]], None]
+) -> types.CodeType:
+    def transform_with_names(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        transform(instructions, options)
+        # Of names and constants there are those of this part: code is judged by what it can reach.
+        options["co_names"], options["co_consts"] = (), code.co_consts[:1]
+        for instruction in instructions:
+            if instruction.opcode in dis.hasconst:
+                instruction.arg = None
+
+    transformed: types.CodeType = transform_code_object(code, transform_with_names)[0]
+    return transformed
+
+
+def _function(target: types.FunctionType, code: types.CodeType) -> types.FunctionType:
+    made = types.FunctionType(
+        code, target.__globals__, target.__name__, target.__defaults__, target.__closure__
+    )
+    made.__kwdefaults__ = target.__kwdefaults__
+    made.__annotations__ = target.__annotations__
+    made.__qualname__, made.__module__ = target.__qualname__, target.__module__
+    return made
