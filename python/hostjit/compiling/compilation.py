@@ -63,7 +63,13 @@ class _MoreFieldsError(Exception):
 
 
 class Compilation(Specializer):
-    """Specializes Python code, in parts where it can't be captured whole."""
+    """Specializes Python code, in parts where it can't be captured whole.
+
+    Attributes:
+        shapes: what is left open.
+        may_split: whether to try to record what comes ahead of the Python at the end of calls.
+        numbers_outside: what recordings found; the function's parts know it from the first call on.
+    """
 
     _has_parts = True
 
@@ -83,7 +89,7 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: Callable[..., Any] | None = None
         self._may_record = True
-        # What recordings found; the function's parts know it from the first call on.
+        self.may_split = True
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
@@ -405,6 +411,11 @@ class Compilation(Specializer):
 
     def _records_loops_alone(self) -> bool:
         return self._parts is not None and self._parts.record_loops_alone
+
+    def record_whole(self) -> None:
+        """Record no parts of calls any more: what Python does at their end is recorded, too."""
+        self.may_split = False
+        self._recorded = None
 
     def record_no_more(self) -> None:
         """Run calls that cannot be captured whole in parts; of these, record loops alone."""
