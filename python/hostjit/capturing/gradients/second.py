@@ -98,6 +98,14 @@ def _outside_of_vmap_mode() -> contextlib.AbstractContextManager[Any]:
     return guard  # type: ignore[no-any-return]
 
 
+def _apart(value: Any, *, is_copied: bool) -> Any:
+    """Return an input as one that no other is made of, as far as gradients tell."""
+    if is_copied:
+        return value.clone()
+    needs_gradient = isinstance(value, torch.Tensor) and value.requires_grad
+    return value.view_as(value) if needs_gradient else value
+
+
 def second_derivatives(
     module: torch.fx.GraphModule, tangent_results: Sequence[int], written: Collection[int] = ()
 ) -> Again:
@@ -125,7 +133,8 @@ def second_derivatives(
     def gradients(
         inputs: Sequence[torch.Tensor], tangents: Tensors, state: torch.Tensor | None
     ) -> Tensors:
-        inputs = [x.clone() if n in written else x for n, x in enumerate(inputs)]
+        with torch.enable_grad():
+            inputs = [_apart(x, is_copied=n in written) for n, x in enumerate(inputs)]
         with _drawing_from(state), torch.enable_grad(), torch.autocast("cpu", **autocast):
             results = run(*inputs[:count])
         pairs = [
