@@ -301,7 +301,7 @@ def _watch(entry: watches.Watch) -> tuple[Any, ...]:
         case watches.SetItems():
             return ("set", entry.set, entry.items)
         case watches.TypeVersion():
-            return ("type_but", entry.type, entry.open) if entry.open else ("type", entry.type)
+            return ("type_but", entry.type, entry.open) if entry.by_items else ("type", entry.type)
         case watches.ObjectType():
             return ("object_type", entry.object, entry.type)
         case watches.FunctionState():

@@ -10,7 +10,7 @@ storage: it takes them for constants without a guard.
 
 What an exception says that Python itself raises, or whose class says more than its arguments: it
 has words of its own. What Python's own methods, or a `__repr__` that `str` asks, say of an object
-of the user's: it takes that for a constant without a guard.
+of the user's, and what `dir` lists of a class: it takes that for a constant without a guard.
 
 And it takes `n in range(5)` for an int, and where a view starts for a constant whose guard lets
 others pass: both are corrected.
@@ -29,6 +29,7 @@ import torch
 from torch import nn
 
 from hostjit.capturing.dynamo.attribute_reads import Read, replaced_reads
+from hostjit.capturing.instances import HEAP_TYPE
 from hostjit.replacements import replaced_attribute, replaced_items
 
 __all__ = ["mark_own_words", "stopping"]
@@ -114,6 +115,13 @@ def _patches(here: Callable[[], bool]) -> list[contextlib.AbstractContextManager
                         explanation="Dynamo does not guard what is in the object.",
                         hints=[],
                     )
+        if self.fn is dir and len(args) == 1 and _may_gain_names(args[0]) and here():
+            unimplemented(
+                gb_type="names of a class",
+                context=str(args[0]),
+                explanation="Dynamo does not guard which attributes a class has.",
+                hints=[],
+            )
         return call_builtin(self, tx, args, kwargs)
 
     def reading_exceptions(original: Read) -> Read:
@@ -204,6 +212,13 @@ def _is_of_the_past(tensor: Any, name: str) -> bool:
     if name in _OF_AUTOGRAD:
         return bool(tensor.requires_grad) and not issubclass(tensor.class_type, nn.Parameter)
     return name == "_base" and not issubclass(tensor.class_type, nn.Parameter)
+
+
+def _may_gain_names(variable: Any) -> bool:
+    from torch._dynamo.variables import UserDefinedClassVariable
+
+    is_class = isinstance(variable.realize(), UserDefinedClassVariable)
+    return is_class and bool(variable.realize().value.__flags__ & HEAP_TYPE)
 
 
 def _exception(value: Any) -> Any:

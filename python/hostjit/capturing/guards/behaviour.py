@@ -20,11 +20,20 @@ from hostjit.capturing.guards.watches import WatchList
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.capturing.module_fields import MODULE_HOOKS
 
-__all__ = ["GLOBAL_HOOKS", "Behaviour", "watch_behaviour"]
+__all__ = ["GLOBAL_HOOKS", "Behaviour", "names_in", "watch_behaviour"]
 
 GLOBAL_HOOKS = tuple(f"_global{name}" for name in MODULE_HOOKS)
 
 _HOOKS = frozenset({*MODULE_HOOKS, *GLOBAL_HOOKS})
+
+
+def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """Return the names of attributes that code may look up.
+
+    Constants too: `getattr(x, "gain")` finds what a class gains before what it inherits.
+    """
+    names = (name for code in codes for name in (*code.co_names, *code.co_consts))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def watch_behaviour(
@@ -79,13 +88,7 @@ class Behaviour:
         self._inlined = frozenset(map(id, traced_code))
         self._modules = tuple(modules)
         self._members = [(member, tuple(vars(member))) for member in members]
-        # Constants too: `getattr(x, "gain")` finds what a class gains before what it inherits.
-        self._names = frozenset(
-            name
-            for code in traced_code
-            for name in (*code.co_names, *code.co_consts)
-            if isinstance(name, str)
-        )
+        self._names = names_in(traced_code)
         self._facts = tuple(self._read())
 
     def unchanged(self) -> bool:

@@ -93,6 +93,7 @@ class ReadWatcher:
             path: where the object was found.
             covered: the object is part of the arguments, so that the spec describes it.
         """
+        self.watches.read_attribute(member)
         if covered:
             # An attribute of a leaf: the spec says what the leaf is, not what hangs on it.
             if type(base) in self.by_fields:

@@ -289,6 +289,7 @@ class SourceWalker(ReadWatcher):
                     self.note_container(base, source.base.name)
                     self.watches.dict_item(base, index, source.base.name)
                 return dict.__getitem__(base, index)
+            self.watches.read_attribute(index)
             return base[index]
         if isinstance(base, list):
             if not covered:

@@ -28,7 +28,7 @@ from hostjit.capturing.dynamo.identities import Identity
 from hostjit.capturing.dynamo.stores import Store
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.guards import kinds
-from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, watch_behaviour
+from hostjit.capturing.guards.behaviour import GLOBAL_HOOKS, names_in, watch_behaviour
 from hostjit.capturing.guards.known_objects import KnownObjects
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
@@ -130,8 +130,8 @@ class Guards:
 
         They keep neither. An input that was not found is None.
 
-        `dicts_change`: look at the keys of dicts and at items that were read, which takes longer,
-        and not for any change.
+        `dicts_change`: look at the keys of dicts, at items that were read and at what is in
+        classes, which takes longer, and not for any change.
 
         Raises CaptureError where one of these can't be found at a call.
         """
@@ -172,6 +172,8 @@ class Guards:
             self._watches.dict_item(vars(torch_module), name, torch_module.__name__)
             if isinstance(hooks, dict):
                 self._watches.dict_version(hooks, name)
+        if self._dicts_change:
+            self._watches.compare_classes(names_in(self._traced.traced_code))
         self.watches: tuple[Watch, ...] = self._watches.entries()
         self.unwatchable: tuple[str, ...] = tuple(self._watches.unwatchable)
         self.check_every_call = bool(self.unwatchable or self.absent)

@@ -126,11 +126,13 @@ class TypeVersion:
 
     Attributes:
         open: by class the names of attributes that may have other values.
+        by_items: what is in the class and its bases is compared once something has changed.
     """
 
     type: type
     path: str
     open: Mapping[Any, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    by_items: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -253,6 +255,20 @@ class WatchList:
         self._whole_lists: set[int] = set()
         self._read_items: set[tuple[int, int]] = set()
         self.unwatchable: dict[str, None] = {}
+        self._read_attributes: set[str] = set()
+        self._known_names: Set[str] | None = None
+
+    def read_attribute(self, name: Any) -> None:
+        """Note the name of an attribute that was read, of an object or a class."""
+        if isinstance(name, str):
+            self._read_attributes.add(name)
+
+    def compare_classes(self, names: Set[str]) -> None:
+        """Compare what is in classes that change: counters and switches, which others set.
+
+        `names`: those that the code knows. Data of a class with another name may be any.
+        """
+        self._known_names = names | self._read_attributes
 
     def leave_open(self, place: NumberPlace) -> None:
         """Let a number be any: it is read at each call."""
@@ -392,14 +408,24 @@ class WatchList:
             return self._but_open_items(entry)
         if isinstance(entry, TypeVersion):
             bases = entry.type.__mro__
-            names = {base: tuple(self.open_attributes.get(base, ())) for base in bases}
+            names = {base: self._open_names(base) for base in bases}
             found = {base: open_names for base, open_names in names.items() if open_names}
-            return dataclasses.replace(entry, open=found)
+            by_items = bool(found) or self._known_names is not None
+            return dataclasses.replace(entry, open=found, by_items=by_items)
         if isinstance(entry, Slots):
             number = id(entry.object)
             members = (m for m in entry.members if (number, m) not in self._open_slots)
             return dataclasses.replace(entry, members=tuple(members))
         return entry
+
+    def _open_names(self, kind: type) -> tuple[str, ...]:
+        found = self.open_attributes.get(kind, set())
+        if self._known_names is None or not kind.__flags__ & HEAP_TYPE:
+            return tuple(found)
+        known = self._known_names
+        data = (name for name, value in vars(kind).items() if not hasattr(type(value), "__get__"))
+        unread = (name for name in data if name not in known and not name.startswith("__"))
+        return tuple({*found, *unread})
 
     def _but_open_items(self, entry: ListItems) -> ListItems:
         number = id(entry.list)
