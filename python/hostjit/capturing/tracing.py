@@ -29,7 +29,7 @@ from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.numbers.graph_sizes import Place, find_sizes, over_tensors
 from hostjit.capturing.numbers.lent_sizes import Lent
 from hostjit.capturing.numbers.open_numbers import OpenValue
-from hostjit.capturing.results.shared_results import share_memory, shared_results
+from hostjit.capturing.results.shared_results import same_objects, share_memory, shared_results
 from hostjit.capturing.tensors import check_tensor
 from hostjit.capturing.traced_graph import placeholder_values, source_location
 
@@ -73,6 +73,9 @@ def trace_with_backward(
         return mode
 
     try:
+        if same_objects(module.graph):
+            # Of which Dynamo's bytecode takes two, and the program would make two.
+            raise CannotSplitError("a result is there twice")
         with function_modes:
             joint = split(module, inputs, make_mode())
             graph, backward = trace_halves(module, inputs, joint, make_mode)

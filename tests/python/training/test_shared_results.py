@@ -144,3 +144,24 @@ def test_results_that_are_one_object(needs_gradient: bool, runtime: str) -> None
             torch.testing.assert_close(*gradients)
         found[1].detach().zero_()
         assert not found[2].any()
+
+
+def broadcast(y: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = y.chunk(2, -1)
+    return first, torch.broadcast_tensors(first, second.exp())[0]
+
+
+@pytest.mark.parametrize("share", [broadcast, lambda y: (y[1:], y[1:].expand(2, 6))])
+def test_results_that_are_kept_in_a_dict(share: Callable[[Tensor], Any]) -> None:
+    def keep(kept: dict[str, Tensor], x: Tensor) -> None:
+        kept["one"], kept["other"] = share(LAYER(x))
+
+    fast = hostjit.compile(keep, fallback=True)
+    for _ in range(3):
+        x, found, expected = torch.randn(3, 6), {}, {}
+        fast(found, x)
+        keep(expected, x)
+        assert found["other"].stride() == expected["other"].stride()
+        shared = [kept["one"].data_ptr() == kept["other"].data_ptr() for kept in (found, expected)]
+        assert shared[0] == shared[1]
+        assert_close(found["other"], expected["other"])

@@ -29,6 +29,7 @@ __all__ = [
     "ReturnedBases",
     "can_be_made",
     "is_repeated",
+    "same_objects",
     "share_memory",
     "shared_results",
     "view_of",
@@ -96,7 +97,7 @@ class ReturnedBases:
         self._before: Any = node.args
         results: list[Any] = list(node.args[0])  # type: ignore[arg-type]
         is_recorded = torch.is_grad_enabled()
-        same = _same_objects(module.graph) if is_recorded else {}
+        same = same_objects(module.graph) if is_recorded else {}
         bases: dict[Node, Node] = {}
         for group in shared_results(module.graph).values() if is_recorded else ():
             found = _bases(module.graph, group)
@@ -139,7 +140,7 @@ def _example(node: Node) -> Any:
     return node.meta.get("example_value")
 
 
-def _same_objects(graph: Graph) -> dict[Node, Node]:
+def same_objects(graph: Graph) -> dict[Node, Node]:
     """Return results that are the same object as an earlier one, such as `x.float()` may be."""
     of_inputs = {id(_example(node)) for node in graph.find_nodes(op="placeholder")}
     firsts: dict[int, Node] = {}
