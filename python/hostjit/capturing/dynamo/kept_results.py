@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,11 +37,19 @@ __all__ = [
 ]
 
 _KEEPING = type(functools.lru_cache(lambda: None))
-_INSTALLED = (
-    os.path.dirname(os.path.dirname(torch.__file__)),
-    os.path.dirname(_C.__file__),
-    *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-)
+
+
+def _installed_folders() -> tuple[str, ...]:
+    """Return where packages are, those of `pip install --target` and `--user` among them."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    found = {sysconfig.get_paths()[name] for name in names}
+    found |= {os.path.dirname(os.path.dirname(torch.__file__)), os.path.dirname(_C.__file__)}
+    # The metadata that an installer leaves beside a package (PEP 376, PEP 627).
+    with_metadata = (path for path in sys.path if path and any(Path(path).glob("*.dist-info")))
+    return tuple({*found, *map(os.path.abspath, with_metadata)})
+
+
+_INSTALLED = _installed_folders()
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
