@@ -36,6 +36,7 @@ from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
+from hostjit.capturing.dynamo.sorted_pairs import sorting_pairs
 from hostjit.capturing.dynamo.stops import stopping
 from hostjit.capturing.dynamo.tensor_places import following_places
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
@@ -74,6 +75,7 @@ _CORRECTIONS = (
     knowing_numbers,
     stopping_at_identities,
     stopping_at_polyfills,
+    sorting_pairs,
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
     refusing_weak_references,
