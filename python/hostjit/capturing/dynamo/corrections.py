@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from torch._dynamo import config
+
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.cells import reading_cells
@@ -109,9 +111,13 @@ def corrected_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def corrected_for_backend() -> Iterator[None]:
-    """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole."""
+    """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole.
+
+    Ints of modules that vary, such as counters, are left open as those of other objects are.
+    """
     with (
         compile_lock,
+        config.patch(allow_unspec_int_on_nn_module=True),
         whole_operators(),
         skipping_steps(),
         following_places(),
