@@ -21,6 +21,7 @@ from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
+from hostjit.capturing.dynamo.hook_changes import stopping_at_hook_changes
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
@@ -81,6 +82,7 @@ _CORRECTIONS = (
     unchanged_buffers_are_themselves,
     refusing_lazy_modules,
     refusing_weak_references,
+    stopping_at_hook_changes,
     stopping,
 )
 
