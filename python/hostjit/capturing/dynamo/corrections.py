@@ -38,6 +38,7 @@ from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
+from hostjit.capturing.dynamo.reversed_ranges import ending_reversed_ranges
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.sorted_pairs import sorting_pairs
 from hostjit.capturing.dynamo.stops import stopping
@@ -75,6 +76,7 @@ _CORRECTIONS = (
     slots_as_python,
     following_namespaces,
     making_tuples_once,
+    ending_reversed_ranges,
     knowing_numbers,
     stopping_at_identities,
     stopping_at_polyfills,
