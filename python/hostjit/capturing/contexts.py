@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._functorch import predispatch
 from torch.amp import autocast_mode
 from torch.autograd import grad_mode
 from torch.nn import attention
@@ -61,7 +62,7 @@ def eager_graph(module: torch.fx.GraphModule) -> Callable[..., Any]:
             except BaseException:
                 for guard in reversed(guards):
                     guard.__exit__(None, None, None)
-                state.restore()
+                state.restore_after_error()
                 raise
 
     return run
@@ -126,4 +127,5 @@ _SETTINGS = (
     | _named(attention, "_backend_from_string", "_sdpa_kernel")
     | _named(torch, "autocast_decrement_nesting", "autocast_increment_nesting")
     | _named(torch, "clear_autocast_cache")
+    | _named(predispatch, "_enter_dual_level", "_exit_dual_level")
 )

@@ -102,6 +102,16 @@ class ThreadState:
         if now.attention_order != self.attention_order:
             _torch._set_sdp_priority_order(list(self.attention_order))
 
+    def restore_after_error(self) -> None:
+        """As `restore`, and end a level of forward-mode differentiation that a graph began.
+
+        Such a level is not counted where Python code reads its number.
+        """
+        self.restore()
+        if self.dual_level < 0 and forward_ad._current_level < 0:
+            with contextlib.suppress(RuntimeError):  # there is none
+                _torch._exit_dual_level(level=0)
+
 
 def _end_transforms(depth: int) -> None:
     """End the transforms under way but the first `depth` ones, the innermost first.
@@ -143,5 +153,7 @@ def thread_state_kept() -> Iterator[None]:
     with torch._C._PreserveDispatchKeyGuard():
         try:
             yield
-        finally:
-            state.restore()
+        except BaseException:
+            state.restore_after_error()
+            raise
+        state.restore()
