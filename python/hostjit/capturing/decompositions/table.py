@@ -216,6 +216,7 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     **BACKWARD_DECOMPOSITIONS,
     **MEMORY_FORMATS,
     aten._efficientzerotensor.default: aten.zeros.default,  # it has no memory, which kernels read
+    aten._lazy_clone.default: aten.clone.default,  # its fake tensors have one memory
     aten._pad_circular.default: _pad_circular,
     aten._transformer_encoder_layer_fwd.default: encoder_layer,
     aten.div.Scalar_mode: _divided,

@@ -26,6 +26,7 @@ from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
 from hostjit.capturing.dynamo.known_numbers import knowing_numbers, making_texts_of_numbers
+from hostjit.capturing.dynamo.lazy_clones import following_lazy_clones
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.library_globals import guarding_library_globals
 from hostjit.capturing.dynamo.loggers import following_loggers
@@ -82,6 +83,7 @@ _CORRECTIONS = (
     stopping_at_polyfills,
     sorting_pairs,
     unchanged_buffers_are_themselves,
+    following_lazy_clones,
     refusing_lazy_modules,
     refusing_weak_references,
     stopping_at_hook_changes,
