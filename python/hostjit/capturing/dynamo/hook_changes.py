@@ -32,16 +32,8 @@ _HOOKS = frozenset(
 )
 # Where PyTorch calls them, or counts them; other code of its own takes them by their keys.
 _MODULES = os.path.dirname(nn.modules.__file__) + os.sep
-# Code there that changes them.
-_CHANGING = frozenset(
-    {
-        nn.Module.register_forward_hook.__code__,
-        nn.Module.register_forward_pre_hook.__code__,
-        nn.Module.register_backward_hook.__code__,
-        nn.Module.register_full_backward_hook.__code__,
-        nn.Module.register_full_backward_pre_hook.__code__,
-    }
-)
+# Of the names of code there that changes them, also of the part that is behind a break.
+_CHANGING = "register_"
 
 
 @contextlib.contextmanager
@@ -84,14 +76,16 @@ def stopping_at_hook_changes() -> Iterator[None]:
 
 
 def _only_calls(code: Any) -> bool:
-    return code.co_filename.startswith(_MODULES) and code not in _CHANGING
+    return code.co_filename.startswith(_MODULES) and _CHANGING not in code.co_name
 
 
 def _is_changed(module: Any, tx: Any, name: str) -> bool:
     """Tell whether Dynamo has followed changes of a dict of hooks that it found elsewhere."""
+    if module.source is None:
+        return False
     effects = tx.output.side_effects
     hooks = getattr(module.value, name)
-    if module.source is None or hooks not in effects:
+    if hooks not in effects:
         return False
     known = effects[hooks]
     return any(effects.is_modified(x) for x in (known, getattr(known, "_base_vt", None)) if x)
