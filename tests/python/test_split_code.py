@@ -284,7 +284,7 @@ def test_the_parts_are_the_function(function: Callable[..., Any]) -> None:
         calls += [((1, 2, 3), {"named": 5}), ((), {"factor": 4, "more": 7})]
     for given, named in calls:
         expected = outcome(function, given, named)
-        assert outcome(split.behind(split.first), given, named) == expected
+        assert outcome(split.joined(split.first, split.rest), given, named) == expected
     assert inspect.signature(split.first) == inspect.signature(function)
 
 
@@ -308,15 +308,32 @@ def test_methods_and_closures() -> None:
     counter, twin = Counter(), Counter()
     split = split_behind_gradients(counter.learn)
     assert split is not None
-    assert split.behind(split.first)(3) == twin.learn(3)
+    assert split.joined(split.first, split.rest)(3) == twin.learn(3)
     assert (counter.log, counter.count) == (twin.log, twin.count)
     function = closure(Value())
     split = split_behind_gradients(function)
     assert split is not None
-    assert split.behind(split.first)(Value(), 4) == function(Value(), 4)
+    assert split.joined(split.first, split.rest)(Value(), 4) == function(Value(), 4)
+
+
+def test_what_the_rest_calls() -> None:
+    def calls_another(value: Value, factor: int = 2) -> Any:
+        value.step()
+        return value.item() + KEPT.learn(factor)
+
+    for function, is_short in ((read, True), (signature, True), (calls_another, False)):
+        split = split_behind_gradients(function)
+        assert split is not None
+        assert split.is_short == is_short
+
+
+def without_gradients(value: Value, factor: int = 2) -> Any:
+    for _ in range(factor):
+        print(value.item(), end="")
 
 
 def test_other_callables_stay_whole() -> None:
+    assert split_behind_gradients(without_gradients) is None
     assert split_behind_gradients(len) is None
     assert split_behind_gradients(Value) is None
 
@@ -325,7 +342,7 @@ def test_errors_tell_the_line() -> None:
     split = split_behind_gradients(many_lines)
     assert split is not None
     found = []
-    for function in (split.behind(split.first), many_lines):
+    for function in (split.joined(split.first, split.rest), many_lines):
         try:
             function(Value(), None)
         except TypeError:

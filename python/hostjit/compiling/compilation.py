@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import weakref
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any
@@ -411,6 +412,11 @@ class Compilation(Specializer):
 
     def _records_loops_alone(self) -> bool:
         return self._parts is not None and self._parts.record_loops_alone
+
+    def part(self, function: types.FunctionType) -> Callable[..., Any]:
+        """Return a part of the target, as a compiled function where there are such."""
+        parts = self._make_parts()
+        return function if parts is None else parts.part(function)
 
     def record_whole(self) -> None:
         """Record no parts of calls any more: what Python does at their end is recorded, too."""

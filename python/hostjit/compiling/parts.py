@@ -63,6 +63,10 @@ class Parts:
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return the compiled function for the rest of a call."""
         self.in_use = True
+        return self.part(function)
+
+    def part(self, function: types.FunctionType) -> _C.CompiledFunction:
+        """Return the compiled function for a part of a call."""
         cells = tuple(map(id, function.__closure__ or ()))
         key = function.__code__, id(function.__globals__), cells
         if key not in self._functions:

@@ -33,6 +33,13 @@ _METHODS_OF_GRADIENTS = frozenset({"backward", "step", "zero_grad", "unscale_"})
 # What reads a tensor, is given what was read, or changes what stays.
 _METHODS = frozenset({"item", "tolist", "numpy", "append", "appendleft", "extend", "write", "put"})
 _FUNCTIONS = frozenset({"float", "int", "bool", "round", "print", "str", "format"})
+_OTHER_CALLS = frozenset(
+    {
+        *("len", "min", "max", "sum", "abs", "range", "zip", "enumerate", "sorted", "isinstance"),
+        *("list", "dict", "tuple", "items", "keys", "values", "get", "update", "pop", "clear"),
+        *("detach", "cpu", "clone", "mean", "TypeError", "ValueError", "RuntimeError"),
+    }
+)
 _OPERATIONS = frozenset(
     {
         *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"),
@@ -52,22 +59,28 @@ _JUMP_IF_NOT = (
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A callable in two.
+    """A function or a method in two.
 
     Attributes:
         first: has the signature of the callable, and returns a tuple.
-        rest: takes that, and then the arguments of the call.
+        rest: takes that, the object of a method, and the arguments of the call.
+        is_short: the rest calls nothing but what reads values, shows them or keeps them.
+        receiver: the object of a method, in a tuple; () for a function.
     """
 
     first: Callable[..., tuple[Any, ...]]
-    rest: Callable[..., Any]
+    rest: types.FunctionType
+    is_short: bool
+    receiver: tuple[Any, ...] = ()
 
-    def behind(self, first: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
-        """Return the callable, with another function in the place of its first part."""
-        rest = self.rest
+    def joined(
+        self, first: Callable[..., tuple[Any, ...]], rest: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """Return the callable, with others in the places of its parts."""
+        receiver = self.receiver
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return rest(first(*args, **kwargs), *args, **kwargs)
+            return rest(first(*args, **kwargs), *receiver, *args, **kwargs)
 
         return run
 
@@ -76,18 +89,16 @@ def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
     """Split a function or a method behind all that has to do with gradients.
 
     That is where it first reads a value, or changes what stays. Returns None where it does not, or
-    where no line has nothing in common with those on the other side but variables.
+    where no line has nothing in common with those on the other side but variables, and for one that
+    has nothing to do with gradients.
     """
     if isinstance(target, types.MethodType):
         whole = split_behind_gradients(target.__func__)
         if whole is None:
             return None
-        rest, receiver = whole.rest, target.__self__
-
-        def rest_of_method(found: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
-            return rest(found, receiver, *args, **kwargs)
-
-        return Split(types.MethodType(whole.first, receiver), rest_of_method)
+        receiver = target.__self__
+        first_of_method = types.MethodType(whole.first, receiver)
+        return dataclasses.replace(whole, first=first_of_method, receiver=(receiver,))
     if not isinstance(target, types.FunctionType):
         return None
     code = target.__code__
@@ -102,8 +113,18 @@ def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
         found = flow.variables_at(index, _parameters(code))
         if found is not None:
             first = _function(target, _first_code(code, index, found))
-            return Split(first, _function(target, _rest_code(code, index, found)))
+            rest = _function(target, _rest_code(code, index, found))
+            return Split(first, rest, _is_short(rest.__code__))
     return None
+
+
+def _is_short(code: types.CodeType) -> bool:
+    """Whether code calls nothing that may take long, or may compute."""
+    instructions = cleaned_instructions(code)
+    if any(found.opname == "PUSH_NULL" for found in instructions):  # calls what a variable has
+        return False
+    called = (_names(found) for found in instructions if _calls(found))
+    return frozenset[str]().union(*called) <= _METHODS | _FUNCTIONS | _OTHER_CALLS
 
 
 def _parameters(code: types.CodeType) -> tuple[str, ...]:
@@ -122,7 +143,8 @@ def _changes_variables(code: Any) -> bool:
 
 def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator[int]:
     """Yield where lines begin at which the code could be split, the last first."""
-    last = max(i for i, found in enumerate(instructions) if i == 0 or _is_of_gradients(found))
+    of_gradients = [i for i, found in enumerate(instructions) if _is_of_gradients(found)]
+    last = of_gradients[-1] if of_gradients else len(instructions)
     first = next(
         (
             i
@@ -145,6 +167,8 @@ def _calls(instruction: Instruction) -> bool:
     """Whether names are called that an instruction looks up, or may be."""
     if instruction.opname == "LOAD_ATTR":
         return sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+    if instruction.opname == "LOAD_GLOBAL":
+        return bool((instruction.arg or 0) & 1)
     return True
 
 

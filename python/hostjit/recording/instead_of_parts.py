@@ -38,7 +38,9 @@ def recorded_instead_of_parts(
     owner = RecordingsInsteadOfParts(compilation, weakref.ref(function), first)
     recorded = _C.CompiledFunction(owner.target, owner)
     owner.function = weakref.ref(recorded)
-    return recorded if split is None else split.behind(recorded)
+    if split is None:
+        return recorded
+    return split.joined(recorded, split.rest if split.is_short else compilation.part(split.rest))
 
 
 class RecordingsInsteadOfParts(Recordings):
