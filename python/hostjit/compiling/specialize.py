@@ -23,15 +23,16 @@ from hostjit.capturing.gradients.backward import (
     SizeAlone,
     Tangent,
 )
-from hostjit.capturing.guards import watches
 from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.guards.structures import classes_in
+from hostjit.capturing.guards.watches import without_tensors
 from hostjit.capturing.instances import new_namedtuple, new_object
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
 from hostjit.capturing.results import outputs as capture_outputs
 from hostjit.compiling.bytecode_call import CheckedCall, compiled_graph
 from hostjit.compiling.number_values import FlatNumbers, NumberValues
+from hostjit.compiling.watch_descriptions import describe_watch
 from hostjit.lowering.index_values import dependent_sizes
 
 __all__ = [
@@ -102,8 +103,8 @@ def make_specialization(
             # Dynamo's check, at every call, compares what tensors are like that the code reads.
             kept = set(map(id, captured.guards.bound_tensors))
             kept -= set(map(id, captured.replaceable()))
-            entries = watches.without_tensors(entries, kept)
-        watched = [_watch(entry) for entry in entries]
+            entries = without_tensors(entries, kept)
+        watched = [describe_watch(entry) for entry in entries]
         return watched if checked is None else [*watched, checked.watch()]
 
     symbolic = row_guard(captured.graph, captured.environment, program, numbers=captured.numbers)
@@ -281,41 +282,6 @@ def describe_inputs(
         return binding.tensor if owner is None else ("gradient", owner)
 
     return [describe(binding) for binding in inputs]
-
-
-def _watch(entry: watches.Watch) -> tuple[Any, ...]:
-    """The tuple that `_C.Specialization` takes."""
-    match entry:
-        case watches.DictVersion():
-            return ("dict", entry.mapping, entry.owner)
-        case watches.DictItems():
-            missing = watches.MISSING
-            return ("dict_items", entry.mapping, entry.owner, entry.keys, entry.expected, missing)
-        case watches.DictKeys():
-            return ("dict_keys", entry.mapping, entry.keys)
-        case watches.CellContents():
-            contents = () if entry.expected is watches.MISSING else (entry.expected,)
-            return ("cell", entry.cell, contents)
-        case watches.ListItems():
-            return ("list", entry.list, entry.items, watches.MISSING)
-        case watches.SetItems():
-            return ("set", entry.set, entry.items)
-        case watches.TypeVersion():
-            return ("type_but", entry.type, entry.open) if entry.by_items else ("type", entry.type)
-        case watches.ObjectType():
-            return ("object_type", entry.object, entry.type)
-        case watches.FunctionState():
-            return ("function", entry.function, entry.code, entry.defaults, entry.kwdefaults)
-        case watches.FunctionFields():
-            return ("fields", entry.function, entry.names)
-        case watches.AbstractClasses():
-            return ("abc_token", entry.token)
-        case watches.Slots():
-            return ("slots", entry.object, entry.members)
-        case watches.TensorState():
-            return ("tensor", entry.tensor)
-        case watches.GradientState():
-            return ("no_gradient" if entry.facts is None else "gradient", entry.owner)
 
 
 def _flat_training(

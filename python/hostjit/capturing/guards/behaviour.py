@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_module
 
-from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.guards.watch_list import WatchList
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.capturing.module_fields import MODULE_HOOKS
 

@@ -12,7 +12,7 @@ from typing import Any
 from hostjit.capturing.arguments import same_keys
 from hostjit.capturing.guards import kinds
 from hostjit.capturing.guards.sources import SourceWalker
-from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.guards.watch_list import WatchList
 from hostjit.capturing.instances import elements_of
 from hostjit.capturing.numbers.open_numbers import NumberPlace, named_numbers
 

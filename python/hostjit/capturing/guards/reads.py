@@ -16,7 +16,8 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
-from hostjit.capturing.guards.watches import MISSING, WatchList
+from hostjit.capturing.guards.watch_list import WatchList
+from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import HEAP_TYPE, METHODS, instance_dict
 from hostjit.capturing.module_fields import MODULE_HOOKS, MODULE_STATE, UNREAD
 

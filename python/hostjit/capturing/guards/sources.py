@@ -25,7 +25,7 @@ from hostjit.capturing.dynamo.call import DynamoCapture
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.guards.reads import ReadWatcher, class_attribute
 from hostjit.capturing.guards.structures import structure_items
-from hostjit.capturing.guards.watches import WatchList
+from hostjit.capturing.guards.watch_list import WatchList
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_namedtuple_type
 from hostjit.capturing.module_fields import MODULE_STATE
 from hostjit.capturing.numbers.open_numbers import NumberPlace

@@ -34,7 +34,8 @@ from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.numbers import Elements, GuardedNumbers
 from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
-from hostjit.capturing.guards.watches import Watch, WatchList
+from hostjit.capturing.guards.watch_list import WatchList
+from hostjit.capturing.guards.watches import Watch
 from hostjit.capturing.instances import METHODS, is_a
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
