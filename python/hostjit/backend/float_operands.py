@@ -2,27 +2,46 @@
 """Floats among the inputs of a graph that AOTAutograd takes apart: Dynamo passes them as tensors.
 
 A pass of PyTorch's gives operators the tensors in place of the numbers. It forgets what they are
-called with by keyword, the `alpha` of sums and differences.
+called with by keyword, the `alpha` of sums and differences. And where a number is a result, or
+given to an operator that it does not know, Dynamo compiles the graph again for that value alone: up
+to eight times for a number that a call changes, and then it runs eagerly. What Python computes of
+such numbers is the same in float64, and so it is done there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._functorch._aot_autograd import graph_compile
+from torch._guards import detect_fake_mode
 from torch._prims_common import get_computation_dtype
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["floats_with_alpha"]
+__all__ = ["floats_as_tensors"]
 
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 
 
-def floats_with_alpha() -> contextlib.AbstractContextManager[Any]:
-    """Have that pass find tensors in sums and differences with an `alpha`."""
+# What decides between two numbers.
+_CHOICES = {torch.sym_max: aten.lt.Tensor, torch.sym_min: aten.gt.Tensor}
+_COMPUTE: dict[Any, Any] = {
+    operator.add: aten.add.Tensor,
+    operator.sub: aten.sub.Tensor,
+    operator.mul: aten.mul.Tensor,
+    operator.truediv: aten.div.Tensor,
+    operator.neg: aten.neg.default,
+    **_CHOICES,
+}
+
+
+def floats_as_tensors() -> contextlib.AbstractContextManager[Any]:
+    """Have that pass find tensors where it would not."""
     put_tensors = graph_compile._apply_tensorify_python_scalars
 
     def prepare_and_put_tensors(module: torch.fx.GraphModule) -> None:
@@ -30,6 +49,9 @@ def floats_with_alpha() -> contextlib.AbstractContextManager[Any]:
             if node.target in (aten.add.Tensor, aten.sub.Tensor) and _is_float(node.args[1]):
                 if "alpha" in node.kwargs:
                     _make_operand_a_tensor(node)
+        numbers = _Numbers(module.graph)
+        for node in list(module.graph.nodes):
+            numbers.give_tensors(node)
         put_tensors(module)
 
     return replaced_attribute(
@@ -43,24 +65,101 @@ def _is_float(operand: Any) -> bool:
     )
 
 
+class _Numbers:
+    """Makes tensors of float64 of the numbers that a graph computes."""
+
+    def __init__(self, graph: torch.fx.Graph) -> None:
+        self._graph = graph
+        self._made: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def give_tensors(self, node: torch.fx.Node) -> None:
+        """Have a result, or the weight of an interpolation, be the tensor, where it can be made."""
+        if node.target is aten.scalar_tensor.default and _is_float(node.args[0]):
+            is_double = node.meta["val"].dtype is torch.float64
+            found = self._tensor(node.args[0]) if is_double else None
+            if found is not None:
+                node.replace_all_uses_with(found)
+                self._graph.erase_node(node)
+        elif node.target is aten.lerp.Scalar and _is_float(node.args[2]):
+            result = node.meta["val"]
+            is_exact = result.dtype in (torch.float32, torch.float64)
+            weight = self._tensor(node.args[2]) if is_exact and _is_on_cpu(result) else None
+            if weight is not None:
+                with self._graph.inserting_before(node):
+                    weight = _call(weight, prims.convert_element_type.default, weight, result.dtype)
+                    made = _call(node, aten.lerp.Tensor, *node.args[:2], weight)
+                node.replace_all_uses_with(made)
+                self._graph.erase_node(node)
+
+    def _tensor(self, operand: Any) -> torch.fx.Node | None:
+        """Return the tensor of a number or of a node that gives one; None for what is not known."""
+        if not isinstance(operand, torch.fx.Node) or operand in self._made:
+            return self._made.get(operand)
+        if operand.target is aten._local_scalar_dense.default:
+            # The pass puts the tensor that it is read from there, and so knows of that.
+            self._insert(
+                operand, lambda: _call(operand, aten.mul.Tensor, _number(operand), operand)
+            )
+        elif operand.target in _COMPUTE and _is_float(operand):
+            given = [self._tensor(x) if isinstance(x, torch.fx.Node) else x for x in operand.args]
+            divides = operand.target is operator.truediv
+            if any(x is None for x in given) or (divides and not _is_divisor(given[1])):
+                return None
+
+            def compute() -> torch.fx.Node:
+                tensors = [
+                    x if isinstance(x, torch.fx.Node) else _number(operand, x) for x in given
+                ]
+                made = _call(operand, _COMPUTE[operand.target], *tensors)
+                # The first of them, unless Python finds the second to be more, or less.
+                is_choice = operand.target in _CHOICES
+                return _call(operand, aten.where.self, made, *tensors[::-1]) if is_choice else made
+
+            self._insert(operand, compute)
+        return self._made.get(operand)
+
+    def _insert(self, number: torch.fx.Node, make: Callable[[], torch.fx.Node]) -> None:
+        with self._graph.inserting_before(number.next):
+            self._made[number] = make()
+
+
+def _is_on_cpu(value: torch.Tensor) -> bool:
+    return value.device.type == "cpu"
+
+
+def _is_divisor(value: Any) -> bool:
+    """Tell whether Python divides by a number for sure."""
+    return isinstance(value, (int, float)) and value != 0
+
+
+def _number(near: torch.fx.Node, value: Any = 1.0) -> torch.fx.Node:
+    """Make a tensor without dims."""
+    return _call(near, aten.full.default, [], float(value), dtype=torch.float64, device="cpu")
+
+
+def _call(near: torch.fx.Node, target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
+    """Add a call to the graph, with the facts of a node but for its value."""
+    made = near.graph.call_function(target, args, kwargs)
+    values = torch.fx.node.map_arg((args, kwargs), lambda used: used.meta["val"])
+    mode = detect_fake_mode()
+    assert mode is not None
+    with mode:
+        made.meta = {**near.meta, "val": target(*values[0], **values[1])}
+    return made
+
+
 def _make_operand_a_tensor(node: torch.fx.Node) -> None:
     """Multiply the number by a tensor that is 1, of the type that the operator computes in."""
     left, number = node.args
     result = node.meta["val"]
     dtype = get_computation_dtype(result.dtype)
 
-    def call(target: Any, *args: Any, **kwargs: Any) -> torch.fx.Node:
-        made = node.graph.call_function(target, args, kwargs)
-        values = torch.fx.node.map_arg((args, kwargs), lambda used: used.meta["val"])
-        with result.fake_mode:
-            made.meta = {**node.meta, "val": target(*values[0], **values[1])}
-        return made
-
+    call = functools.partial(_call, node)
     with node.graph.inserting_before(node):
         one = call(aten.full.default, [], 1.0, dtype=dtype, device=result.device)
         operand = call(aten.mul.Tensor, one, number)
         made = call(node.target, left, operand, **node.kwargs)
         if made.meta["val"].dtype is not result.dtype:
-            made = call(torch.ops.prims.convert_element_type.default, made, result.dtype)
+            made = call(prims.convert_element_type.default, made, result.dtype)
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)

@@ -18,7 +18,7 @@ from torch._functorch._aot_autograd import runtime_wrappers
 
 from hostjit import _C
 from hostjit.backend.eager_gradients import EagerGradients
-from hostjit.backend.float_operands import floats_with_alpha
+from hostjit.backend.float_operands import floats_as_tensors
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
@@ -83,7 +83,7 @@ def compile_with_backward(
             thread_state_kept(),
             composites_with_gradients(),
             batch_norms_hide_writes(),
-            floats_with_alpha(),
+            floats_as_tensors(),
             _first_call_as_others(module),
             eager_gradients.of_what_is_compiled(),
         ):
