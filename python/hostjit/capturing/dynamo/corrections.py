@@ -33,6 +33,7 @@ from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
+from hostjit.capturing.dynamo.numpy_errors import stopping_at_numpy_errors
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
@@ -82,6 +83,7 @@ _CORRECTIONS = (
     stopping_at_identities,
     stopping_at_polyfills,
     sorting_pairs,
+    stopping_at_numpy_errors,
     unchanged_buffers_are_themselves,
     following_lazy_clones,
     refusing_lazy_modules,
