@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.variables.tensor import TensorVariable
 
-from hostjit.replacements import replaced_attribute
+from hostjit.capturing.dynamo.method_handlers import replaced_handler
 
 __all__ = ["stopping_at_numpy_errors"]
 
@@ -22,19 +22,21 @@ __all__ = ["stopping_at_numpy_errors"]
 def stopping_at_numpy_errors() -> Iterator[None]:
     """Have Dynamo stop there, in this thread, for Python to raise."""
     owner = threading.get_ident()
-    original: Any = TensorVariable.method_numpy
 
-    def method_numpy(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == owner and not kwargs and not _has_array(self):
-            unimplemented(
-                gb_type="Tensor.numpy() that raises",
-                context=str(self),
-                explanation="NumPy has no array for such a tensor.",
-                hints=[],
-            )
-        return original(self, tx, *args, **kwargs)
+    def checking(original: Any) -> Any:
+        def method_numpy(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == owner and not kwargs and not _has_array(self):
+                unimplemented(
+                    gb_type="Tensor.numpy() that raises",
+                    context=str(self),
+                    explanation="NumPy has no array for such a tensor.",
+                    hints=[],
+                )
+            return original(self, tx, *args, **kwargs)
 
-    with replaced_attribute(TensorVariable, "method_numpy", method_numpy):
+        return method_numpy
+
+    with replaced_handler(TensorVariable, "numpy", checking):
         yield
 
 
