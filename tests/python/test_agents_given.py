@@ -311,3 +311,33 @@ def test_a_field_that_a_later_program_reads() -> None:
     for number in range(12):
         batch = Batch(torch.randn(*([2] * (number % 3 + 1))), f"file{number // 3}")
         assert_same(fast(batch), tell(batch))
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    value: Tensor
+    behind: Any = None
+
+
+class LoggingNode(Node):
+    def __init__(self, value: Tensor, behind: Any = None) -> None:
+        super().__init__(value, behind)
+        self.log: list[str] = []
+
+
+def add_the_next(node: Node, x: Tensor) -> Tensor:
+    return node.value * x + (0 if node.behind is None else node.behind.value)
+
+
+@pytest.mark.parametrize("kind", [Node, LoggingNode])
+@pytest.mark.parametrize("lengths", [(1, 1, 1, 2, 3, 500, 20_000, 2), (20_000, 3, 20_000)])
+def test_long_chains_of_objects(kind: type[Node], lengths: tuple[int, ...]) -> None:
+    fast = hostjit.compile(add_the_next, fallback=True)
+    x = torch.randn(2)
+    for length in lengths:
+        nodes: list[Node] = []
+        for _ in range(length):
+            nodes.append(kind(torch.randn(2), nodes[-1] if nodes else None))
+        assert_same(fast(nodes[-1], x), add_the_next(nodes[-1], x))
+        while nodes:  # a chain that goes at once takes the stack
+            nodes.pop().behind = None

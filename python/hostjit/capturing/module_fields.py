@@ -19,7 +19,15 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from hostjit import _C
 from hostjit.capturing.instances import HEAP_TYPE, fields_of, instance_dict, is_a, slot_names
 
-__all__ = ["MODULE_FIELDS", "MODULE_HOOKS", "MODULE_STATE", "UNREAD", "fields_of_any", "is_plain"]
+__all__ = [
+    "MODULE_FIELDS",
+    "MODULE_HOOKS",
+    "MODULE_STATE",
+    "MOST_LEVELS",
+    "UNREAD",
+    "fields_of_any",
+    "is_plain",
+]
 
 # The hooks that a module's call runs, or hangs into the graph of its results.
 MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -42,6 +50,8 @@ UNREAD = (
 """Fields that say how a module is saved, not what it computes: no call compares them."""
 _EMPTY = (*MODULE_HOOKS, *_ABOUT_HOOKS)
 _NOT_COMPARED = frozenset({*_EMPTY, *UNREAD})
+MOST_LEVELS = 64
+"""Of objects and containers in one another that are compared: each costs stack."""
 MODULE_FIELDS = frozenset(vars(nn.Module()))
 """Those that every module has."""
 # They are more than their fields.
@@ -77,7 +87,7 @@ def fields_of_any(value: Any) -> dict[str, Any] | None:
 def is_plain(value: Any, compared: Callable[[type], Container[str] | None]) -> bool:
     """Tell whether an object or a module, and each module in it, is no more than its fields.
 
-    Neither it nor one in it is in itself, by whatever lists, dicts and objects.
+    Neither it nor one in it is in itself, by whatever lists, dicts and objects, nor nested deep.
 
     Args:
         value: the object.
@@ -101,7 +111,9 @@ def is_plain(value: Any, compared: Callable[[type], Container[str] | None]) -> b
         if id(value) in done:
             return True
         inside = around | {id(value)}
-        if id(value) in around or not all(check(item, inside) for item in items):
+        if id(value) in around or len(inside) > MOST_LEVELS:
+            return False
+        if not all(check(item, inside) for item in items):
             return False
         done.add(id(value))
         return True

@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 
 from hostjit.capturing.arguments import items_of, tensor_leaves
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
+from hostjit.capturing.module_fields import MOST_LEVELS
 from hostjit.capturing.tensors import looking_at_tensors
 
 __all__ = [
@@ -43,7 +44,7 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def holds_itself(
     args: tuple[Any, ...], kwargs: dict[str, Any], by_fields: ByFields = NONE_BY_FIELDS
 ) -> bool:
-    """Tell whether a container among the arguments of a call is in itself.
+    """Tell whether a container among the arguments of a call is in itself, or nested too deep.
 
     `by_fields`: classes whose objects are containers, besides lists and dicts.
     """
@@ -53,7 +54,9 @@ def holds_itself(
         if items is None:
             return False
         inside = (*around, id(value))
-        return id(value) in around or any(visit(item, inside) for item in items.values())
+        if id(value) in around or len(inside) > MOST_LEVELS:
+            return True
+        return any(visit(item, inside) for item in items.values())
 
     return visit(args, ()) or visit(kwargs, ())
 

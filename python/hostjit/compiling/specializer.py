@@ -99,7 +99,7 @@ class Specializer(Inspection):
             self._say_left_locked()
             return None
         if holds_itself(args, kwargs, self.opened_classes()):
-            self._say("itself", "runs eagerly: an argument is in itself")
+            self._say("itself", "runs eagerly: an argument is in itself, or nested too deep")
             return None
         with compile_lock:
             # Another thread may have made it while this one waited.

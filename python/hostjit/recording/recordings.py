@@ -160,7 +160,7 @@ class Recordings(Specializer):
         if in_foreign_transform() or not arguments_fit(self.target, args, kwargs):
             return None
         if holds_itself(args, kwargs):
-            self._say("itself", "runs eagerly: an argument is in itself")
+            self._say("itself", "runs eagerly: an argument is in itself, or nested too deep")
             return None
         if makes_generators(self.target):
             return self._leave_generators()
