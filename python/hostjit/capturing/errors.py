@@ -15,6 +15,7 @@ class CaptureFailure(enum.Enum):
     GRAPH_BREAK = "graph break"
     DATA_DEPENDENT = "data-dependent"
     NEEDS_AUTOGRAD = "needs autograd"
+    SWITCHES_GRADIENTS = "switches gradients on"
     LAZY_RESULT = "lazy result"
     LAZY_MODULE = "lazy module"
     USER_EXCEPTION = "user exception"

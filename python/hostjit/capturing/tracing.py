@@ -211,7 +211,7 @@ def _check_results(traced: DynamoCapture, *, with_gradients: bool) -> None:
             continue
         if value.requires_grad and not with_gradients:
             raise CaptureError(
-                CaptureFailure.NEEDS_AUTOGRAD,
+                CaptureFailure.SWITCHES_GRADIENTS,
                 "a result needs a gradient",
                 where=source_location(node),
                 hint="call it under torch.no_grad() or torch.inference_mode()",

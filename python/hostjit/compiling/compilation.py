@@ -183,7 +183,7 @@ class Compilation(Specializer):
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
                 return self._leave_to_dynamo(parts, error, args, kwargs)
-            if error.failure in (*BREAKS, CaptureFailure.NEEDS_AUTOGRAD):
+            if error.failure in (*BREAKS, CaptureFailure.SWITCHES_GRADIENTS):
                 recorded = self._record_instead(error, in_loop=True)
                 if recorded is not None:
                     return recorded

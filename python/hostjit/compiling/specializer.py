@@ -41,6 +41,7 @@ _COPYING = frozenset({"__copy__", "__deepcopy__", "__getstate__", "__setstate__"
 # What eager alone can do, and does as fast as anything: said, but not refused.
 _RUNS_EAGERLY = (
     CaptureFailure.NEEDS_AUTOGRAD,
+    CaptureFailure.SWITCHES_GRADIENTS,
     CaptureFailure.UNSUPPORTED_INPUT,
     CaptureFailure.LAZY_RESULT,
 )

@@ -183,7 +183,7 @@ def test_a_result_that_needs_a_gradient() -> None:
         with torch.enable_grad():
             return model(x)
 
-    assert refused(function, torch.randn(3)).failure is CaptureFailure.NEEDS_AUTOGRAD
+    assert refused(function, torch.randn(3)).failure is CaptureFailure.SWITCHES_GRADIENTS
 
 
 def test_a_result_beside_the_same_detached_runs_eagerly_while_gradients_are_enabled() -> None:
