@@ -56,7 +56,10 @@ def test_replays_agree_with_eager(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "compilers", "cases"),
-    [("parts", ["eager", "hostjit"], 6), ("modules", ["eager", "compile_hostjit", "hostjit"], 2)],
+    [
+        ("parts", ["eager", "hostjit"], 6),
+        ("given_objects", ["eager", "compile_hostjit", "hostjit"], 4),
+    ],
 )
 def test_compilers_agree_with_eager(
     script: str, compilers: list[str], cases: int, tmp_path: Path
