@@ -68,7 +68,6 @@ class Compilation(Specializer):
 
     Attributes:
         shapes: what is left open.
-        may_split: whether to try to record what comes ahead of the Python at the end of calls.
         numbers_outside: what recordings found; the function's parts know it from the first call on.
     """
 
@@ -90,7 +89,6 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: Callable[..., Any] | None = None
         self._may_record = True
-        self.may_split = True
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
@@ -417,11 +415,6 @@ class Compilation(Specializer):
         """Return a part of the target, as a compiled function where there are such."""
         parts = self._make_parts()
         return function if parts is None else parts.part(function)
-
-    def record_whole(self) -> None:
-        """Record no parts of calls any more: what Python does at their end is recorded, too."""
-        self.may_split = False
-        self._recorded = None
 
     def record_no_more(self) -> None:
         """Run calls that cannot be captured whole in parts; of these, record loops alone."""

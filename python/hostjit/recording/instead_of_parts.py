@@ -29,11 +29,10 @@ def recorded_instead_of_parts(
     What a training step does in Python at its end, to read its loss say, runs as it is.
 
     Args:
-        compilation: of the function; `record_no_more` is called once recording is given up, or
-            `record_whole` where that was tried of a part.
+        compilation: of the function; `record_no_more` is called once recording is given up.
         function: answers all calls from then on.
     """
-    split = split_behind_gradients(compilation.target) if compilation.may_split else None
+    split = split_behind_gradients(compilation.target)
     first = None if split is None else split.first
     owner = RecordingsInsteadOfParts(compilation, weakref.ref(function), first)
     recorded = _C.CompiledFunction(owner.target, owner)
@@ -81,12 +80,8 @@ class RecordingsInsteadOfParts(Recordings):
 
     def _give_up(self) -> None:
         function = self._compiled()
-        if self._is_part:
-            self._answers_instead = self.target
-            self._compilation.record_whole()
-        else:
-            self._answers_instead = function or self.target
-            self._compilation.record_no_more()
+        self._answers_instead = self.target if self._is_part or function is None else function
+        self._compilation.record_no_more()
         if function is not None:
             function.forget()  # it finds this one no more
 

@@ -277,37 +277,6 @@ def test_a_method_of_a_class() -> None:
         assert trainer.learn(x, y, **given) == pytest.approx(learn(twin, x, y, **given), rel=1e-4)
 
 
-class Report:
-    """An object that no recording makes again."""
-
-    def __init__(self, loss: Tensor) -> None:
-        self.loss = loss
-        self.lines = [f"{type(self).__name__}"]
-
-
-@pytest.mark.filterwarnings("error:hostjit")
-def test_a_step_of_which_the_whole_is_recorded() -> None:
-    """What the first part would have to return is nothing that a replay makes."""
-    trainer = Trainer()
-    twin = copy.deepcopy(trainer)
-
-    def make_step(trainer: Trainer) -> Callable[..., Any]:
-        def step(x: Tensor, y: Tensor) -> Any:
-            trainer.optimizer.zero_grad()
-            report = Report(F.cross_entropy(trainer.model(x), y))
-            report.loss.backward()
-            trainer.optimizer.step()
-            scale = float(len(report.lines))
-            return report.loss.detach() * scale
-
-        return step
-
-    fast, plain = hostjit.compile(make_step(trainer)), make_step(twin)
-    for _ in range(10):
-        x, y = torch.randn(5, 4), torch.randint(3, (5,))
-        torch.testing.assert_close(fast(x, y), plain(x, y), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore:hostjit")
 def test_a_step_that_cannot_be_recorded_runs_in_parts() -> None:
     trainer = Trainer()
