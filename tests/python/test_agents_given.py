@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from same_values import assert_same
 from torch import Tensor, nn
 
 import hostjit
@@ -179,21 +180,6 @@ def state_of(value: Any) -> Any:
     if isinstance(value, (Agent, Config)):
         return {name: state_of(item) for name, item in vars(value).items()}
     return value if isinstance(value, (Tensor, int, float, str)) else type(value)
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    assert type(found) is type(expected)
-    if isinstance(expected, Tensor):
-        torch.testing.assert_close(found, expected)
-    elif isinstance(expected, dict):
-        assert list(found) == list(expected)
-        assert_same(list(found.values()), list(expected.values()))
-    elif isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
-    else:
-        assert found == expected
 
 
 def make_agents(kind: type[Agent], count: int = 10) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from same_values import assert_same
 from torch import Tensor, nn
 
 import hostjit
@@ -166,21 +167,6 @@ def state_of(value: Any) -> Any:
     slots = getattr(type(value), "__slots__", ())
     fields = dict(getattr(value, "__dict__", {})) | {name: getattr(value, name) for name in slots}
     return {name: state_of(item) for name, item in fields.items()}
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    assert type(found) is type(expected)
-    if isinstance(expected, Tensor):
-        torch.testing.assert_close(found, expected)
-    elif isinstance(expected, dict):
-        assert list(found) == list(expected)
-        assert_same(list(found.values()), list(expected.values()))
-    elif isinstance(expected, list):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
-    else:
-        assert found == expected
 
 
 def outcome(function: Callable[..., Any], *given: Any) -> Any:
