@@ -9,7 +9,9 @@
 #include "bindings/compiled_program_bindings.h"
 #include "bindings/mutated_inputs.h"
 #include "bindings/program_bindings.h"
+#include "bindings/selection.h"
 #include "bindings/specialization.h"
+#include "bindings/tensor_sizes.h"
 #include "bindings/view_overlap.h"
 #include "runtime/output_allocator.h"
 
@@ -279,6 +281,8 @@ void bind_call_path(py::module_& module) {
       py::arg("size"));
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();
   if (!add_compiled_method_type(module.ptr())) throw py::error_already_set();
+  if (!add_selection_type(module.ptr())) throw py::error_already_set();
+  if (!add_tensor_sizes(module.ptr())) throw py::error_already_set();
 }
 
 }  // namespace hostjit

@@ -9,6 +9,7 @@
 
 #include "bindings/compiled_method.h"
 #include "bindings/function_call.h"
+#include "bindings/hidden_frames.h"
 #include "bindings/module_method.h"
 #include "bindings/py_ref.h"
 
@@ -55,11 +56,12 @@ bool holds_others(PyObject* function) {
 }
 
 PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"function", "owner", nullptr};
+  static const char* names[] = {"function", "owner", "called_by_dynamo", nullptr};
   PyObject* function = nullptr;
   PyObject* owner = nullptr;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO", const_cast<char**>(names), &function,
-                                   &owner)) {
+  int called_by_dynamo = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|$p", const_cast<char**>(names), &function,
+                                   &owner, &called_by_dynamo)) {
     return nullptr;
   }
   const int module = is_module(function);
@@ -68,7 +70,7 @@ PyObject* construct(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   if (module != 0 && holds_others(function)) type = container_type;
   auto* self = as_compiled(type->tp_alloc(type, 0));
   if (self == nullptr) return nullptr;
-  self->vectorcall = call_compiled_function;
+  self->vectorcall = called_by_dynamo != 0 ? call_among_frames : call_compiled_function;
   self->function = Py_NewRef(function);
   self->owner = Py_NewRef(owner);
   self->weak_references = nullptr;
@@ -232,6 +234,10 @@ PyObject* forget(PyObject* object, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* is_called_by_dynamo(PyObject* object, void*) {
+  return PyBool_FromLong(as_compiled(object)->vectorcall == call_among_frames);
+}
+
 PyObject* specializations(PyObject* object, void*) {
   HANDLE_TH_ERRORS
   py::list list;
@@ -279,6 +285,8 @@ PyMemberDef members[] = {
 
 PyGetSetDef computed_members[] = {
     {"specializations", specializations, nullptr, "Most recently used first.", nullptr},
+    {"called_by_dynamo", is_called_by_dynamo, nullptr, "Dynamo looks at no frame of its calls.",
+     nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
@@ -352,7 +360,7 @@ bool add_compiled_function_type(PyObject* module) {
   function_type->tp_flags |= Py_TPFLAGS_BASETYPE;
   container_type = make_type(container_spec, function_type);
   function_type->tp_flags &= ~Py_TPFLAGS_BASETYPE;
-  return container_type != nullptr && prepare_module_method_type() &&
+  return container_type != nullptr && prepare_module_method_type() && prepare_hidden_frames() &&
          PyModule_AddObjectRef(module, "CompiledFunction",
                                reinterpret_cast<PyObject*>(function_type)) == 0 &&
          PyModule_AddObjectRef(module, "CompiledContainer",

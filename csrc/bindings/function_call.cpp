@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 
+#include "bindings/hidden_frames.h"
 #include "bindings/py_ref.h"
 #include "bindings/python_error.h"
 #include "support/check.h"
@@ -170,6 +171,12 @@ PyObject* call_compiled_function(PyObject* object, PyObject* const* values, size
   } catch (...) {
     return set_error_of_current_exception();
   }
+}
+
+PyObject* call_among_frames(PyObject* object, PyObject* const* values, size_t nargsf,
+                            PyObject* kwnames) {
+  const HiddenFrames hidden;
+  return call_compiled_function(object, values, nargsf, kwnames);
 }
 
 PyObject* call_boxed(PyObject* object, PyObject* list) {

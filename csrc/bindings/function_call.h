@@ -29,6 +29,10 @@ inline CompiledFunction* as_compiled(PyObject* object) {
 PyObject* call_compiled_function(PyObject* object, PyObject* const* values, size_t nargsf,
                                  PyObject* kwnames);
 
+// The same of one that Dynamo calls, among frames that it looks at: it looks at none of this call.
+PyObject* call_among_frames(PyObject* object, PyObject* const* values, size_t nargsf,
+                            PyObject* kwnames);
+
 // A call with the items of `list`, which is empty from then on: what nobody else holds goes as soon
 // as the call no longer needs it.
 PyObject* call_boxed(PyObject* object, PyObject* list);

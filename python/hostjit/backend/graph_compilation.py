@@ -68,7 +68,7 @@ def compile_graph(
         donates: make programs that release the inputs of a boxed call after their last use.
     """
     compilation = GraphCompilation(module, name, options, made, donates)
-    return _C.CompiledFunction(compilation.target, compilation)
+    return _C.CompiledFunction(compilation.target, compilation, called_by_dynamo=True)
 
 
 class GraphCompilation(Specializer):

@@ -38,8 +38,8 @@ def compile_open_graph(
     options: Options,
     made: MadeOfOutputs | None = None,
     donates: bool = False,
-) -> OpenGraph | None:
-    """Return a callable for a graph among whose inputs are sizes or ints; None for others.
+) -> OpenGraph | _C.Selection | None:
+    """Return a callable, with `call_boxed`, for a graph that takes sizes or ints; None for others.
 
     Sizes that none of its tensors has come to the program as tensors of their own, ints as numbers.
 
@@ -67,7 +67,10 @@ def compile_open_graph(
     if made is not None:
         made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes, numbers))
     compilation = OpenGraphCompilation(over, name, options, environment, numbers, made, donates)
-    return OpenGraph(_C.CompiledFunction(compilation.target, compilation), tensors, untold, ints)
+    compiled = _C.CompiledFunction(compilation.target, compilation, called_by_dynamo=True)
+    if untold:
+        return OpenGraph(compiled, tensors, untold, ints)
+    return _C.Selection(compiled, [(position, None) for position in (*tensors, *ints)])
 
 
 class OpenGraph:

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import enum
 import functools
-import operator
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.utils import dynamo_timed, get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 
+from hostjit import _C
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.control_flow.floats_in_regions import regions_take_floats
 from hostjit.capturing.decompositions.attention import eager_attention_path
@@ -208,7 +208,7 @@ class DynamoCapture:
         """
         if len(self.positions) < self.input_count or self.number_inputs:
             tensors = [(position, None) for position in self.positions]
-            compiled = _of_some(compiled, [*tensors, *self.number_inputs])
+            compiled = _C.Selection(compiled, [*tensors, *self.number_inputs])
         namespace = self.entry.__globals__
         if not live_globals:
             namespace = dict(namespace)
@@ -383,19 +383,6 @@ def _tracing_sets_modes_aside() -> bool:
 
     with torch.overrides.BaseTorchFunctionMode():
         return stack_is_empty()
-
-
-def _of_some(
-    compiled: Callable[..., Sequence[Any]], wanted: Sequence[tuple[int | None, Any]]
-) -> Callable[..., Sequence[Any]]:
-    """Return what picks some of the inputs of a graph, by position, and constants for None."""
-    positions = [position for position, _ in wanted if position is not None]
-    if 2 <= len(positions) == len(wanted):
-        pick = operator.itemgetter(*positions)
-        return lambda *inputs: compiled(*pick(inputs))
-    return lambda *inputs: compiled(
-        *(known if position is None else inputs[position] for position, known in wanted)
-    )
 
 
 def _own_names(names: Iterable[str]) -> list[str]:

@@ -16,6 +16,10 @@ from hostjit.capturing.dynamo.class_contents import guarding_class_contents
 from hostjit.capturing.dynamo.constant_tuples import making_tuples_once
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
+from hostjit.capturing.dynamo.direct_calls import (
+    calling_graphs_directly,
+    reading_sizes_directly,
+)
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
@@ -41,6 +45,7 @@ from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.reversed_ranges import ending_reversed_ranges
+from hostjit.capturing.dynamo.saved_tensor_hooks import guarding_saved_tensor_hooks
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.sorted_pairs import sorting_pairs
 from hostjit.capturing.dynamo.stops import stopping
@@ -89,6 +94,7 @@ _CORRECTIONS = (
     refusing_lazy_modules,
     refusing_weak_references,
     stopping_at_hook_changes,
+    reading_sizes_directly,
     stopping,
 )
 
@@ -113,6 +119,8 @@ def corrected_alone() -> Iterator[None]:
         making_texts_of_numbers(),
         guarding_class_contents(),
         guarding_global_hooks(),
+        guarding_saved_tensor_hooks(),
+        calling_graphs_directly(),
     ):
         yield
 
