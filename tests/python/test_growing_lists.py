@@ -101,9 +101,31 @@ def global_list(m: Recorder, y: Tensor) -> None:
     HISTORY.append(y)
 
 
+def numbers_read(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y.mean().item())
+    m.seen.append(float(y.sum()))
+    m.seen.append((y > 0).any().item())
+    m.seen.append(int(y.argmax()))
+    m.last.append(y[0, 0].item())
+    m.all.appendleft(y.argmax().item())
+
+
+def numbers_read_before_a_change(m: Recorder, y: Tensor) -> Tensor:
+    total = y.sum().detach()
+    m.seen.append(total.item())
+    total += 1
+    m.seen.append(total.item())
+    return y * total
+
+
+def numbers_read_in_a_loop(m: Recorder, y: Tensor) -> None:
+    for row in y:
+        m.seen.append(row.sum().item())
+
+
 ONE_PROGRAM = (
     *(append, append_several, extend, add, deques, in_a_dict, with_a_number, of_a_bound_method),
-    *(returned, global_list),
+    *(returned, global_list, numbers_read, numbers_read_before_a_change, numbers_read_in_a_loop),
 )
 
 
@@ -169,7 +191,30 @@ def with_a_print(m: Recorder, y: Tensor) -> Tensor:
     return y * 2
 
 
+def number_kept(m: Recorder, y: Tensor) -> Tensor:
+    total = y.sum().item()
+    m.seen.append(total)
+    return y * total
+
+
+def number_computed(m: Recorder, y: Tensor) -> None:
+    m.seen.append(y.sum().item() * 2)
+
+
+def number_of_another_type(m: Recorder, y: Tensor) -> None:
+    m.seen.append(int(y.sum()))
+    m.seen.append(float(y.argmax()))
+
+
+def number_of_several(m: Recorder, y: Tensor) -> None:
+    try:
+        m.seen.append(y.item())
+    except RuntimeError:
+        m.seen.append(None)
+
+
 LOOKED_AT = (
+    *(number_kept, number_computed, number_of_another_type, number_of_several),
     *(looked_at, looked_at_first, iterated, popped, by_itself, replaced, of_two_names),
     *(extended_by_a_generator, with_a_print, mapped, contains),
 )
@@ -192,7 +237,7 @@ def compare(
         assert_close(mine, history)
         HISTORY[:] = mine
         assert_close(found, expected)
-        assert_close(model.state(), other.state())
+        assert_close(model.state(), other.state(), rtol=1e-5, atol=1e-6)
     if change is returned:
         assert found[1] is model.seen
     return fast, model
@@ -209,7 +254,7 @@ def test_one_program(change: Callable[..., Any], runtime: str) -> None:
     assert len(fast.specializations) == 1 + (change is with_a_number)
 
 
-@pytest.mark.parametrize("change", [append, deques, with_a_number])
+@pytest.mark.parametrize("change", [append, deques, with_a_number, numbers_read])
 def test_gradients(change: Callable[..., Any]) -> None:
     fast, model = compare(change, hostjit.compile)
     fast(torch.randn(2, 3)).sum().backward()
@@ -243,6 +288,45 @@ def test_through_torch_compile() -> None:
         torch._dynamo.reset()
         with torch.no_grad():
             compare(change, lambda model: torch.compile(model, backend="hostjit"))
+
+
+def test_numbers_read_have_their_types() -> None:
+    model = Recorder(numbers_read)
+    fast = hostjit.compile(model, fallback=False)
+    with torch.no_grad():
+        for _ in range(2):
+            fast(torch.randn(2, 3))
+    assert [type(number) for number in model.seen] == 2 * [float, float, bool, int]
+
+
+def test_a_number_logged_ahead_of_a_backward_pass() -> None:
+    """The rest of the call is compiled: no method of the list is among its arguments."""
+    model, losses = nn.Linear(3, 1), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    fast = hostjit.compile(step)
+    other, rate = copy.deepcopy(model), 0.1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(12):
+            x = torch.randn(4, 3)
+            expected = other(x).square().mean()
+            gradients = torch.autograd.grad(expected, [*other.parameters()])
+            with torch.no_grad():
+                for parameter, gradient in zip(other.parameters(), gradients, strict=True):
+                    parameter -= rate * gradient
+            assert_close(fast(x), expected.detach())
+            assert losses[-1] == pytest.approx(expected.item())
+            assert_close([*model.parameters()], [*other.parameters()])
+    assert len(losses) == 12
 
 
 def test_a_list_in_the_place_of_another() -> None:

@@ -39,6 +39,7 @@ from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.identities import Identity, noting_identities
+from hostjit.capturing.dynamo.logged_numbers import logging_numbers
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.open_strides import strides_known
@@ -293,6 +294,7 @@ def _run_dynamo(
         stack.enter_context(skipping_steps())
         stack.enter_context(powers_of_open_numbers())
         stack.enter_context(regions_take_floats())
+        stack.enter_context(logging_numbers())
         made = stack.enter_context(opened())
         stack.enter_context(checked_tensor_methods())
         members = stack.enter_context(noting_members())
