@@ -124,6 +124,38 @@ class CodeFlow:
                 return None
         return {name: name in assigned[index] for name in sorted(wanted)}
 
+    def body(self, head: int) -> set[int] | None:
+        """Return what runs in a pass of the loop that begins with `FOR_ITER` at `head`.
+
+        None where a pass does not always end there: it returns, or leaves the loop.
+        """
+        inside = self._reached(head + 1, head)
+        end = self._instructions[head].target
+        leaves = end is not None and self._index[end] in inside
+        returns = any(self._instructions[i].opname.startswith("RETURN") for i in inside)
+        if leaves or returns or not self._handles_its_own(inside):
+            return None
+        return inside
+
+    def variables_of(
+        self, head: int, body: set[int], parameters: Iterable[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Return the variables that a pass of a loop needs, and those that it leaves to others.
+
+        None where it is not known which have values, and where functions inside know one.
+        """
+        if any(not self._is_known(i) or self._variables(i, _DELETES) for i in body):
+            return None
+        behind = self._reached(head)
+        changed = frozenset[str]().union(*(self._variables(i, STORES) for i in body))
+        given = changed & self._needed(head, behind) - self._outside
+        always = self._assigned(head, body, frozenset(), head + 1).get(head, frozenset())
+        taken = (self._needed(head + 1, body) | (given - always)) - self._outside
+        before = self._assigned(head, self._reached(0), frozenset(parameters))[head]
+        if (taken | given) & self._cells or not taken <= before:
+            return None
+        return tuple(sorted(taken)), tuple(sorted(given))
+
     def _is_known(self, index: int) -> bool:
         name = self._instructions[index].opname
         is_of_variables = any(kind in name for kind in ("FAST", "DEREF", "CELL", "CLOSURE"))
@@ -136,7 +168,8 @@ class CodeFlow:
         while changed:
             changed = False
             for index in sorted(behind, reverse=True):
-                now = set[str]().union(*(needed[after] for after, _ in self._successors(index)))
+                ways = (needed.get(after, set()) for after, _ in self._successors(index))
+                now = set[str]().union(*ways)
                 now -= self._variables(index, STORES)
                 now |= self._variables(index, _LOADS)
                 if now != needed[index]:
@@ -144,11 +177,11 @@ class CodeFlow:
         return needed[start]
 
     def _assigned(
-        self, end: int, before: set[int], given: frozenset[str]
+        self, end: int, before: set[int], given: frozenset[str], start: int = 0
     ) -> dict[int, frozenset[str]]:
         """The variables that have values ahead of each instruction, whatever came before that."""
-        known: dict[int, frozenset[str]] = {0: given}
-        pending = [0]
+        known: dict[int, frozenset[str]] = {start: given}
+        pending = [start]
         while pending:
             index = pending.pop()
             now = known[index]

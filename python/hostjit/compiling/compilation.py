@@ -195,9 +195,13 @@ class Compilation(Specializer):
     ) -> _C.Specialization:
         """Leave all further calls to Dynamo, or to eager where two inputs share memory.
 
+        Where it is a loop of training steps that Dynamo cannot follow, each pass is compiled.
         Dynamo takes the views of later calls to lie in their base where those of the first one did.
         That matters where one is written.
         """
+        by_passes = parts.by_passes()
+        if by_passes is not None:
+            return route_any_call(by_passes)
         if not tensors_share_memory(args, kwargs):
             return parts.by_frames()
         self._say(str(error.failure), f"runs eagerly: {error}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
 from hostjit.backend.options import Options
@@ -20,6 +21,7 @@ from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.outlined_loops import outline_loop
 from hostjit.compiling.specializer import route_any_call
 from hostjit.optimizers import RULES, OptimizerCompilation
 
@@ -98,6 +100,18 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
+    def by_passes(self) -> Callable[..., Any] | None:
+        """Return what has a compiled function do each pass of a loop; None without such a loop."""
+        outlined = outline_loop(self._target)
+        if outlined is None:
+            return None
+        body = PassCompilation(outlined.body, self._options, self._said, self._name)
+        run: Any = outlined.around(_C.CompiledFunction(outlined.body, body, called_by_dynamo=True))
+        skip_code(run.__code__)
+        if isinstance(self._target, types.MethodType):
+            run = types.MethodType(run, self._target.__self__)
+        return self.hooked(run)
+
     def meets_other_objects(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_fields: ByFields
     ) -> bool:
@@ -154,6 +168,20 @@ class Parts:
         key = tuple(structure)
         differs = self._seen.setdefault(key, values) != values
         return self._objects.setdefault(key, KnownObjects()).note(objects) or differs
+
+
+class PassCompilation(Compilation):
+    """Specializes what a pass of a loop does; what it says, it says for the whole."""
+
+    def __init__(
+        self, function: types.FunctionType, options: Options, said: set[str], name: str
+    ) -> None:
+        super().__init__(function, options.runtime, fallback=True, choices=options.choices())
+        self._said = said
+        self._name = name
+
+    def _target_name(self) -> str:
+        return self._name
 
 
 class PartCompilation(Compilation):

@@ -25,7 +25,16 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.compiling.code_flow import STORES, CodeFlow
 
-__all__ = ["Split", "split_behind_gradients"]
+__all__ = [
+    "Split",
+    "begin_of",
+    "function_of",
+    "is_of_gradients",
+    "may_be_taken_apart",
+    "parameters_of",
+    "split_behind_gradients",
+    "transformed",
+]
 
 # Behind the last of these names no gradient is computed, and no parameter updated.
 _OF_GRADIENTS = frozenset({"grad", "autograd", "clip_grad_norm_", "clip_grad_value_"})
@@ -65,24 +74,32 @@ class Split:
         first: has the signature of the callable, and returns a tuple.
         rest: takes that, the object of a method, and the arguments of the call.
         is_short: the rest calls nothing but what reads values, shows them or keeps them.
+        unread: the parameters that the first part does not look at, by position and by name. It is
+            given None for them: a program that is not for one value of each would do no more.
         receiver: the object of a method, in a tuple; () for a function.
     """
 
     first: Callable[..., tuple[Any, ...]]
     rest: types.FunctionType
     is_short: bool
+    unread: frozenset[int | str]
     receiver: tuple[Any, ...] = ()
 
     def joined(
         self, first: Callable[..., tuple[Any, ...]], rest: Callable[..., Any]
     ) -> Callable[..., Any]:
         """Return the callable, with others in the places of its parts."""
-        receiver = self.receiver
+        receiver, unread, skipped = self.receiver, self.unread, len(self.receiver)
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return rest(first(*args, **kwargs), *receiver, *args, **kwargs)
 
-        return run
+        def run_with_less(*args: Any, **kwargs: Any) -> Any:
+            read = [None if i in unread else value for i, value in enumerate(args, skipped)]
+            read_by_name = {name: None if name in unread else kwargs[name] for name in kwargs}
+            return rest(first(*read, **read_by_name), *receiver, *args, **kwargs)
+
+        return run_with_less if unread else run
 
 
 def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
@@ -102,20 +119,25 @@ def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
     if not isinstance(target, types.FunctionType):
         return None
     code = target.__code__
-    others = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-    if code.co_flags & others or _OF_FRAMES & {*code.co_names, *code.co_freevars}:
-        return None
-    if any(map(_changes_variables, code.co_consts)):
+    if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
     flow = CodeFlow(instructions, code)
     for index in _candidates(instructions, flow):
-        found = flow.variables_at(index, _parameters(code))
+        found = flow.variables_at(index, parameters_of(code))
         if found is not None:
-            first = _function(target, _first_code(code, index, found))
-            rest = _function(target, _rest_code(code, index, found))
-            return Split(first, rest, _is_short(rest.__code__))
+            first = function_of(target, _first_code(code, index, found))
+            rest = function_of(target, _rest_code(code, index, found))
+            return Split(first, rest, _is_short(rest.__code__), _unread(first.__code__))
     return None
+
+
+def may_be_taken_apart(code: types.CodeType) -> bool:
+    """Tell whether code is a function's, and nothing in it knows of its frame."""
+    others = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    if code.co_flags & others or _OF_FRAMES & {*code.co_names, *code.co_freevars}:
+        return False
+    return not any(map(_changes_variables, code.co_consts))
 
 
 def _is_short(code: types.CodeType) -> bool:
@@ -127,10 +149,21 @@ def _is_short(code: types.CodeType) -> bool:
     return frozenset[str]().union(*called) <= _METHODS | _FUNCTIONS | _OTHER_CALLS
 
 
-def _parameters(code: types.CodeType) -> tuple[str, ...]:
+def parameters_of(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of all parameters."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_varnames[:count]
+
+
+def _unread(code: types.CodeType) -> frozenset[int | str]:
+    """The parameters that code does not look at, but for those of `*args` and `**kwargs`."""
+    known = {found.argval for found in dis.get_instructions(code) if isinstance(found.argval, str)}
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    unread = {i: name for i, name in enumerate(names) if name not in known}
+    positions = {i for i in unread if i < code.co_argcount}
+    by_name = {name for i, name in unread.items() if i >= code.co_posonlyargcount}
+    return frozenset({*positions, *by_name})
 
 
 def _changes_variables(code: Any) -> bool:
@@ -143,7 +176,7 @@ def _changes_variables(code: Any) -> bool:
 
 def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator[int]:
     """Yield where lines begin at which the code could be split, the last first."""
-    of_gradients = [i for i, found in enumerate(instructions) if _is_of_gradients(found)]
+    of_gradients = [i for i, found in enumerate(instructions) if is_of_gradients(found)]
     last = of_gradients[-1] if of_gradients else len(instructions)
     first = next(
         (
@@ -158,7 +191,8 @@ def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator
             yield index
 
 
-def _is_of_gradients(instruction: Instruction) -> bool:
+def is_of_gradients(instruction: Instruction) -> bool:
+    """Tell whether an instruction has to do with gradients, or the steps of optimizers."""
     names = _names(instruction)
     return bool(_OF_GRADIENTS & names or (_METHODS_OF_GRADIENTS & names and _calls(instruction)))
 
@@ -203,7 +237,7 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
         ]
         end[0].copy_positions(instructions[index])
         unset = [name for name, is_set in found.items() if not is_set]
-        begin = _begin(instructions)
+        begin = begin_of(instructions)
         kept: list[Instruction] = []
         for i, instruction in enumerate(instructions):
             if i == begin:
@@ -217,7 +251,7 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
                 instruction.target = end[0]
         instructions[:] = kept
 
-    return _transformed(code, transform)
+    return transformed(code, transform)
 
 
 def _set_to_nothing(name: str, code: types.CodeType) -> list[Instruction]:
@@ -239,7 +273,8 @@ def _unset_if_nothing(name: str, code: types.CodeType) -> list[Instruction]:
     ]
 
 
-def _begin(instructions: Sequence[Instruction]) -> int:
+def begin_of(instructions: Sequence[Instruction]) -> int:
+    """Return where the code of the user's begins."""
     return next(i for i, each in enumerate(instructions) if each.opname == "RESUME") + 1
 
 
@@ -255,21 +290,23 @@ def _rest_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> t
         ]
         unpacked += [each for name in unset for each in _unset_if_nothing(name, code)]
         kept = [each for i, each in enumerate(instructions) if i in parts[1]]
-        instructions[:] = [*instructions[: _begin(instructions)], *unpacked, *kept]
+        instructions[:] = [*instructions[: begin_of(instructions)], *unpacked, *kept]
         options["co_varnames"] = (_FOUND, *options["co_varnames"])
         options["co_argcount"] += 1
         options["co_posonlyargcount"] += options["co_posonlyargcount"] > 0
 
-    return _transformed(code, transform)
+    return transformed(code, transform)
 
 
 def _kind(name: str, code: types.CodeType) -> str:
     return "DEREF" if name in code.co_cellvars else "FAST"
 
 
-def _transformed(
+def transformed(
     code: types.CodeType, transform: Callable[[list[Instruction], dict[str, Any]], None]
 ) -> types.CodeType:
+    """Return code of which `transform` has changed the instructions."""
+
     def transform_with_names(instructions: list[Instruction], options: dict[str, Any]) -> None:
         transform(instructions, options)
         # Of names and constants there are those of this part: code is judged by what it can reach.
@@ -282,7 +319,8 @@ def _transformed(
     return transformed
 
 
-def _function(target: types.FunctionType, code: types.CodeType) -> types.FunctionType:
+def function_of(target: types.FunctionType, code: types.CodeType) -> types.FunctionType:
+    """Return a function like another, of other code."""
     made = types.FunctionType(
         code, target.__globals__, target.__name__, target.__defaults__, target.__closure__
     )
