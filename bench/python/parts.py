@@ -5,6 +5,7 @@ python bench/python/parts.py
 python bench/python/parts.py --compilers eager,hostjit --cases step,masked --rounds 101
 """
 
+import collections
 import io
 import itertools
 import sys
@@ -91,6 +92,41 @@ def step() -> Case:
     return function, (torch.randn(1, 32), torch.randn(1, 8))
 
 
+def minibatches() -> Case:
+    """Four training steps in a loop that adds up their losses, as an update of PPO does."""
+    model = layers(32, 64, 64, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def function(x: Tensor, target: Tensor) -> float:
+        total = 0.0
+        for rows, wanted in zip(x.split(4), target.split(4), strict=True):
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(rows), wanted)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        return total
+
+    return function, (torch.randn(16, 32), torch.randn(16, 8))
+
+
+def logging() -> Case:
+    """A training step that logs its loss ahead of the backward pass."""
+    model = layers(32, 64, 64, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses: collections.deque[float] = collections.deque(maxlen=100)
+
+    def function(x: Tensor, target: Tensor) -> Tensor:
+        loss = nn.functional.mse_loss(model(x), target)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return function, (torch.randn(1, 32), torch.randn(1, 8))
+
+
 def planner() -> Case:
     """Actions made better four times by the gradient of their cost, over five steps of a model."""
     model = layers(6, 32, 4)
@@ -110,7 +146,8 @@ def planner() -> Case:
 
 
 CASES: dict[str, Callable[[], Case]] = {
-    case.__name__: case for case in (printing, nonzero, branch, masked, step, planner)
+    case.__name__: case
+    for case in (printing, nonzero, branch, masked, step, minibatches, logging, planner)
 }
 
 

@@ -399,12 +399,16 @@ class Compilation(Specializer):
         """Leave all calls to recordings, where they do better than parts; None: they don't.
 
         That is where Dynamo could not go on behind the break, in loops above all, and where the
-        break is one of many: backward passes, and steps of optimizers.
+        break is one of many: backward passes, and steps of optimizers. Not where each pass of a
+        loop reads values.
         """
         function = self._function() if self._function is not None else None
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
         if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
+            return None
+        parts = self._make_parts()
+        if parts is not None and parts.reads_in_passes():
             return None
         if self._recorded is None:
             from hostjit.recording.instead_of_parts import recorded_instead_of_parts

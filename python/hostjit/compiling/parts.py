@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,8 +22,9 @@ from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
-from hostjit.compiling.outlined_loops import outline_loop
+from hostjit.compiling.outlined_loops import Outlined, outline_loop
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.split_code import split_behind_gradients
 from hostjit.optimizers import RULES, OptimizerCompilation
 
 __all__ = ["PartCompilation", "Parts"]
@@ -100,9 +102,19 @@ class Parts:
         self.in_use = True
         return route_any_call(self.hooked(self._target))
 
+    @functools.cached_property
+    def _outlined(self) -> Outlined | None:
+        return outline_loop(self._target)
+
+    def reads_in_passes(self) -> bool:
+        """Tell whether each pass of a loop with gradients reads values, or changes what stays."""
+        return (
+            self._outlined is not None and split_behind_gradients(self._outlined.body) is not None
+        )
+
     def by_passes(self) -> Callable[..., Any] | None:
         """Return what has a compiled function do each pass of a loop; None without such a loop."""
-        outlined = outline_loop(self._target)
+        outlined = self._outlined
         if outlined is None:
             return None
         body = PassCompilation(outlined.body, self._options, self._said, self._name)
