@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import hostjit
+
 # Where the tensor that is written lies, and the other.
 PLACES: dict[str, tuple[slice, slice]] = {
     "apart": (slice(0, 3), slice(4, 7)),
@@ -94,3 +96,57 @@ def test_a_result_is_a_view_of_what_is_written(dynamic: bool | None) -> None:
             rows.add_(1)  # of base
             found.append((base, rows, product.detach()))
         assert all(map(torch.equal, *found))
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.mean = torch.ones(3)
+
+
+def shift(kept: Kept, x: Tensor) -> Tensor:
+    kept.mean -= 6
+    x[1:] = x[:-1]
+    return x * 2
+
+
+def shift_what_is_made(kept: Kept, x: Tensor) -> Tensor:
+    kept.mean -= 6
+    y = x * 2
+    y[1:] = y[:-1]
+    return y
+
+
+def shift_with_gradients(kept: Kept, x: Tensor) -> Tensor:
+    y = x * kept.mean.clone().requires_grad_()
+    y[0, 1:] = y[0, :-1]
+    return y
+
+
+def move_apart(kept: Kept, x: Tensor) -> Tensor:
+    kept.mean -= 6
+    x[0] = x[1]
+    x[..., 1] = x[:, 0]
+    x[2:, None] = x[:1, None]
+    return x * 2
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("make", ["hostjit", "backend"])
+@pytest.mark.parametrize("function", [shift, shift_what_is_made, shift_with_gradients, move_apart])
+def test_parts_that_are_written_from_others(
+    function: Callable[[Kept, Tensor], Tensor], make: str
+) -> None:
+    """Eager refuses to copy where some elements are both read and written."""
+    compiled = hostjit.compile(function)
+    fast = torch.compile(function, backend="hostjit") if make == "backend" else compiled
+    mine, other = Kept(), Kept()
+    for _ in range(3):
+        x = torch.arange(9.0).view(3, 3)
+        y = x.clone()
+        if function is move_apart:
+            torch.testing.assert_close(fast(mine, x), function(other, y))
+        else:
+            for call, kept, given in ((function, other, y), (fast, mine, x)):
+                with pytest.raises(RuntimeError, match="single memory location"):
+                    call(kept, given)
+        torch.testing.assert_close((mine.mean, x), (other.mean, y))

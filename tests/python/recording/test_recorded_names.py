@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -113,3 +114,43 @@ def test_defaults_of_functions_that_classes_call(
         monkeypatch.setattr(owner, "__defaults__", found)
         for _ in range(3):
             assert torch.equal(fast(torch.ones(2)), function(torch.ones(2)))
+
+
+def test_names_that_come_up_while_all_are_looked_at() -> None:
+    """Code that asks for any attribute, beside what brings more names: it was a RuntimeError."""
+
+    class Model(torch.nn.Module):
+        by_loss = operator.attrgetter("loss_that_nothing_names")
+        by_rate = operator.attrgetter("rate_that_nothing_names")
+        by_rank = operator.methodcaller("rank_that_nothing_names")
+        show = "loss {:.3f}".format
+        look = staticmethod(getattr)
+        text = "rate {:.3f}".format
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(4))
+
+        def describe(self) -> Any:
+            return self.by_loss, self.by_rate, self.by_rank, self.show, self.look, self.text
+
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x: Tensor) -> Tensor:
+        if len(x) > 10:
+            print(model.describe(), model.by_loss, model.by_rate, model.by_rank)
+            print(model.show, model.look, model.text)
+        loss = (model.weight - x).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    fast = hostjit.capture(step)
+    weight = torch.zeros(4)
+    for i in range(4):
+        expected = (weight - i).square().sum()
+        weight = weight - 0.2 * (weight - i)
+        torch.testing.assert_close(fast(torch.full((4,), float(i))), expected)
+        torch.testing.assert_close(model.weight.detach(), weight)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
+from torch.fx.node import map_arg
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.dynamic_dims import is_symbolic
@@ -56,9 +57,12 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
             continue
         written = written_nodes(node)
         others = [operand for operand in _nodes((node.args, node.kwargs)) if operand not in written]
-        if node.target in ("__setitem__", aten.copy_.default) or "setitem" in str(node.target):
-            others = []  # which part is written, and from where, is seen where it is copied
         tensors = _tensors(written)
+        part = _written_part(node) if "setitem" in str(node.target) else None
+        if part is not None:
+            tensors = [part]
+        elif node.target is aten.copy_.default or "setitem" in str(node.target):
+            others = []  # which part is written, and from where, is seen where it is copied
         for index, tensor in enumerate(tensors):
             if overlaps_itself(tensor) or any(
                 overlaps(tensor, other, same_is_fine=False) for other in tensors[index + 1 :]
@@ -66,6 +70,28 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
                 raise _refusal(node, "writes to memory more than once")
             if any(overlaps(tensor, other, same_is_fine=True) for other in _tensors(others)):
                 raise _refusal(node, "writes to memory that it reads at other places")
+
+
+def _written_part(node: torch.fx.Node) -> torch.Tensor | None:
+    """Return the view that `x[key] = y` writes; None where tensors or open numbers say which.
+
+    Of views of open sizes nothing is known that would not refuse those that have nothing in common.
+    """
+    place: Any = map_arg(tuple(node.args[:2]), _value)
+    base, key = place
+    parts = [p for leaf in tree_leaves(key) for p in _numbers_of(leaf)]
+    is_known = all(part is None or part is ... or type(part) is int for part in parts)
+    if not (is_known and isinstance(base, torch.Tensor)) or is_symbolic(base):
+        return None
+    try:
+        written: torch.Tensor = base[key]
+    except IndexError:
+        return None
+    return written
+
+
+def _numbers_of(key: Any) -> tuple[Any, ...]:
+    return (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
 
 
 def refuse_views_at_any_size(module: torch.fx.GraphModule, written: Collection[int]) -> None:

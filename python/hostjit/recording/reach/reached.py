@@ -74,7 +74,7 @@ class Reached:
         if not self._everything:
             self._everything = True
             with torch._C.DisableTorchFunction():
-                self._extend_all(self._names)
+                self._extend_all(set(self._names))
                 self._walk()
 
     def is_large(self) -> bool:

@@ -163,7 +163,7 @@ class Walk(Reached):
         known = self._entries["items", id(vars(module))]
         assert isinstance(known, Items)
         known.by_attribute = True  # its globals may be known already
-        self._extend(known, self._names)
+        self._extend(known, set(self._names))
         if not of_library:
             self._extend_by(known, ["__getattr__"])
 
@@ -213,7 +213,7 @@ class Walk(Reached):
             self._push(value, f"a method of {path}")
         if self._by_position:
             self.add_names(entry.matched_names(), of_user=True)
-        self._extend(entry, self._names)
+        self._extend(entry, set(self._names))
 
     def _visit_subclass(self, value: Any, path: str) -> None:
         """Look at what an object of a subclass has besides what its builtin base has."""
@@ -241,11 +241,11 @@ class Walk(Reached):
         entry.of_user = is_users_alone(type(value))
         self._add("items", attributes, entry)
         self.objects[id(attributes)] = attributes
-        self._extend(self._entries["items", id(attributes)], self._names)
+        self._extend(self._entries["items", id(attributes)], set(self._names))
 
     def _visit_fields(self, value: type | types.FunctionType, path: str) -> None:
         self._add("fields", value, Fields(value, path))
-        self._extend(self._entries["fields", id(value)], self._names)
+        self._extend(self._entries["fields", id(value)], set(self._names))
 
     def _visit_object(self, value: Any, path: str) -> None:
         kind = type(value)
