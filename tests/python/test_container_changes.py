@@ -444,3 +444,32 @@ def test_copies_have_what_is_in_a_container(container: Any, make: Callable[[Any]
         (y, made), (z, wanted) = fast(torch.ones(2), container), step(torch.ones(2), container)
         assert_close(y, z)
         assert type(made) is type(wanted) and made == wanted
+
+
+KEPT = OrderedDict(a=1.0, b=10.0, c=100.0)
+
+
+def first_of_a_copy(x: Tensor) -> Tensor:
+    copied = KEPT.copy()
+    return x * copied.popitem(last=False)[1]
+
+
+def first_of_a_union(x: Tensor) -> Tensor:
+    joined = KEPT | {"d": 3.0}
+    return x * joined.popitem(last=False)[1] + len(joined)
+
+
+def last_of_a_copy(x: Tensor) -> Tensor:
+    copied = KEPT.copy()
+    return x * copied.popitem()[1] + copied.popitem(last=True)[1]
+
+
+@pytest.mark.parametrize("make", [hostjit.compile, "backend"])
+@pytest.mark.parametrize("function", [first_of_a_copy, first_of_a_union, last_of_a_copy])
+def test_ends_of_copies_of_an_ordered_dict(function: Any, make: Any) -> None:
+    torch._dynamo.reset()
+    fast = torch.compile(function, backend="hostjit") if make == "backend" else make(function)
+    for _ in range(3):
+        x = torch.randn(3)
+        assert_close(fast(x), function(x))
+    assert len(KEPT) == 3

@@ -103,3 +103,31 @@ def test_they_are_saved(tmp_path: Path) -> None:
         found, expected = (_outcome(call, x, number) for call in (loaded, _views_alone))
         assert found[1] == expected[1]
         assert_close(found[0], expected[0])
+
+
+def test_a_view_of_which_pytorch_tells_no_graph() -> None:
+    """It was made without gradients, and its base is changed with them; code may reach it."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    base = torch.zeros(8, requires_grad=True) * 1.0
+    with torch.no_grad():
+        view = base[:4]
+    base.add_(1)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        _ = view.grad_fn
+    optimizer.state[model.weight]["kept"] = view
+    kept = [view]
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum() + eval("len(kept)", {"kept": kept})
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    fast = hostjit.capture(step)
+    x, weight = torch.randn(2, 4), model.weight.detach().clone()
+    for _ in range(4):
+        fast(x)
+        weight -= 0.1 * x.sum(0)
+        torch.testing.assert_close(model.weight.detach(), weight)

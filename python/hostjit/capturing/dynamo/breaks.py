@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import dis
 import importlib
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -96,8 +97,10 @@ def stopping_at_breaks() -> Iterator[Breaks]:
     def stop(self: Any, tx: Any, reason: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() == owner and reason.graph_break:
             error = logged[-1] if logged else Unsupported(reason.reason)
-            if tx.parent is None:
-                raise error  # in `entry` itself, before anything of the user's was done
+            # In `entry` itself nothing of the user's was done before. Dynamo goes on behind an
+            # instruction that called code with what that gave, for what the instruction gives.
+            if tx.parent is None or _is_within_an_instruction(tx):
+                raise error
             breaks.error = error
             _name_iterators_as_code_does(tx)
         return compile_subgraph(self, tx, reason, *args, **kwargs)
@@ -152,6 +155,20 @@ def _operators_break(owner: int) -> Iterator[None]:
     finally:
         for kind, original in zip(kinds, saved, strict=True):
             kind.dispatch_table[code] = original
+
+
+def _is_within_an_instruction(translator: Any) -> bool:
+    """Whether code runs for an instruction that makes something else of what the code returns.
+
+    That is `x not in values` with the `__contains__` of a class, which need not return a bool, a
+    comparison whose result is made a bool, and a loop that ends where `__next__` raises.
+    """
+    while (translator := translator.parent) is not None:
+        now = translator.current_instruction
+        makes_bool = sys.version_info >= (3, 13) and now.opname == "COMPARE_OP" and now.arg & 16
+        if now.opname in ("CONTAINS_OP", "FOR_ITER") or makes_bool:
+            return True
+    return False
 
 
 def _name_iterators_as_code_does(translator: Any) -> None:

@@ -83,6 +83,17 @@ def stopping_at_container_changes() -> Iterator[None]:
 
         return replaced_attribute(kind, "call_method", call)
 
+    def popping(kind: Any) -> Any:
+        original = kind.call_method
+
+        def call(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            is_plain = type(self) is kind and name == "popitem" and (args or kwargs)
+            if is_plain and threading.get_ident() == owner:
+                _stop("OrderedDict.popitem with arguments")  # it would take the last item
+            return original(self, tx, name, args, kwargs)
+
+        return replaced_attribute(kind, "call_method", call)
+
     def operating(kind: Any, name: str) -> Any:
         original = getattr(kind, name)
 
@@ -127,6 +138,7 @@ def stopping_at_container_changes() -> Iterator[None]:
         if not hasattr(lists.DequeVariable, _OPERATORS[0]):
             stack.enter_context(_stopping_at_sums(owner, lists.DequeVariable))
         # Torch 2.11 has no class of its own for them.
+        stack.enter_context(popping(dicts.ConstDictVariable))
         ordered = getattr(user_defined, "OrderedDictVariable", dicts.ConstDictVariable)
         stack.enter_context(checked(ordered, _is_wrong_for_ordered_dict))
         if subtract is not None:

@@ -80,12 +80,14 @@ class Walk(Reached):
 
     def _note_tensor(self, tensor: torch.Tensor) -> None:
         self._push(type(tensor), type(tensor).__qualname__)  # whose methods somebody may replace
-        self._graphs.setdefault(id(tensor), (tensor, _graph_of(tensor)))
+        graph = _graph_of(tensor)
+        self._graphs.setdefault(id(tensor), (tensor, graph))
         for hooks in hooks_of(tensor):
             if hooks is not None:
                 self._push(hooks, "hooks of a tensor")
         # Code may drop a gradient that was there before its owner needed none.
-        if tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex()):
+        is_leaf = graph is None or not tensor.requires_grad
+        if is_leaf and (tensor.is_floating_point() or tensor.is_complex()):
             self.gradients.setdefault(id(tensor), (tensor, tensor.grad))
 
     def is_found_elsewhere(self, gradient: int) -> bool:
@@ -376,5 +378,12 @@ class Walk(Reached):
 
 
 def _graph_of(tensor: torch.Tensor) -> Any:
-    """Return the node that computed a tensor, None for a leaf; False without a gradient."""
-    return tensor.requires_grad and tensor.grad_fn
+    """Return the node that computed a tensor, None for a leaf; False without a gradient.
+
+    Also False for a view that was made without gradients, and whose base has changed with them:
+    PyTorch refuses to say. Nor does it to anybody else.
+    """
+    try:
+        return tensor.requires_grad and tensor.grad_fn
+    except RuntimeError:
+        return False
