@@ -68,6 +68,15 @@ def host_features() -> frozenset[str]:
     return frozenset(name for name, present in features.items() if present)
 
 
+def vectors_of(lanes: int, kind: str) -> list[str]:
+    """Return the types in LLVM IR of vectors that fill 512 bits, or 256 where LLVM keeps to these.
+
+    That is on Intel's CPUs before Ice Lake, but for code around functions of 512 bits.
+    """
+    whole = f"<{lanes} x {kind}>"
+    return [whole] if "avx512vbmi2" in host_features() else [whole, f"<{lanes // 2} x {kind}>"]
+
+
 def with_sleef(text: str) -> str:
     """Attach Sleef's vector forms to the declarations of a kernel, as the core does."""
     if "avx512f" not in host_features():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from mcjit import TORCH_DTYPES, CompiledKernel, host_features, optimised
+from mcjit import TORCH_DTYPES, CompiledKernel, host_features, optimised, vectors_of
 
 from hostjit.kernels import DType, KernelBuilder, llvm_ir
 from hostjit.kernels.iteration import simplify
@@ -222,20 +222,22 @@ def test_turned_tiles_are_computed_on_in_vectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "operation", "vector"),
+    ("dtype", "operation", "vectors"),
     [
-        (F32, "relu", "<16 x float>"),
-        (F32, "sin", "@Sleef_sinf16_u10"),
-        (F32, "gelu", "<16 x float>"),
-        (DType.F64, "exp", "<8 x double>"),
-        (DType.F64, "expm1", "@Sleef_expm1d8_u10"),
-        (DType.BF16, "silu", "<16 x float>"),
-        (DType.F16, "asin", "@Sleef_asinf16_u10"),
-        (DType.I32, "abs", "<16 x i32>"),
-        (DType.I64, "neg", "<8 x i64>"),
+        (F32, "relu", vectors_of(16, "float")),
+        (F32, "sin", ["@Sleef_sinf16_u10"]),
+        (F32, "gelu", vectors_of(16, "float")),
+        (DType.F64, "exp", vectors_of(8, "double")),
+        (DType.F64, "expm1", ["@Sleef_expm1d8_u10"]),
+        (DType.BF16, "silu", vectors_of(16, "float")),
+        (DType.F16, "asin", ["@Sleef_asinf16_u10"]),
+        (DType.I32, "abs", vectors_of(16, "i32")),
+        (DType.I64, "neg", vectors_of(8, "i64")),
     ],
 )
-def test_contiguous_kernels_are_vectorised(dtype: DType, operation: str, vector: str) -> None:
+def test_contiguous_kernels_are_vectorised(
+    dtype: DType, operation: str, vectors: list[str]
+) -> None:
     machine_has = host_features()
     if "avx512f" not in machine_has or "avx512vl" not in machine_has:
         pytest.skip("needs AVX-512")
@@ -245,7 +247,7 @@ def test_contiguous_kernels_are_vectorised(dtype: DType, operation: str, vector:
     text = llvm_ir(builder.build())
     assert text.count("phi") == 1, "two contiguous dimensions are one loop"
     calls = [line for line in str(optimised(text)).splitlines() if "declare" not in line]
-    assert vector in "\n".join(calls)
+    assert any(vector in "\n".join(calls) for vector in vectors)
 
 
 def test_broadcast_inner_loop_is_vectorised() -> None:
