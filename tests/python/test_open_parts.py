@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.capturing.guards.full_check import GuardCheck
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 NOWHERE = io.StringIO()
@@ -123,3 +125,46 @@ def test_a_first_part_that_computes_nothing_serves_any_size() -> None:
             x = torch.randn(size, 4)
             assert_close(fast(x, 2.0), function(x, 2.0))
     assert count[0] == 0
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("kind", [int, float])
+def test_numbers_that_are_only_handed_on(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a part gives to the next, and does not look at, may be any; Python checks nothing."""
+    refreshed = 0
+    refresh = GuardCheck.refresh
+
+    def counting(*args: Any) -> Any:
+        nonlocal refreshed
+        refreshed += 1
+        return refresh(*args)
+
+    monkeypatch.setattr(GuardCheck, "refresh", counting)
+
+    class Metric:
+        def __init__(self) -> None:
+            self.count = kind(0)
+
+        def update(self, x: Tensor) -> Tensor:
+            count = self.count
+            self.count = kind(0)
+            if torch.isnan(x).any():
+                x = torch.nan_to_num(x)
+            self.count = count + 1
+            return x.sum() * 2
+
+    mine, other = Metric(), Metric()
+    fast = hostjit.compile(mine.update)
+    for call in range(12):
+        x = torch.randn(5)
+        assert_close(fast(x), other.update(x))
+        assert mine.count == other.count and type(mine.count) is kind
+        if call == 7:
+            programs, before = len(fast.specializations), refreshed
+    assert len(fast.specializations) == programs <= 3
+    assert refreshed == before
+    mine.count, other.count = "n", "n"  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        other.update(x)
+    with pytest.raises(TypeError):
+        fast(x)

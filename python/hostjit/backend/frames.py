@@ -14,6 +14,7 @@ from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrate
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
+from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 
 __all__ = ["FRAMES_LEFT", "convert_corrected"]
@@ -49,6 +50,8 @@ def convert_corrected(
     Raises:
         Exception: the frame is to be one graph (`fullgraph=True`), or cannot be compiled.
     """
+    if overrides_operators(frame.f_code) and not self._one_graph:
+        return ConvertFrameReturn()
     hooks_guarded = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)
     with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded:
         try:

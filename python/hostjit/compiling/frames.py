@@ -27,6 +27,7 @@ from hostjit.capturing.dynamo.call import guard_settings
 from hostjit.capturing.dynamo.corrections import corrected_alone
 from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
+from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.compiling.bytecode_call import CheckedCall
@@ -75,7 +76,7 @@ class _Callback:
             return ConvertFrameReturn(frame_exec_strategy=alone)
         if frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
-        if is_traced_instead(frame.f_code):
+        if is_traced_instead(frame.f_code) or overrides_operators(frame.f_code):
             return ConvertFrameReturn()
         limit = _C.recompile_limit()
         settings = {

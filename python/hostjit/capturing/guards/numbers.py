@@ -65,9 +65,12 @@ class GuardedNumbers:
         is_open = source.name in self._open
         if type(value) is float and not is_open:
             self.exact[source.name] = struct.pack("d", value)
+        is_handed_on = kind == "TYPE_MATCH"  # the rest of a call takes it, or a result has it
+        if type(value) is int and is_handed_on and not is_open:
+            self.exact[source.name] = repr(value).encode()
         if type(value) is complex:
             self.exact[source.name] = struct.pack("dd", value.real, value.imag)
-        if type(value) in (int, float) and (is_open or kind in kinds.BY_VALUE):
+        if type(value) in (int, float) and (is_open or is_handed_on or kind in kinds.BY_VALUE):
             direct = walker.number_place(source) or walker.inner_place(source)
             found = list(walker.structure_places(source))
             places = [place for place, _ in found if place.structure in self._structures]
