@@ -26,7 +26,11 @@ from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_siz
 from hostjit.capturing.dynamo.places import with_places_as_data
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional.written_types import check_written_types
-from hostjit.capturing.gradients.needed import marks_are_kept, marks_input_dirty
+from hostjit.capturing.gradients.needed import (
+    marks_are_kept,
+    marks_input_dirty,
+    switches_gradients_for_writes,
+)
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.inference_mode import (
     PARTLY_IN_INFERENCE_MODE,
@@ -206,6 +210,8 @@ def _obstacle(module: torch.fx.GraphModule) -> str | None:
         return "a result is conjugated or negated lazily; return its resolve_conj().resolve_neg()"
     if marks_input_dirty(module.graph):
         return "an autograd.Function changes an input in place; have it return a new tensor"
+    if switches_gradients_for_writes(module.graph):
+        return "an input is written where gradients are switched on; write it under torch.no_grad()"
     if find_stream_use(module.graph) is not None:
         return STREAMS_ARE_EAGER
     setter = find_setter(module)

@@ -18,7 +18,11 @@ from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
 from hostjit.capturing.gradients.backward import Backward, InputKept, ResultKept, trace_halves
 from hostjit.capturing.gradients.joint import CannotSplitError, JointGraphs, split, writes_input
-from hostjit.capturing.gradients.needed import marks_input_dirty, needs_backward
+from hostjit.capturing.gradients.needed import (
+    marks_input_dirty,
+    needs_backward,
+    switches_gradients_for_writes,
+)
 from hostjit.capturing.gradients.open_gradients import keep_numbers_open
 from hostjit.capturing.gradients.second import (
     depending_results,
@@ -223,6 +227,12 @@ def _check_results(traced: DynamoCapture, *, with_gradients: bool) -> None:
                 where=source_location(node),
                 hint="return its resolve_conj().resolve_neg()",
             )
+    if not with_gradients and switches_gradients_for_writes(traced.graph_module.graph):
+        raise CaptureError(
+            CaptureFailure.SWITCHES_GRADIENTS,
+            "an input is written where gradients are switched on, and needs one then",
+            hint="write it under torch.no_grad()",
+        )
     if torch.is_grad_enabled() and not with_gradients:
         _check_shared_results(traced.graph_module.graph)
 

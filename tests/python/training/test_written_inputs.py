@@ -243,3 +243,63 @@ def test_what_the_backward_pass_needs_is_as_it_was(function: Function, way: str)
         return [x.grad, y]
 
     torch.testing.assert_close(gradient(WAYS[way](function)), gradient(function))
+
+
+class Held:
+    def __init__(self) -> None:
+        self.mean = torch.ones(3)
+
+
+def scale_with_gradients(held: Held, x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        held.mean.mul_(x)
+    return x.sum()
+
+
+def set_a_part_with_gradients(held: Held, x: torch.Tensor) -> None:
+    with torch.enable_grad():
+        held.mean[0] = torch.dot(x, x)
+
+
+def scale_and_return(held: Held, x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        held.mean.mul_(x)
+        return held.mean * 2
+
+
+def scale_without_gradients(held: Held, x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        y = x * 2
+    held.mean.mul_(y)
+    return y.detach() + 1
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("make", ["hostjit", "backend"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(scale_with_gradients, set_a_part_with_gradients, scale_and_return),
+        scale_without_gradients,
+    ],
+)
+def test_gradients_switched_on_for_a_write(function: Any, make: str) -> None:
+    """What is written needs a gradient from then on, also where the call is under `no_grad`."""
+    torch._dynamo.reset()
+    compiled = hostjit.compile(function)
+    fast = torch.compile(function, backend="hostjit") if make == "backend" else compiled
+    weight = torch.randn(3, requires_grad=True)
+    for _ in range(3):
+        x = weight * 1.5
+        mine, other = Held(), Held()
+        with torch.no_grad():
+            found, expected = fast(mine, x), function(other, x)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(mine.mean, other.mean)
+        assert mine.mean.requires_grad == other.mean.requires_grad
+        if other.mean.requires_grad:
+            gradients = [
+                torch.autograd.grad(held.mean.sum(), weight, retain_graph=True)
+                for held in (mine, other)
+            ]
+            torch.testing.assert_close(*gradients)

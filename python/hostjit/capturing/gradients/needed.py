@@ -18,6 +18,7 @@ __all__ = [
     "marks_input_dirty",
     "needs_backward",
     "saved_tensor_hooks_set_aside",
+    "switches_gradients_for_writes",
 ]
 
 _FUNCTION_APPLY = torch.ops.higher_order.autograd_function_apply
@@ -35,7 +36,8 @@ def needs_backward(graph: torch.fx.Graph, inputs: Sequence[torch.Tensor]) -> boo
         return False
     if any(_requires_grad(node) for node in _results(graph)):
         return True
-    return _writes_with_gradients(graph) or marks_input_dirty(graph) or _returns_views(graph)
+    writes = any(_writes_with_gradients(graph))
+    return writes or marks_input_dirty(graph) or _returns_views(graph)
 
 
 def marks_input_dirty(graph: torch.fx.Graph) -> bool:
@@ -94,16 +96,30 @@ def _requires_grad(node: torch.fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _writes_with_gradients(graph: torch.fx.Graph) -> bool:
-    """An optimizer writes parameters too, but where gradients are off."""
-    enabled = True
+def switches_gradients_for_writes(graph: torch.fx.Graph) -> bool:
+    """Tell whether a call without gradients switches them on and writes an input, or a view of one.
+
+    What is written needs a gradient then, if what is written into it does.
+    """
+    given = {storage_of(_example(node)) for node in graph.nodes if node.op == "placeholder"}
+    return not torch.is_grad_enabled() and any(
+        storage_of(_example(written)) in given
+        for node in _writes_with_gradients(graph, enabled=False)
+        for written in _written(node)
+    )
+
+
+def _writes_with_gradients(graph: torch.fx.Graph, enabled: bool = True) -> Iterator[torch.fx.Node]:
+    """Yield such writes. An optimizer writes parameters too, but where gradients are off.
+
+    `enabled`: gradients are on where the graph begins.
+    """
     for node in graph.nodes:
         if node.target is torch._C._set_grad_enabled:
             enabled = bool(node.args[0])
         elif enabled and may_write(node):
             if any(_requires_grad(operand) for operand in (node, *node.all_input_nodes)):
-                return True
-    return False
+                yield node
 
 
 def _returns_views(graph: torch.fx.Graph) -> bool:
