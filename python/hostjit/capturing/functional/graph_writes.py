@@ -58,10 +58,11 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
         written = written_nodes(node)
         others = [operand for operand in _nodes((node.args, node.kwargs)) if operand not in written]
         tensors = _tensors(written)
-        part = _written_part(node) if "setitem" in str(node.target) else None
+        is_item = "setitem" in str(node.target)
+        part = _written_part(node) if is_item else None
         if part is not None:
             tensors = [part]
-        elif node.target is aten.copy_.default or "setitem" in str(node.target):
+        elif is_item or node.target is aten.copy_.default:
             others = []  # which part is written, and from where, is seen where it is copied
         for index, tensor in enumerate(tensors):
             if overlaps_itself(tensor) or any(
