@@ -360,15 +360,21 @@ bool ArgumentNode::match(PyObject* value, Leaves& leaves) const {
   return kind_ == Kind::kTensor ? guard_->matches(tensor) : guard_->matches_of_any_size(tensor);
 }
 
+bool ArgumentNode::has_type(PyObject* value) const {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) == type_.get()) [[likely]]
+    return true;
+  const bool is_int = type_.get() == reinterpret_cast<PyObject*>(&PyLong_Type);
+  return is_int && Py_TYPE(value) == bound_dim_type;
+}
+
 // By itself: it saves more registers than tensors need.
 [[gnu::noinline]] bool ArgumentNode::match_other(PyObject* value, Leaves& leaves) const {
   if (kind_ == Kind::kIdentity) return value == expected_.get();
-  if (kind_ == Kind::kUnread) return true;
+  if (kind_ == Kind::kUnread) return !expected_ || has_type(value);
   if (kind_ == Kind::kWeakIdentity) return value == referent() && value != Py_None;
-  if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != type_.get()) [[unlikely]] {
-    const bool is_bound_dim = Py_TYPE(value) == bound_dim_type;
-    if (!is_bound_dim || type_.get() != reinterpret_cast<PyObject*>(&PyLong_Type)) return false;
-    if (kind_ == Kind::kEqual) return is_number_of(value, expected_.get());
+  if (!has_type(value)) return false;
+  if (kind_ == Kind::kEqual && Py_TYPE(value) == bound_dim_type) [[unlikely]] {
+    return is_number_of(value, expected_.get());
   }
   switch (kind_) {
     case Kind::kEqual: return equal(value, expected_.get());
@@ -412,9 +418,22 @@ void ArgumentSpec::free_sizes(const std::vector<bool>& positions) {
   for (ArgumentNode& node : nodes_) node.free_sizes(positions, leaf);
 }
 
+void ArgumentNode::leave_unread(std::span<const size_t> path) {
+  HOSTJIT_CHECK(kind_ != Kind::kTensor, "specialization: a tensor is said to be unread");
+  if (path.empty()) {
+    kind_ = Kind::kUnread;
+    for (ArgumentNode& child : children_) child.leave_unread({});
+    return;
+  }
+  HOSTJIT_CHECK(path.front() < children_.size(), "specialization: an argument has ",
+                children_.size(), " items, number ", path.front(), " is said to be unread");
+  children_[path.front()].leave_unread(path.subspan(1));
+}
+
 bool ArgumentNode::is_number() const {
+  const bool is_value = kind_ == Kind::kEqual || (kind_ == Kind::kUnread && expected_);
   return kind_ == Kind::kOpenNumber || kind_ == Kind::kFloat ||
-         (kind_ == Kind::kEqual && PyLong_CheckExact(expected_.get()));
+         (is_value && (PyLong_CheckExact(expected_.get()) || PyFloat_CheckExact(expected_.get())));
 }
 
 bool ArgumentNode::open_number(size_t& leaf, const OpenNumber& number, size_t slot) {
@@ -426,6 +445,7 @@ bool ArgumentNode::open_number(size_t& leaf, const OpenNumber& number, size_t sl
   HOSTJIT_CHECK(number.is_kind_of(expected_.get()), "specialization: an open number is a ",
                 Py_TYPE(expected_.get())->tp_name, ", expected ",
                 number.is_float ? "a float" : "an int");
+  if (kind_ == Kind::kUnread) return true;
   kind_ = Kind::kOpenNumber;
   open_ = std::make_unique<OpenSlot>(OpenSlot{number, slot});
   return true;
@@ -459,12 +479,13 @@ int ArgumentSpec::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
-ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields)
+ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields,
+                           const std::vector<Path>& unread)
     : num_positional_(PyTuple_GET_SIZE(args)) {
-  Leaves found;
+  std::vector<PyObject*> values;
   const auto add = [&](PyObject* value) {
     nodes_.emplace_back(value, example_leaves_, by_fields);
-    nodes_.back().match(value, found);
+    values.push_back(value);
   };
   for (Py_ssize_t i = 0; i < num_positional_; ++i) add(PyTuple_GET_ITEM(args, i));
   PyObject* key = nullptr;
@@ -474,6 +495,13 @@ ArgumentSpec::ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields
     names_.push_back(PyRef::share(key));
     add(value);
   }
+  for (const Path& path : unread) {
+    HOSTJIT_CHECK(!path.empty() && path.front() < nodes_.size(),
+                  "specialization: there is no such argument as is said to be unread");
+    nodes_[path.front()].leave_unread(std::span(path).subspan(1));
+  }
+  Leaves found;
+  for (size_t i = 0; i < nodes_.size(); ++i) nodes_[i].match(values[i], found);
   example_objects_.assign(found.objects.begin(), found.objects.end());
   for (size_t i = 0; i < found.objects.size(); ++i) {
     first_of_.push_back(first_index(found.objects, i));

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "bindings/open_number.h"
@@ -82,6 +83,9 @@ class ArgumentNode {
 
   // Lets the tensors of `positions` have any sizes and strides; `leaf` counts tensors.
   void free_sizes(const std::vector<bool>& positions, size_t& leaf);
+  // Lets what is at `path`, the positions of a child, of a child of that and so on, be anything: in
+  // the place of a constant any other of its type. No tensor may be there.
+  void leave_unread(std::span<const size_t> path);
   // Makes the number leaf that `leaf` counts down to an open one, `slot` of the numbers of a call;
   // false when it is not here.
   bool open_number(size_t& leaf, const OpenNumber& number, size_t slot);
@@ -120,6 +124,7 @@ class ArgumentNode {
   bool match_other(PyObject* value, Leaves& leaves) const;
   bool match_children(PyObject* const* values, Leaves& leaves) const;
   bool is_number() const;
+  bool has_type(PyObject* value) const;
 
   Kind kind_;
   // Of a weak reference, borrowed; None if it is gone.
@@ -143,8 +148,13 @@ class ArgumentNode {
 // The arguments of a call: positional ones, then keywords in the order they were given.
 class ArgumentSpec {
  public:
-  // `args` is a tuple, `kwargs` a dict or null, `by_fields` as of ArgumentNode.
-  ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields);
+  // Where something is in the arguments: the position of one, of an item of it and so on.
+  using Path = std::vector<size_t>;
+
+  // `args` is a tuple, `kwargs` a dict or null, `by_fields` as of ArgumentNode. `unread`: what the
+  // code does not look at.
+  ArgumentSpec(PyObject* args, PyObject* kwargs, PyObject* by_fields,
+               const std::vector<Path>& unread);
 
   // Vectorcall arguments: `values` has nargs positional values and one per name of `kwnames`.
   bool match(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames, Leaves& leaves) const;

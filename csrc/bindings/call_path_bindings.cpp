@@ -38,7 +38,7 @@ std::shared_ptr<Specialization> make_specialization(
     std::vector<Specialization::StaticLeaf> static_leaves, const py::sequence& aligned,
     const py::object& process_modes, std::string reason, bool retries, const py::dict& by_fields,
     std::vector<std::pair<std::string, size_t>> leaf_checks, const py::object& reads,
-    bool in_inference_mode) {
+    bool in_inference_mode, std::vector<ArgumentSpec::Path> unread) {
   Specialization::Options options;
   options.args = args.ptr();
   options.kwargs = kwargs.ptr();
@@ -71,6 +71,7 @@ std::shared_ptr<Specialization> make_specialization(
   options.leaf_checks = std::move(leaf_checks);
   options.reads = reads.ptr();
   options.in_inference_mode = in_inference_mode;
+  options.unread = std::move(unread);
   return std::make_shared<Specialization>(options);
 }
 
@@ -199,7 +200,8 @@ void bind_call_path(py::module_& module) {
       "(program, bindings, expected, runtime) of values that have to be these, or None. "
       "in_inference_mode:\n"
       "the call enters inference mode, computes, and leaves it; the calls that it answers are not "
-      "in it.")
+      "in it. unread: what code\ndoes not look at, none of it a tensor: the position of an "
+      "argument, of an item of it and so on.")
       .def(py::init(&make_specialization), py::kw_only(), py::arg("args"), py::arg("kwargs"),
            py::arg("program"), py::arg("bindings"), py::arg("output"),
            py::arg("watches") = py::tuple(), py::arg("revalidate") = py::none(),
@@ -216,7 +218,8 @@ void bind_call_path(py::module_& module) {
            py::arg("aligned") = py::tuple(), py::arg("process_modes") = py::none(),
            py::arg("reason") = "", py::arg("retries") = false, py::arg("by_fields") = py::dict(),
            py::arg("leaf_checks") = std::vector<std::pair<std::string, size_t>>{},
-           py::arg("reads") = py::none(), py::arg("in_inference_mode") = false)
+           py::arg("reads") = py::none(), py::arg("in_inference_mode") = false,
+           py::arg("unread") = std::vector<ArgumentSpec::Path>{})
       .def_property_readonly("program", &Specialization::program)
       .def_property_readonly("met_reads_again", &Specialization::met_reads_again)
       .def("describe", &Specialization::describe,

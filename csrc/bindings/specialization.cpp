@@ -69,7 +69,7 @@ PyRef ask(PyObject* callable, PyObject* const* values, Py_ssize_t nargs, PyObjec
 Specialization::Specialization(const Options& options)
     : state_(options.process_modes ? GlobalState::current_with(*options.process_modes)
                                    : GlobalState::current()),
-      arguments_(options.args, options.kwargs, options.by_fields),
+      arguments_(options.args, options.kwargs, options.by_fields, options.unread),
       numbers_(options.numbers, arguments_),
       results_(options.results, arguments_.example_leaves().size()),
       stores_(options.stores, results_.size()),

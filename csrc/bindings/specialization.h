@@ -48,6 +48,7 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* args = nullptr;       // tuple: the example call
     PyObject* kwargs = nullptr;     // dict or null
     PyObject* by_fields = nullptr;  // see ArgumentNode
+    std::vector<ArgumentSpec::Path> unread;
     std::shared_ptr<CompiledProgram> program;
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec

@@ -219,6 +219,7 @@ class Specialization:
         leaf_checks: Sequence[tuple[str, int]] = (),
         reads: tuple[CompiledProgram, Sequence[Any], Sequence[torch.Tensor], str | None]
         | None = None,
+        unread: Sequence[Sequence[int]] = (),
     ) -> None: ...
     @property
     def program(self) -> CompiledProgram | None: ...

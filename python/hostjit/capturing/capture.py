@@ -85,6 +85,7 @@ from hostjit.capturing.tracing import (
     trace_with_backward,
     untraced,
 )
+from hostjit.capturing.unread import unread_arguments
 
 __all__ = ["capture"]
 
@@ -263,6 +264,7 @@ def _capture(
         keeps_results=broke is not None or bool(traced.changes.described),
         broke=broke,
         rest_is_left=traced.rest_is_left,
+        unread=unread_arguments(traced, args, kwargs),
         _dynamo_positions=tuple(range(len(bindings))),
         _dynamo_output_spec=None if output_spec is None else rebuilt,
     )

@@ -169,6 +169,7 @@ class CapturedProgram:
             that was not captured.
         broke: why the call was captured up to some line only; the bytecode then does the rest.
         rest_is_left: what follows is left to Python, as the rest of a loop is.
+        unread: see `unread_arguments`.
     """
 
     name: str
@@ -194,6 +195,7 @@ class CapturedProgram:
     keeps_results: bool
     broke: CaptureError | None
     rest_is_left: bool
+    unread: tuple[tuple[int, ...], ...]
     _dynamo_positions: tuple[int, ...] = dataclasses.field(repr=False)
     _dynamo_output_spec: Output | None = dataclasses.field(repr=False)
 

@@ -57,6 +57,7 @@ def make_specialization(
     backward: _C.BackwardPlan | None = None,
     composed: Callable[..., Sequence[torch.Tensor]] | None = None,
     hooked: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    leaves_unread: bool = False,
 ) -> _C.Specialization:
     """Return the specialization that answers calls like (args, kwargs).
 
@@ -71,6 +72,7 @@ def make_specialization(
         backward: how gradients are computed, if results need them.
         composed: runs the graph instead of `program`.
         hooked: makes what runs the bytecode, where that calls what was not captured.
+        leaves_unread: answer calls with any values of what the code does not look at.
 
     Raises hostjit.Error when the captured description does not fit the program.
     """
@@ -160,6 +162,7 @@ def make_specialization(
         replaceable=replaceable(),
         reason=captured.bytecode_reason or _COMPOSED * captured.composed,
         by_fields=captured.argument_spec.by_fields.described(),
+        unread=captured.unread if leaves_unread else (),
         **{**symbolic, "numbers": numbers()},
     )
 

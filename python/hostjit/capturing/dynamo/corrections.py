@@ -24,6 +24,7 @@ from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
+from hostjit.capturing.dynamo.handed_on import handing_on_unread
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.hook_changes import stopping_at_hook_changes
 from hostjit.capturing.dynamo.identities import stopping_at_identities
@@ -35,6 +36,7 @@ from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.library_globals import guarding_library_globals
 from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
+from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
 from hostjit.capturing.dynamo.numpy_errors import stopping_at_numpy_errors
@@ -95,6 +97,7 @@ _CORRECTIONS = (
     refusing_weak_references,
     stopping_at_hook_changes,
     reading_sizes_directly,
+    handing_on_unread,
     stopping,
 )
 
@@ -139,6 +142,7 @@ def corrected_for_backend() -> Iterator[None]:
         whole_operators(),
         skipping_steps(),
         following_places(),
+        stopping_at_many_numbers(),
         corrected_alone(),
     ):
         yield
