@@ -22,6 +22,7 @@ from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.code.repeatable import RANDOM_SOURCES
+from hostjit.recording.code.variables import known_variables
 from hostjit.recording.reach.classes import Class
 from hostjit.recording.reach.compared_entries import Contents, Variable
 from hostjit.recording.reach.entries import (
@@ -179,8 +180,10 @@ class Walk(Reached):
         if function.__kwdefaults__:
             self._push(function.__kwdefaults__, f"the defaults of {path}")
         names = function.__code__.co_freevars
+        known = known_variables(function.__code__) if names else frozenset()
         for name, cell in zip(names, function.__closure__ or (), strict=True):
-            self._visit_cell(cell, f"'{name}' of {path}")
+            if name in known:
+                self._visit_cell(cell, f"'{name}' of {path}")
         if instance_dict(function) or not is_library(function.__code__.co_filename):
             self._visit_attributes(function, path)
             self._visit_fields(function, path)
