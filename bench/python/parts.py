@@ -8,6 +8,7 @@ python bench/python/parts.py --compilers eager,hostjit --cases step,masked --rou
 import collections
 import io
 import itertools
+import random
 import sys
 import types
 import warnings
@@ -145,9 +146,40 @@ def planner() -> Case:
     return function, (torch.randn(4), torch.zeros(5, 2))
 
 
+def replay() -> Case:
+    """A step of Q-learning from 32 transitions of a memory: tensors, ints, floats and bools."""
+    model, target = layers(4, 64, 64, 2), layers(4, 64, 64, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    draw = random.Random(0)
+    memory: collections.deque[Any] = collections.deque(maxlen=1000)
+    state = torch.randn(4)
+    for _ in range(500):
+        after = torch.randn(4)
+        memory.append((state, draw.randrange(2), draw.random(), after, draw.random() < 0.1))
+        state = after
+
+    def function() -> float:
+        batch = draw.sample(memory, 32)
+        states, actions, rewards, afters, ends = zip(*batch, strict=True)
+        before, behind = torch.stack(states), torch.stack(afters)
+        chosen, given = torch.tensor(actions), torch.tensor(rewards)
+        goes_on = 1 - torch.tensor(ends, dtype=torch.float32)
+        values = model(before).gather(1, chosen.unsqueeze(1)).squeeze(1)
+        with torch.no_grad():
+            wanted = given + 0.99 * target(behind).max(1).values * goes_on
+        loss = nn.functional.smooth_l1_loss(values, wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+        optimizer.step()
+        return loss.item()
+
+    return function, ()
+
+
 CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
-    for case in (printing, nonzero, branch, masked, step, minibatches, logging, planner)
+    for case in (printing, nonzero, branch, masked, step, minibatches, logging, replay, planner)
 }
 
 

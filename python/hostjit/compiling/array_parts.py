@@ -63,11 +63,13 @@ class _ArrayParts(Parts):
         self.in_use = True
         return route_any_call(self._target)
 
-    def _rest(self, function: types.FunctionType) -> PartCompilation:
+    def _rest(self, function: types.FunctionType, records: bool) -> PartCompilation:
         return _ArrayPart(function, self._options, self._said, self._name)
 
 
 class _ArrayPart(PartCompilation):
+    _first_split = 0  # Python would be given tensors for arrays
+
     def __init__(self, function: types.FunctionType, options: Options, said: set[str], name: str):
         super().__init__(function, options, said, name)
         self._parts = _ArrayParts(function, options.runtime, said, name)

@@ -51,11 +51,14 @@ def holds_numbers_alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return all(found)
 
 
-def as_python(owner: Compilation) -> Callable[..., Any]:
-    """Return what runs the function of a compilation as Python, with compiled modules."""
+def as_python(owner: Compilation, part: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return what runs the function of a compilation as Python, with compiled modules.
+
+    Or a part of the function.
+    """
     target, given = owner.arguments()
     if not owner.fallback:
-        return owner.target  # it is an error where such a module can't be compiled
+        return part or owner.target  # it is an error where such a module can't be compiled
 
     def compile_call(call: Any) -> Any:
         from hostjit.compile import compile
@@ -63,7 +66,7 @@ def as_python(owner: Compilation) -> Callable[..., Any]:
         more = {**given, "reuse_outputs": False, "dynamic_shapes": None}
         return compile(call, **more)
 
-    return WithCompiledModules(target, compile_call)
+    return WithCompiledModules(part or target, compile_call)
 
 
 class _LeftToEager(BaseException):
@@ -165,6 +168,8 @@ def _compiled(compilation: Compilation) -> _C.CompiledFunction:
 
 class ArrayCompilation(Compilation):
     """Compiles a function whose arrays are tensors; what it says, it says for that."""
+
+    _first_split = 0  # Python would be given tensors for arrays
 
     def __init__(self, owner: Compilation, target: Callable[..., Any], *, fallback: bool) -> None:
         dynamic = owner.shapes.keywords()["dynamic"]

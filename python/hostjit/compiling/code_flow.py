@@ -124,6 +124,11 @@ class CodeFlow:
                 return None
         return {name: name in assigned[index] for name in sorted(wanted)}
 
+    def needed_at(self, index: int) -> tuple[str, ...]:
+        """Return the variables that the code from an instruction on reads, parameters too."""
+        needed = self._needed(index, self._reached(index)) - self._outside
+        return tuple(sorted(needed))
+
     def body(self, head: int) -> set[int] | None:
         """Return what runs in a pass of the loop that begins with `FOR_ITER` at `head`.
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import weakref
 from collections.abc import Callable, Set
@@ -29,6 +30,7 @@ from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import Specializer, route_any_call
+from hostjit.compiling.wide_calls import WideCalls, is_wide, places_behind_wide
 from hostjit.dims import without_dims
 
 if TYPE_CHECKING:
@@ -72,6 +74,11 @@ class Compilation(Specializer):
     """
 
     _has_parts = True
+    # What may be saved compares all arguments.
+    _is_part = False
+    # Which of the calls with many values is the first to be split: all may be like the one before.
+    # 0: none is.
+    _first_split = 2
 
     def __init__(
         self,
@@ -93,6 +100,7 @@ class Compilation(Specializer):
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
+        self._wide_calls = 0
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -132,6 +140,8 @@ class Compilation(Specializer):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        if split := self._split_wide(args, kwargs):
+            return split
         if self._parts and self._parts.in_use:
             floats = self.shapes.refuses_numbers(args, kwargs)
             if self._is_full(args, kwargs) or self._parts.varies(args, kwargs, floats=floats):
@@ -146,8 +156,40 @@ class Compilation(Specializer):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
+    def _split_wide(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Leave what reads arguments with many values in them to Python, where it comes first."""
+        from hostjit.compiling.arrays import as_python
+
+        if not (self._has_parts and any(map(is_wide, (*args, *kwargs.values())))):
+            return None
+        self._wide_calls += 1
+        if self._wide_calls != self._first_split:
+            return None
+        places, function = places_behind_wide(self.target, args, kwargs), self._function
+        compiled = function() if function is not None else None
+        if not places or compiled is None or self._make_parts() is None:
+            return None
+
+        def otherwise() -> Callable[..., Any]:
+            assert function is not None
+            compiled = function()
+            assert compiled is not None  # it was just called
+            compiled.forget()
+            return compiled
+
+        run = functools.partial(as_python, self)
+        part = functools.partial(self.part, records=True)
+        return route_any_call(WideCalls(self.target, places, run, part, otherwise))
+
     def opened_classes(self) -> ByFields:
         return self.shapes.classes
+
+    def _limit(self) -> int | None:
+        """Return how many programs there may be: fewer of calls with many values."""
+        limit = super()._limit()
+        return limit if limit is None or not self._wide_calls else max(limit // 2, 1)
 
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_full = super()._is_full(args, kwargs)
@@ -298,6 +340,7 @@ class Compilation(Specializer):
             backward,
             composed,
             hooked=parts.hooked if parts and captured.broke else None,
+            leaves_unread=self._is_part or captured.broke is not None,
         )
 
     def _run_as_python(
@@ -419,10 +462,13 @@ class Compilation(Specializer):
     def _records_loops_alone(self) -> bool:
         return self._parts is not None and self._parts.record_loops_alone
 
-    def part(self, function: types.FunctionType) -> Callable[..., Any]:
-        """Return a part of the target, as a compiled function where there are such."""
+    def part(self, function: types.FunctionType, *, records: bool = False) -> Callable[..., Any]:
+        """Return a part of the target, as a compiled function where there are such.
+
+        `records`: it may be recorded, though the whole was in vain.
+        """
         parts = self._make_parts()
-        return function if parts is None else parts.part(function)
+        return function if parts is None else parts.part(function, records=records)
 
     def record_no_more(self) -> None:
         """Run calls that cannot be captured whole in parts; of these, record loops alone."""

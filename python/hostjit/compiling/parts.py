@@ -22,7 +22,11 @@ from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
-from hostjit.compiling.outlined_loops import Outlined, outline_loop
+from hostjit.compiling.outlined_loops import (
+    Outlined,
+    outline_loop,
+    with_compiled_passes,
+)
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.split_code import split_behind_gradients
 from hostjit.optimizers import RULES, OptimizerCompilation
@@ -63,22 +67,27 @@ class Parts:
         self._steps: dict[int, _C.CompiledFunction] = {}
         self._seen: dict[Any, list[Any]] = {}
         self._objects: dict[Any, KnownObjects] = {}
+        self._lengths: dict[str, int] = {}
 
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return the compiled function for the rest of a call."""
         self.in_use = True
         return self.part(function)
 
-    def part(self, function: types.FunctionType) -> _C.CompiledFunction:
-        """Return the compiled function for a part of a call."""
+    def part(self, function: types.FunctionType, *, records: bool = False) -> _C.CompiledFunction:
+        """Return the compiled function for a part of a call.
+
+        `records`: it may be recorded, though the whole was in vain.
+        """
         cells = tuple(map(id, function.__closure__ or ()))
         key = function.__code__, id(function.__globals__), cells
         if key not in self._functions:
-            self._functions[key] = _C.CompiledFunction(function, self._rest(function))
+            self._functions[key] = _C.CompiledFunction(function, self._rest(function, records))
         return self._functions[key]
 
-    def _rest(self, function: types.FunctionType) -> PartCompilation:
-        outside, loops_alone = self._numbers_outside, self.record_loops_alone
+    def _rest(self, function: types.FunctionType, records: bool) -> PartCompilation:
+        outside = self._numbers_outside
+        loops_alone = self.record_loops_alone and not records
         return PartCompilation(
             function, self._options, self._said, self._name, outside, loops_alone
         )
@@ -92,6 +101,10 @@ class Parts:
             step = _C.CompiledFunction(compilation.target, compilation)
             self._steps[id(optimizer)] = step
         return self._steps[id(optimizer)]
+
+    def varies_in_length(self, name: str, length: int) -> bool:
+        """Tell whether a container from outside of the call had another length before."""
+        return self._lengths.setdefault(name, length) != length
 
     def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the code of a call that breaks, and compiles what it calls there."""
@@ -115,14 +128,22 @@ class Parts:
     def by_passes(self) -> Callable[..., Any] | None:
         """Return what has a compiled function do each pass of a loop; None without such a loop."""
         outlined = self._outlined
-        if outlined is None:
+        run: Any = None
+        if outlined is not None:
+            run = outlined.around(self._pass(outlined.body))
+            _leave_alone(run)
+        elif (function := _function_of(self._target)) is not None:
+            part = functools.partial(self.part, records=True)
+            run = with_compiled_passes(function, self._pass, part, _leave_alone)
+        if run is None:
             return None
-        body = PassCompilation(outlined.body, self._options, self._said, self._name)
-        run: Any = outlined.around(_C.CompiledFunction(outlined.body, body, called_by_dynamo=True))
-        skip_code(run.__code__)
         if isinstance(self._target, types.MethodType):
             run = types.MethodType(run, self._target.__self__)
         return self.hooked(run)
+
+    def _pass(self, body: types.FunctionType) -> _C.CompiledFunction:
+        compilation = PassCompilation(body, self._options, self._said, self._name)
+        return _C.CompiledFunction(body, compilation, called_by_dynamo=True)
 
     def meets_other_objects(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_fields: ByFields
@@ -185,6 +206,8 @@ class Parts:
 class PassCompilation(Compilation):
     """Specializes what a pass of a loop does; what it says, it says for the whole."""
 
+    _is_part = True
+
     def __init__(
         self, function: types.FunctionType, options: Options, said: set[str], name: str
     ) -> None:
@@ -198,6 +221,9 @@ class PassCompilation(Compilation):
 
 class PartCompilation(Compilation):
     """Specializes a function that goes on behind a break; what it says, it says for the whole."""
+
+    _is_part = True
+    _first_split = 1
 
     def __init__(
         self,
@@ -221,6 +247,8 @@ class PartCompilation(Compilation):
         """Leave NumPy's values to Python."""
         if not holds_array(args, kwargs):
             return super()._answer(args, kwargs)
+        if split := self._split_wide(args, kwargs):
+            return split
         from hostjit.compiling.arrays import as_python
 
         return route_any_call(as_python(self))
@@ -237,3 +265,12 @@ class PartCompilation(Compilation):
 
     def _target_name(self) -> str:
         return self._name
+
+
+def _function_of(target: Callable[..., Any]) -> types.FunctionType | None:
+    function = target.__func__ if isinstance(target, types.MethodType) else target
+    return function if isinstance(function, types.FunctionType) else None
+
+
+def _leave_alone(function: types.FunctionType) -> None:
+    skip_code(function.__code__)

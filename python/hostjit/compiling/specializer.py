@@ -147,15 +147,19 @@ class Specializer(Inspection):
 
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Tell whether there are too many programs to make one for this call."""
-        limit = _C.recompile_limit()
+        limit = self._limit()
         return limit is not None and self._count >= limit
+
+    def _limit(self) -> int | None:
+        """Return how many programs there may be; None for any number."""
+        return _C.recompile_limit()
 
     def _say_full(self) -> None:
         limit = _C.recompile_limit()
         assert limit is not None
         self._say(
             "limit",
-            f"has {limit} specializations and keeps meeting new signatures: it runs those "
+            f"has {self._limit()} specializations and keeps meeting new signatures: it runs those "
             f"eagerly from now on. {self._differences.advice()}, or raise the limit with "
             f"HOSTJIT_ENABLE=recompile_limit({4 * limit})" + self._why_static(),
         )

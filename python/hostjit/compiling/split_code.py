@@ -18,7 +18,9 @@ from typing import Any
 
 from torch._dynamo.bytecode_transformation import (
     Instruction,
+    add_push_null,
     cleaned_instructions,
+    create_call_function,
     create_instruction,
     transform_code_object,
 )
@@ -32,8 +34,12 @@ __all__ = [
     "is_of_gradients",
     "may_be_taken_apart",
     "parameters_of",
+    "places_between_lines",
+    "split_at",
     "split_behind_gradients",
     "transformed",
+    "unread_by",
+    "with_calls_between_lines",
 ]
 
 # Behind the last of these names no gradient is computed, and no parameter updated.
@@ -58,6 +64,7 @@ _OPERATIONS = frozenset(
 # They look at the frame that they are called in.
 _OF_FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec", "_getframe", "__class__"})
 _NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF"})
+# The parameter of what follows; each that follows such a one has a longer name.
 _FOUND = "hostjit_found"
 # What a variable has that the code before has not set.
 _UNSET = object()
@@ -126,10 +133,85 @@ def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
     for index in _candidates(instructions, flow):
         found = flow.variables_at(index, parameters_of(code))
         if found is not None:
-            first = function_of(target, _first_code(code, index, found))
-            rest = function_of(target, _rest_code(code, index, found))
-            return Split(first, rest, _is_short(rest.__code__), _unread(first.__code__))
+            return _split_at(target, index, found)
     return None
+
+
+def split_at(target: types.FunctionType, index: int) -> Split:
+    """Split a function ahead of an instruction, one of `places_between_lines`."""
+    flow = CodeFlow(cleaned_instructions(target.__code__), target.__code__)
+    found = flow.variables_at(index, parameters_of(target.__code__))
+    assert found is not None
+    return _split_at(target, index, found)
+
+
+def _split_at(target: types.FunctionType, index: int, found: Mapping[str, bool]) -> Split:
+    code = target.__code__
+    first = function_of(target, _first_code(code, index, found))
+    rest = function_of(target, _rest_code(code, index, found))
+    return Split(first, rest, _is_short(rest.__code__), unread_by(first.__code__))
+
+
+def places_between_lines(code: types.CodeType) -> dict[int, tuple[str, ...]]:
+    """Return where a function could be split, and the variables that the rest of it reads.
+
+    All of these have values there. The places are the indices of the instructions at which lines
+    begin, in the order of the code.
+    """
+    if not may_be_taken_apart(code):
+        return {}
+    instructions = cleaned_instructions(code)
+    flow = CodeFlow(instructions, code)
+    parameters = parameters_of(code)
+    places: dict[int, tuple[str, ...]] = {}
+    for index in range(begin_of(instructions), len(instructions)):
+        if instructions[index].starts_line is None or flow.depths.get(index) != 0:
+            continue
+        found = flow.variables_at(index, parameters)
+        if found is not None and all(found.values()):
+            places[index] = flow.needed_at(index)
+    return places
+
+
+def with_calls_between_lines(
+    target: types.FunctionType,
+    places: Mapping[int, Sequence[str]],
+    note: Callable[[int, tuple[Any, ...]], None],
+) -> types.FunctionType:
+    """Return a function that does the same, and calls `note` at each of these places.
+
+    Args:
+        target: the function.
+        places: some of `places_between_lines`.
+        note: takes a place and the values of its variables.
+    """
+    code = target.__code__
+
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        kept: list[Instruction] = []
+        for index, instruction in enumerate(instructions):
+            if index in places:
+                names = places[index]
+                call = [
+                    *add_push_null([create_instruction("LOAD_CONST", argval=note)]),
+                    create_instruction("LOAD_CONST", argval=index),
+                    *(
+                        create_instruction(f"LOAD_{_kind(name, code)}", argval=name)
+                        for name in names
+                    ),
+                    create_instruction("BUILD_TUPLE", arg=len(names)),
+                    *create_call_function(2, False),
+                    create_instruction("POP_TOP"),
+                ]
+                call[0].copy_positions(instruction)
+                for each in instructions:
+                    if each.target is instruction:
+                        each.target = call[0]
+                kept += call
+            kept.append(instruction)
+        instructions[:] = kept
+
+    return function_of(target, transformed(code, transform))
 
 
 def may_be_taken_apart(code: types.CodeType) -> bool:
@@ -156,8 +238,11 @@ def parameters_of(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames[:count]
 
 
-def _unread(code: types.CodeType) -> frozenset[int | str]:
-    """The parameters that code does not look at, but for those of `*args` and `**kwargs`."""
+def unread_by(code: types.CodeType) -> frozenset[int | str]:
+    """Return the parameters that code does not look at, but for `*args` and `**kwargs`.
+
+    By position, and by name.
+    """
     known = {found.argval for found in dis.get_instructions(code) if isinstance(found.argval, str)}
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     unread = {i: name for i, name in enumerate(names) if name not in known}
@@ -283,15 +368,16 @@ def _rest_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> t
         parts = CodeFlow(instructions, code).parts(index)
         assert parts is not None
         unset = [name for name, is_set in found.items() if not is_set]
+        name_of_found = _FOUND + "_" * sum(name.startswith(_FOUND) for name in code.co_varnames)
         unpacked = [
-            create_instruction("LOAD_FAST", argval=_FOUND),
+            create_instruction("LOAD_FAST", argval=name_of_found),
             create_instruction("UNPACK_SEQUENCE", arg=len(found)),
             *(create_instruction(f"STORE_{_kind(name, code)}", argval=name) for name in found),
         ]
         unpacked += [each for name in unset for each in _unset_if_nothing(name, code)]
         kept = [each for i, each in enumerate(instructions) if i in parts[1]]
         instructions[:] = [*instructions[: begin_of(instructions)], *unpacked, *kept]
-        options["co_varnames"] = (_FOUND, *options["co_varnames"])
+        options["co_varnames"] = (name_of_found, *options["co_varnames"])
         options["co_argcount"] += 1
         options["co_posonlyargcount"] += options["co_posonlyargcount"] > 0
 

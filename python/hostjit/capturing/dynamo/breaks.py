@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 import torch._dynamo
 from torch._dynamo import convert_frame
-from torch._dynamo.exc import Unsupported
+from torch._dynamo.exc import Unsupported, unimplemented
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.symbolic_convert import (
     InliningInstructionTranslator,
@@ -30,14 +30,17 @@ from torch._dynamo.symbolic_convert import (
     InstructionTranslatorBase,
     break_graph_if_unsupported,
 )
+from torch._dynamo.variables.lazy import LazyConstantVariable
 from torch._dynamo.variables.tensor import TensorVariable
 
+from hostjit.capturing.dynamo.many_numbers import is_brought
 from hostjit.capturing.dynamo.older_resumption import can_make_resumed, making_resumed
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
 
 _RESUMED = "__resume_at"
+_OPERATORS = ("BINARY_OP", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "BUILD_STRING")
 _SETTINGS = {
     "nested_graph_breaks": True,
     # Without, what does no tensor work would be refused.
@@ -46,13 +49,22 @@ _SETTINGS = {
 
 
 class Continuation(Protocol):
-    """Provides what the rest of a call runs."""
+    """Provides what the rest of a call runs.
+
+    Attributes:
+        in_use: calls run in parts, this one or that of which it is a part.
+    """
+
+    in_use: bool
 
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return what to call instead of a function that goes on behind a break."""
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
         """Return what to call instead of `optimizer.step`, None for the same."""
+
+    def varies_in_length(self, name: str, length: int) -> bool:
+        """Tell whether a container from outside of the call had another length before."""
 
 
 @dataclasses.dataclass
@@ -133,28 +145,58 @@ def stopping_at_breaks() -> Iterator[Breaks]:
 
 @contextlib.contextmanager
 def _operators_break(owner: int) -> Iterator[None]:
-    """Let Dynamo go on behind an operator of Python's that it cannot follow, as behind a call."""
-    code = dis.opmap["BINARY_OP"]
+    """Let Dynamo go on behind an operator of Python's that it cannot follow, as behind a call.
+
+    And behind a text that is made of what it cannot follow.
+    """
     kinds = (InstructionTranslator, InliningInstructionTranslator)
-    saved: list[Any] = [kind.dispatch_table[code] for kind in kinds]
+    codes = [dis.opmap[name] for name in _OPERATORS if name in dis.opmap]
+    saved: list[tuple[Any, int, Any]] = [
+        (kind, code, kind.dispatch_table[code]) for kind in kinds for code in codes
+    ]
     breaking = break_graph_if_unsupported(push=True, msg_prefix="an operator")
 
-    def binary(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        with_break = breaking(original)
+    def made(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def run(self: Any, instruction: Any) -> None:
+            if instruction.opname == "BUILD_STRING":
+                _stop_at_given_texts(self.stack[-instruction.arg :])
+            original(self, instruction)
+
+        with_break = breaking(run)
 
         def compute(self: Any, instruction: Any) -> None:
-            run = with_break if threading.get_ident() == owner else original
-            run(self, instruction)
+            is_asked = threading.get_ident() == owner
+            (with_break if is_asked else original)(self, instruction)
 
         return compute
 
-    for kind, original in zip(kinds, saved, strict=True):
-        kind.dispatch_table[code] = binary(original)
+    for kind, code, original in saved:
+        kind.dispatch_table[code] = made(original)
     try:
         yield
     finally:
-        for kind, original in zip(kinds, saved, strict=True):
+        for kind, code, original in saved:
             kind.dispatch_table[code] = original
+
+
+def _stop_at_given_texts(parts: Iterable[Any]) -> None:
+    """Stop ahead of a text that is made of one which a break has left, as of `f"{x.item()}"`.
+
+    It would be compared, and be another at each call.
+    """
+    if any(_is_given_text(part) for part in parts):
+        unimplemented(
+            gb_type="text of a given one",
+            context="",
+            explanation="A text is made of one that a call brings.",
+            hints=[],
+        )
+
+
+def _is_given_text(part: Any) -> bool:
+    if type(part) is not LazyConstantVariable or part.is_realized():
+        return False
+    return part.peek_type() is str and is_brought(part.source)
 
 
 def _is_within_an_instruction(translator: Any) -> bool:

@@ -35,16 +35,19 @@ from hostjit.capturing.dynamo.corrections import corrected
 from hostjit.capturing.dynamo.entry import TARGET_NAME, make_entry
 from hostjit.capturing.dynamo.enum_members import noting_members
 from hostjit.capturing.dynamo.field_reads import FieldReads, noting_field_reads
+from hostjit.capturing.dynamo.growing_lengths import stopping_at_lengths
 from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.identities import Identity, noting_identities
 from hostjit.capturing.dynamo.logged_numbers import logging_numbers
+from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
 from hostjit.capturing.dynamo.open_strides import strides_known
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.places import with_places_as_data
+from hostjit.capturing.dynamo.python_methods import stopping_at_python_methods
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.size_environments import let_go
 from hostjit.capturing.dynamo.startup import lean_dynamo, prepare_distributions
@@ -255,7 +258,14 @@ def run_dynamo(
     of_numpy = NumbersOfNumpy(kept_out=False)
     follows_places = True
     while True:
-        opened = functools.partial(left_open, numbers, leaves, reads, of_places=not follows_places)
+        opened = functools.partial(
+            left_open,
+            numbers,
+            leaves,
+            reads,
+            of_places=not follows_places,
+            breaks_at_texts=then is not None and then.in_use,
+        )
         recording = functools.partial(recording_changes, numbers, classes)
         traced = _run_dynamo(
             target, args, kwargs, then, opened, recording, of_numpy, follows_places
@@ -316,6 +326,10 @@ def _run_dynamo(
         if not _tracing_sets_modes_aside():
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
+        if then is not None:
+            stack.enter_context(stopping_at_many_numbers())
+            stack.enter_context(stopping_at_python_methods())
+            stack.enter_context(stopping_at_lengths(then.varies_in_length))
         stack.enter_context(stopping_at_steps(then.step_of if then else None))
         breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
         changes = stack.enter_context(recording(lambda: breaks.error is not None))

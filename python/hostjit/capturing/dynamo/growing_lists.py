@@ -26,6 +26,7 @@ from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 
 from hostjit.capturing.dynamo.attribute_reads import READ
 from hostjit.capturing.dynamo.entry import TARGET_NAME
+from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["adding_to_lists", "following_growth", "growing_names", "growth_forgotten"]
@@ -192,7 +193,13 @@ def _adds_now(tx: Any, kind: type) -> bool:
 
 
 def _is_outside(source: Any) -> bool:
-    """Whether something is found elsewhere than in what a call brings, which is compared whole."""
+    """Whether something is found elsewhere than in what a call brings, which is compared whole.
+
+    That is in an attribute of an object, too, where the object is an argument.
+    """
+    is_of_object = False
     while hasattr(source, "base"):
+        is_of_object |= not is_item(source)
         source = source.base
-    return source is not None and getattr(source, "local_name", TARGET_NAME) == TARGET_NAME
+    local = getattr(source, "local_name", TARGET_NAME)
+    return source is not None and (is_of_object or local == TARGET_NAME)

@@ -205,6 +205,7 @@ def left_open(
     reads: ItemReads | None = None,
     *,
     of_places: bool = False,
+    breaks_at_texts: bool = False,
 ) -> Iterator[dict[Any, MadeOf]]:
     """Let Dynamo trace these numbers as symbols, and what is read from tensors; no others.
 
@@ -215,6 +216,7 @@ def left_open(
         leaves: the tensor leaves of the arguments.
         reads: see `reading_items`.
         of_places: see there.
+        breaks_at_texts: see `number_functions_of_python`.
     """
     config: Any = torch.compiler.config
     others = ("dynamic_values", "unbacked_sources")
@@ -226,7 +228,7 @@ def left_open(
         keeps_lazy_numbers_open(sources),
         keeps_tuples_open(sources),
         knows_attributes(),
-        number_functions_of_python() as made,
+        number_functions_of_python(breaks_at_texts=breaks_at_texts) as made,
         reading_items(leaves, made, reads, of_places=of_places),
         clamping_read_bounds(made) if reads is not None else contextlib.nullcontext(),
         parameters_stay_open(),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
+from torch._dynamo.exc import unimplemented
 from torch._dynamo.source import ConstantSource
 from torch._dynamo.symbolic_convert import InstructionTranslatorBase
 from torch._dynamo.variables.builtin import BuiltinVariable
@@ -73,8 +74,12 @@ class MadeOf:
 
 
 @contextlib.contextmanager
-def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
-    """Have Dynamo follow such functions, in this thread; yields their results by symbols."""
+def number_functions_of_python(*, breaks_at_texts: bool = False) -> Iterator[dict[Any, MadeOf]]:
+    """Have Dynamo follow such functions, in this thread; yields their results by symbols.
+
+    `breaks_at_texts`: it goes on behind texts that are made of open numbers. Else a program has to
+    be for one value of each.
+    """
     owner = threading.get_ident()
     made: dict[Any, MadeOf] = {}
     call_builtin = BuiltinVariable.call_function
@@ -83,11 +88,21 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
     create_number = SymNodeVariable.create.__func__  # type: ignore[attr-defined]
     call_method = SymNodeVariable.call_method
 
+    def stop_at_text() -> None:
+        if not breaks_at_texts:
+            raise refusal("a string is made of a number")
+        unimplemented(
+            gb_type="text of a number",
+            context="",
+            explanation="A text is made of a number of which there may be any value.",
+            hints=[],
+        )
+
     def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return call_builtin(self, tx, args, kwargs)
         if self.fn in _TEXTS and any(map(_holds_open_number, args)):
-            raise refusal("a string is made of a number")
+            stop_at_text()
         if kwargs:
             return call_builtin(self, tx, args, kwargs)
         if self.fn is divmod and len(args) == 2 and _are_open_numbers(args):
@@ -126,7 +141,7 @@ def number_functions_of_python() -> Iterator[dict[Any, MadeOf]]:
 
     def format_value(self: Any, *args: Any) -> None:
         if threading.get_ident() == owner and _holds_open_number(self.stack[-1], itself=True):
-            raise refusal("a string is made of a number")  # Dynamo may forget to make it
+            stop_at_text()  # Dynamo may forget to make it
         original_format(self, *args)
 
     with (

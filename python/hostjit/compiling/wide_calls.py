@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that bring many values in lists, tuples or dicts: what a sample of a replay memory is.
+
+    states, actions, rewards = zip(*batch)
+    states = torch.stack(states)
+    rewards = torch.tensor(rewards)
+
+Which of the tensors are one, which items are None, and how many there are differs from call to
+call. So such lines stay Python's, with the modules that they call compiled; what follows, which has
+the tensors that they made, is a compiled part.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hostjit.capturing.instances import is_namedtuple_type
+from hostjit.compiling.split_code import (
+    parameters_of,
+    places_between_lines,
+    split_at,
+    unread_by,
+    with_calls_between_lines,
+)
+
+__all__ = ["WideCalls", "is_wide", "places_behind_wide"]
+
+# Of an argument.
+_MOST_VALUES = 64
+# Of what is given to the compiled part.
+_MOST_LEFT = 8
+
+
+def is_wide(value: Any, most: int = _MOST_VALUES) -> bool:
+    """Tell whether a value holds many others, beyond so many."""
+    return _count(value, most + 1) > most
+
+
+def _count(value: Any, most: int) -> int:
+    """How many values there are in a container and those in it; no more than `most` are counted."""
+    count = 0
+    for item in _items(value):
+        count += 1 + _count(item, most - count)
+        if count >= most:
+            return most
+    return count
+
+
+def _items(value: Any) -> Iterator[Any]:
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset, collections.deque) or is_namedtuple_type(kind):
+        return iter(value)
+    return iter(value.values()) if kind in (dict, collections.OrderedDict) else iter(())
+
+
+class WideCalls:
+    """Answers calls of a function that are given many values.
+
+    The first call finds where the function is split: at the first line from which on it reads no
+    variable that holds many.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        places: Mapping[int, Sequence[str]],
+        as_python: Callable[[Callable[..., Any]], Callable[..., Any]],
+        part: Callable[[types.FunctionType], Callable[..., Any]],
+        otherwise: Callable[[], Callable[..., Any]],
+    ) -> None:
+        """Answer no call yet.
+
+        Args:
+            target: the function or method.
+            places: where it may be split; see `places_behind_wide`.
+            as_python: returns what runs a function as Python.
+            part: compiles what follows.
+            otherwise: returns what answers all calls, where the function cannot be split.
+        """
+        self._function, self._receiver = _function_of(target)
+        self._places = places
+        self._as_python = as_python
+        self._part = part
+        self._otherwise = otherwise
+        self._answers: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call."""
+        if self._answers is not None:
+            return self._answers(*args, **kwargs)
+        function = self._function
+        assert function is not None
+        found: list[int] = []
+
+        def note(place: int, values: tuple[Any, ...]) -> None:
+            if not found and not any(is_wide(value, _MOST_LEFT) for value in values):
+                found.append(place)
+
+        watched = with_calls_between_lines(function, self._places, note)
+        result = watched(*self._receiver, *args, **kwargs)
+        if found:
+            self._answers = self._joined(function, found[0])
+        else:
+            self._answers = self._otherwise()
+        return result
+
+    def _joined(self, function: types.FunctionType, place: int) -> Callable[..., Any]:
+        split = split_at(function, place)
+        first, rest = self._as_python(split.first), self._part(split.rest)
+        # What it is given of the first is ahead of the arguments.
+        unread = {i - 1 if isinstance(i, int) else i for i in unread_by(split.rest.__code__)}
+        receiver = self._receiver
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given = (*receiver, *args)
+            found = first(*given, **kwargs)
+            read = [None if i in unread else value for i, value in enumerate(given)]
+            named = {name: None if name in unread else kwargs[name] for name in kwargs}
+            return rest(found, *read, **named)
+
+        return run
+
+
+def places_behind_wide(
+    target: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[int, tuple[str, ...]]:
+    """Return the places between lines of a function behind all that reads its wide arguments.
+
+    Nothing for what is no function or method.
+    """
+    function, receiver = _function_of(target)
+    if function is None:
+        return {}
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount]
+    others = {*parameters_of(code)[code.co_argcount + code.co_kwonlyargcount :]}
+    wide = {
+        name
+        for name, value in itertools.zip_longest(names, (*receiver, *args))
+        if name is not None and is_wide(value)
+    }
+    wide |= {name for name, value in kwargs.items() if is_wide(value)}
+    places = places_between_lines(code)
+    return {place: read for place, read in places.items() if not (wide | others) & {*read}}
+
+
+def _function_of(
+    target: Callable[..., Any],
+) -> tuple[types.FunctionType | None, tuple[Any, ...]]:
+    """The function of a function or a method, and the object of the method."""
+    receiver: tuple[Any, ...] = ()
+    function: Any = target
+    if isinstance(target, types.MethodType):
+        function, receiver = target.__func__, (target.__self__,)
+    return (function if isinstance(function, types.FunctionType) else None), receiver
