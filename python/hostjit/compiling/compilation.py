@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 import weakref
 from collections.abc import Callable, Set
@@ -15,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
-from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -30,7 +28,7 @@ from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import Specializer, route_any_call
-from hostjit.compiling.wide_calls import WideCalls, is_wide, places_behind_wide
+from hostjit.compiling.wide_calls import WideAnswers
 from hostjit.dims import without_dims
 
 if TYPE_CHECKING:
@@ -100,7 +98,7 @@ class Compilation(Specializer):
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
-        self._wide_calls = 0
+        self._wide = WideAnswers(self, self._first_split)
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -140,7 +138,7 @@ class Compilation(Specializer):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        if split := self._split_wide(args, kwargs):
+        if self._has_parts and (split := self._wide.answer(args, kwargs)):
             return split
         if self._parts and self._parts.in_use:
             floats = self.shapes.refuses_numbers(args, kwargs)
@@ -156,40 +154,21 @@ class Compilation(Specializer):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
 
-    def _split_wide(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> _C.Specialization | None:
-        """Leave what reads arguments with many values in them to Python, where it comes first."""
-        from hostjit.compiling.arrays import as_python
+    def may_run_in_parts(self) -> bool:
+        """Tell whether calls that can't be captured whole are to run otherwise than eagerly."""
+        return self._make_parts() is not None
 
-        if not (self._has_parts and any(map(is_wide, (*args, *kwargs.values())))):
-            return None
-        self._wide_calls += 1
-        if self._wide_calls != self._first_split:
-            return None
-        places, function = places_behind_wide(self.target, args, kwargs), self._function
-        compiled = function() if function is not None else None
-        if not places or compiled is None or self._make_parts() is None:
-            return None
-
-        def otherwise() -> Callable[..., Any]:
-            assert function is not None
-            compiled = function()
-            assert compiled is not None  # it was just called
+    def answers_anew(self) -> _C.CompiledFunction | None:
+        """Return the function of this one, which finds no program any more."""
+        compiled = self._function() if self._function is not None else None
+        if compiled is not None:
             compiled.forget()
-            return compiled
-
-        run = functools.partial(as_python, self)
-        part = functools.partial(self.part, records=True)
-        return route_any_call(WideCalls(self.target, places, run, part, otherwise))
-
-    def opened_classes(self) -> ByFields:
-        return self.shapes.classes
+        return compiled
 
     def _limit(self) -> int | None:
         """Return how many programs there may be: fewer of calls with many values."""
         limit = super()._limit()
-        return limit if limit is None or not self._wide_calls else max(limit // 2, 1)
+        return max(limit // 2, 1) if limit is not None and self._wide.were_asked_for else limit
 
     def _is_full(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         is_full = super()._is_full(args, kwargs)

@@ -13,12 +13,15 @@ the tensors that they made, is a compiled part.
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hostjit import _C
 from hostjit.capturing.instances import is_namedtuple_type
+from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.split_code import (
     parameters_of,
     places_between_lines,
@@ -27,7 +30,10 @@ from hostjit.compiling.split_code import (
     with_calls_between_lines,
 )
 
-__all__ = ["WideCalls", "is_wide", "places_behind_wide"]
+if TYPE_CHECKING:
+    from hostjit.compiling.compilation import Compilation
+
+__all__ = ["WideAnswers", "is_wide", "places_behind_wide"]
 
 # Of an argument.
 _MOST_VALUES = 64
@@ -57,6 +63,49 @@ def _items(value: Any) -> Iterator[Any]:
     return iter(value.values()) if kind in (dict, collections.OrderedDict) else iter(())
 
 
+class WideAnswers:
+    """Answers calls of one function that bring many values, where it can be split."""
+
+    def __init__(self, compilation: Compilation, first: int) -> None:
+        """Answer none yet.
+
+        Args:
+            compilation: of the function.
+            first: which of such calls to answer, counted from 1.
+        """
+        self._compilation = compilation
+        self._first = first
+        self._count = 0
+
+    @property
+    def were_asked_for(self) -> bool:
+        """Whether there was a call that brought many values."""
+        return self._count > 0
+
+    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        """Return what answers all calls; None where the function is compiled as others are."""
+        if not any(map(is_wide, (*args, *kwargs.values()))):
+            return None
+        self._count += 1
+        compilation = self._compilation
+        if self._count != self._first or not compilation.may_run_in_parts():
+            return None
+        places = places_behind_wide(compilation.target, args, kwargs)
+        if not places:
+            return None
+        from hostjit.compiling.arrays import as_python
+
+        return route_any_call(
+            WideCalls(
+                compilation.target,
+                places,
+                functools.partial(as_python, compilation),
+                functools.partial(compilation.part, records=True),
+                compilation.answers_anew,
+            )
+        )
+
+
 class WideCalls:
     """Answers calls of a function that are given many values.
 
@@ -70,7 +119,7 @@ class WideCalls:
         places: Mapping[int, Sequence[str]],
         as_python: Callable[[Callable[..., Any]], Callable[..., Any]],
         part: Callable[[types.FunctionType], Callable[..., Any]],
-        otherwise: Callable[[], Callable[..., Any]],
+        otherwise: Callable[[], Callable[..., Any] | None],
     ) -> None:
         """Answer no call yet.
 
@@ -79,7 +128,8 @@ class WideCalls:
             places: where it may be split; see `places_behind_wide`.
             as_python: returns what runs a function as Python.
             part: compiles what follows.
-            otherwise: returns what answers all calls, where the function cannot be split.
+            otherwise: returns what answers all calls, where the function cannot be split; None if
+                that is gone.
         """
         self._function, self._receiver = _function_of(target)
         self._places = places
@@ -113,13 +163,19 @@ class WideCalls:
         first, rest = self._as_python(split.first), self._part(split.rest)
         # What it is given of the first is ahead of the arguments.
         unread = {i - 1 if isinstance(i, int) else i for i in unread_by(split.rest.__code__)}
-        receiver = self._receiver
+        receiver, count = self._receiver, function.__code__.co_argcount
+        names = {*parameters_of(function.__code__)[: count + function.__code__.co_kwonlyargcount]}
 
         def run(*args: Any, **kwargs: Any) -> Any:
             given = (*receiver, *args)
             found = first(*given, **kwargs)
-            read = [None if i in unread else value for i, value in enumerate(given)]
-            named = {name: None if name in unread else kwargs[name] for name in kwargs}
+            # Of `*args` and `**kwargs` it reads nothing: see `places_behind_wide`.
+            read = [None if i in unread else value for i, value in enumerate(given[:count])]
+            named = {
+                name: None if name in unread else value
+                for name, value in kwargs.items()
+                if name in names
+            }
             return rest(found, *read, **named)
 
         return run
@@ -130,7 +186,7 @@ def places_behind_wide(
 ) -> dict[int, tuple[str, ...]]:
     """Return the places between lines of a function behind all that reads its wide arguments.
 
-    Nothing for what is no function or method.
+    And what is in its `*args` and `**kwargs`. Nothing for what is no function or method.
     """
     function, receiver = _function_of(target)
     if function is None:
