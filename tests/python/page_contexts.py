@@ -156,7 +156,7 @@ torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "
         "loaded = hostjit.load(path)",
         "",
     ],
-    "train": ["", ""],
+    "train": ["", "", ""],
     "use_inductors_kernels": [_LINEAR],
     "use_torch_compile": [_LINEAR, "torch.testing.assert_close(fast(x), model(x))"],
 }
