@@ -37,10 +37,10 @@ def handing_on_unread() -> Iterator[None]:
     owner = threading.get_ident()
     compile_subgraph = OutputGraph.compile_subgraph
 
-    def compile_up_to_break(self: Any, translator: Any, reason: Any, stack_pops: int = 0) -> Any:
+    def compile_up_to_break(self: Any, translator: Any, reason: Any, **options: Any) -> Any:
         if threading.get_ident() == owner and reason.graph_break:
-            _hand_on(translator, stack_pops)
-        return compile_subgraph(self, translator, reason, stack_pops)
+            _hand_on(translator, options.get("stack_pops", 0))
+        return compile_subgraph(self, translator, reason, **options)
 
     with replaced_attribute(OutputGraph, "compile_subgraph", compile_up_to_break):
         yield
