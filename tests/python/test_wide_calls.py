@@ -226,6 +226,37 @@ def test_parameters_that_are_given_are_compiled_with_the_rest() -> None:
         assert_close(fast(parameters, x), function(parameters, x))
 
 
+def test_steps_of_parameters_that_are_given_are_recorded_whole() -> None:
+    def step(parameters: list[Tensor], x: Tensor) -> Tensor:
+        print(end="")
+        for parameter in parameters:
+            x = x * parameter
+        loss = x.square().sum()
+        found = torch.autograd.grad(loss, parameters)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            parameter.data.sub_(gradient, alpha=1e-3)
+        return loss.detach()
+
+    fast = hostjit.compile(step)
+    mine = [torch.ones(2).mul_(1 + number / 10_000).requires_grad_() for number in range(65)]
+    other = [parameter.detach().clone().requires_grad_() for parameter in mine]
+    for _ in range(6):
+        x = torch.randn(2)
+        assert_close(fast(mine, x), step(other, x))
+        assert_close(mine, other)
+
+
+def test_places_are_ahead_of_gradients() -> None:
+    def function(batch: list[Any], model: Any) -> Any:
+        x = torch.stack(batch)
+        loss = model(x)
+        loss.backward()
+        return loss
+
+    places = places_behind_wide(function, ([0] * 65, None), {})
+    assert list(places.values()) == [("model", "x"), ("loss",)]
+
+
 def test_what_is_wide() -> None:
     assert not is_wide(list(range(64)))
     assert is_wide(list(range(65)))

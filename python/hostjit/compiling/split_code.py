@@ -45,6 +45,7 @@ __all__ = [
 # Behind the last of these names no gradient is computed, and no parameter updated.
 _OF_GRADIENTS = frozenset({"grad", "autograd", "clip_grad_norm_", "clip_grad_value_"})
 _METHODS_OF_GRADIENTS = frozenset({"backward", "step", "zero_grad", "unscale_"})
+_COMPUTING_GRADIENTS = frozenset({"backward", "grad"})
 # What reads a tensor, is given what was read, or changes what stays.
 _METHODS = frozenset({"item", "tolist", "numpy", "append", "appendleft", "extend", "write", "put"})
 _FUNCTIONS = frozenset({"float", "int", "bool", "round", "print", "str", "format"})
@@ -152,11 +153,13 @@ def _split_at(target: types.FunctionType, index: int, found: Mapping[str, bool])
     return Split(first, rest, _is_short(rest.__code__), unread_by(first.__code__))
 
 
-def places_between_lines(code: types.CodeType) -> dict[int, tuple[str, ...]]:
+def places_between_lines(
+    code: types.CodeType, *, ahead_of_gradients: bool = False
+) -> dict[int, tuple[str, ...]]:
     """Return where a function could be split, and the variables that the rest of it reads.
 
     All of these have values there. The places are the indices of the instructions at which lines
-    begin, in the order of the code.
+    begin, in the order of the code; `ahead_of_gradients`: none behind one that computes gradients.
     """
     if not may_be_taken_apart(code):
         return {}
@@ -165,6 +168,8 @@ def places_between_lines(code: types.CodeType) -> dict[int, tuple[str, ...]]:
     parameters = parameters_of(code)
     places: dict[int, tuple[str, ...]] = {}
     for index in range(begin_of(instructions), len(instructions)):
+        if ahead_of_gradients and _names(instructions[index]) & _COMPUTING_GRADIENTS:
+            break
         if instructions[index].starts_line is None or flow.depths.get(index) != 0:
             continue
         found = flow.variables_at(index, parameters)

@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from hostjit import _C
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.compiling.specializer import route_any_call
@@ -56,6 +58,13 @@ def _count(value: Any, most: int) -> int:
     return count
 
 
+def _holds_parameters(value: Any) -> bool:
+    """Whether a tensor in a container is one that is trained: each call brings the same."""
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad and value.is_leaf
+    return any(map(_holds_parameters, _items(value)))
+
+
 def _items(value: Any) -> Iterator[Any]:
     kind = type(value)
     if kind in (list, tuple, set, frozenset, collections.deque) or is_namedtuple_type(kind):
@@ -84,7 +93,8 @@ class WideAnswers:
 
     def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Return what answers all calls; None where the function is compiled as others are."""
-        if not any(map(is_wide, (*args, *kwargs.values()))):
+        wide = list(filter(is_wide, (*args, *kwargs.values())))
+        if not wide or any(map(_holds_parameters, wide)):
             return None
         self._count += 1
         compilation = self._compilation
@@ -186,7 +196,8 @@ def places_behind_wide(
 ) -> dict[int, tuple[str, ...]]:
     """Return the places between lines of a function behind all that reads its wide arguments.
 
-    And what is in its `*args` and `**kwargs`. Nothing for what is no function or method.
+    And what is in its `*args` and `**kwargs`; ahead of all that computes gradients. Nothing for
+    what is no function or method.
     """
     function, receiver = _function_of(target)
     if function is None:
@@ -200,8 +211,11 @@ def places_behind_wide(
         if name is not None and is_wide(value)
     }
     wide |= {name for name, value in kwargs.items() if is_wide(value)}
-    places = places_between_lines(code)
-    return {place: read for place, read in places.items() if not (wide | others) & {*read}}
+    return {
+        place: read
+        for place, read in places_between_lines(code, ahead_of_gradients=True).items()
+        if not (wide | others) & {*read}
+    }
 
 
 def _function_of(
