@@ -245,3 +245,15 @@ def test_loops_with_lines_that_cannot_be_followed(
         if gradients and expected is not None:
             pair = [torch.autograd.grad(each.sum(), x)[0] for each in (found, expected)]
             assert_same(*pair)
+
+
+def test_texts_that_a_whole_function_is_given_are_no_break() -> None:
+    weights = {"w_a": torch.ones(3), "w_b": torch.zeros(3)}
+
+    def function(x: Tensor, name: str) -> Tensor:
+        return x * weights[f"w_{name}"]
+
+    fast = hostjit.compile(function, fallback=False)
+    for name in ("a", "b", "a"):
+        x = torch.randn(3)
+        assert_same(fast(x, name), function(x, name))
