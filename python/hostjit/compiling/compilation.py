@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
+from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -153,6 +154,9 @@ class Compilation(Specializer):
         if self._as_python is not None and self._is_full(args, kwargs):
             return route_any_call(self._as_python)
         return super()._answer(args, kwargs)
+
+    def opened_classes(self) -> ByFields:
+        return self.shapes.classes
 
     def may_run_in_parts(self) -> bool:
         """Tell whether calls that can't be captured whole are to run otherwise than eagerly."""
