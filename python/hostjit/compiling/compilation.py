@@ -99,7 +99,7 @@ class Compilation(Specializer):
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
-        self._wide = WideAnswers(self, self._first_split)
+        self._wide = WideAnswers(self._first_split)
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -139,7 +139,7 @@ class Compilation(Specializer):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        if self._has_parts and (split := self._wide.answer(args, kwargs)):
+        if self._has_parts and (split := self._wide.answer(self, args, kwargs)):
             return split
         if self._parts and self._parts.in_use:
             floats = self.shapes.refuses_numbers(args, kwargs)

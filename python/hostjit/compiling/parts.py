@@ -247,7 +247,7 @@ class PartCompilation(Compilation):
         """Leave NumPy's values to Python."""
         if not holds_array(args, kwargs):
             return super()._answer(args, kwargs)
-        if split := self._wide.answer(args, kwargs):
+        if split := self._wide.answer(self, args, kwargs):
             return split
         from hostjit.compiling.arrays import as_python
 

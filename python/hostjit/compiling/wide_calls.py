@@ -75,14 +75,8 @@ def _items(value: Any) -> Iterator[Any]:
 class WideAnswers:
     """Answers calls of one function that bring many values, where it can be split."""
 
-    def __init__(self, compilation: Compilation, first: int) -> None:
-        """Answer none yet.
-
-        Args:
-            compilation: of the function.
-            first: which of such calls to answer, counted from 1.
-        """
-        self._compilation = compilation
+    def __init__(self, first: int) -> None:
+        """Answer none yet, then the call that is the `first` of such, counted from 1."""
         self._first = first
         self._count = 0
 
@@ -91,13 +85,21 @@ class WideAnswers:
         """Whether there was a call that brought many values."""
         return self._count > 0
 
-    def answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        """Return what answers all calls; None where the function is compiled as others are."""
+    def answer(
+        self, compilation: Compilation, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> _C.Specialization | None:
+        """Return what answers all calls; None where the function is compiled as others are.
+
+        Args:
+            compilation: of the function. It has this object, which doesn't have it: what is
+                compiled goes away with the last reference, not with the next collection.
+            args: of the call.
+            kwargs: of the call.
+        """
         wide = list(filter(is_wide, (*args, *kwargs.values())))
         if not wide or any(map(_holds_parameters, wide)):
             return None
         self._count += 1
-        compilation = self._compilation
         if self._count != self._first or not compilation.may_run_in_parts():
             return None
         places = places_behind_wide(compilation.target, args, kwargs)
