@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import warnings
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.compiling.outlined_loops import outline_loop
+from hostjit.bytecode.loops import outline_loop
 
 MODEL = nn.Linear(3, 1)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
@@ -108,9 +109,6 @@ def by_functions(x: Tensor) -> int:
     return passes
 
 
-OUTLINED = (sums, skips, keeps_the_last, nested, with_contexts, of_pairs, by_functions)
-
-
 def leaves(x: Tensor) -> float:
     total = 0.0
     for row in x:
@@ -141,6 +139,31 @@ def within_a_context(x: Tensor) -> float:
     return total
 
 
+def while_true(x: Tensor) -> float:
+    total = 0.0
+    while total < 1:
+        loss = loss_of(x)
+        loss.backward()
+        total += loss.item() + 0.5
+    return total
+
+
+OUTLINED = (
+    *(sums, skips, keeps_the_last, nested, with_contexts, of_pairs, by_functions),
+    *(leaves, returns, within_a_context, while_true),
+)
+
+
+def within_a_context_that_may_hide_errors(x: Tensor) -> float:
+    total = 0.0
+    with contextlib.suppress(ValueError):
+        for row in x:
+            loss = loss_of(row)
+            loss.backward()
+            total += loss.item()
+    return total
+
+
 def known_inside(x: Tensor) -> float:
     total = 0.0
 
@@ -162,15 +185,6 @@ def may_have_no_value(x: Tensor) -> Tensor:
     return loss.detach()
 
 
-def while_true(x: Tensor) -> float:
-    total = 0.0
-    while total < 1:
-        loss = loss_of(x)
-        loss.backward()
-        total += loss.item() + 0.5
-    return total
-
-
 def without_gradients(x: Tensor) -> float:
     total = 0.0
     for row in x:
@@ -189,7 +203,7 @@ def deletes(x: Tensor) -> float:
 
 
 REFUSED = (
-    *(leaves, returns, within_a_context, known_inside, may_have_no_value, while_true),
+    *(within_a_context_that_may_hide_errors, known_inside, may_have_no_value),
     *(without_gradients, deletes),
 )
 
@@ -236,7 +250,7 @@ def test_the_code_does_what_it_did(function: Any) -> None:
 
     inputs = [torch.randn(4, 3) for _ in range(3)]
     assert_close(outcomes(outlined.around(body), inputs), outcomes(function, inputs))
-    assert calls >= 6
+    assert calls >= 3
 
 
 @pytest.mark.parametrize("function", REFUSED)

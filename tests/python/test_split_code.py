@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostjit.compiling.split_code import split_behind_gradients
+from hostjit.bytecode.splits import split_behind_gradients
 
 
 class Value:

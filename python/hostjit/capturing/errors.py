@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import enum
+import types
+from collections.abc import Sequence
 
 __all__ = ["CaptureError", "CaptureFailure", "ComputedNumberError", "in_one_line"]
 
@@ -36,21 +38,34 @@ class CaptureError(RuntimeError):
         what: what could not be captured, in one sentence.
         where: "file:line" in the user's source, or None when it is not known.
         hint: what to do about it.
+        stack: the calls that led there, the outermost first: file, name of the code, and line.
     """
 
     def __init__(
-        self, failure: CaptureFailure, what: str, *, where: str | None = None, hint: str = ""
+        self,
+        failure: CaptureFailure,
+        what: str,
+        *,
+        where: str | None = None,
+        hint: str = "",
+        stack: Sequence[tuple[str, str, int]] = (),
     ) -> None:
         self.failure = failure
         self.what = what
         self.where = where
         self.hint = hint
+        self.stack = tuple(stack)
         message = f"cannot capture ({failure.value}): {what}"
         if where is not None:
             message += f"\n  at {where}"
         if hint:
             message += f"\n  to do: {hint}"
         super().__init__(message)
+
+    def lines_in(self, code: types.CodeType) -> frozenset[int]:
+        """Return the lines of some code that led there."""
+        here = code.co_filename, code.co_name
+        return frozenset(line for *place, line in self.stack if tuple(place) == here)
 
 
 class ComputedNumberError(CaptureError):

@@ -48,7 +48,10 @@ def translate_failure(error: Exception) -> CaptureError:
     if isinstance(error, CaptureError):
         return error
     failure, hint = _classify(error)
-    return CaptureError(failure, _first_lines(error), where=_user_location(error), hint=hint)
+    frames: Iterable[traceback.FrameSummary] = getattr(error, "real_stack", None) or ()
+    stack = [(each.filename, each.name, each.lineno or 0) for each in frames]
+    where = _user_location(stack)
+    return CaptureError(failure, _first_lines(error), where=where, hint=hint, stack=stack)
 
 
 def _classify(error: Exception) -> tuple[CaptureFailure, str]:
@@ -111,9 +114,6 @@ def _is_dynamos_own(error: Exception) -> bool:
     return isinstance(error, AttributeError) and "Variable' object" in str(error)
 
 
-def _user_location(error: Exception) -> str | None:
-    stack: Iterable[traceback.FrameSummary] = getattr(error, "real_stack", None) or ()
-    frames = [frame for frame in stack if not is_library_file(frame.filename)]
-    if not frames:
-        return None
-    return f"{frames[-1].filename}:{frames[-1].lineno}"
+def _user_location(stack: Iterable[tuple[str, str, int]]) -> str | None:
+    frames = [(filename, line) for filename, _, line in stack if not is_library_file(filename)]
+    return "{}:{}".format(*frames[-1]) if frames else None

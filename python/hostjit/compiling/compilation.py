@@ -224,7 +224,7 @@ class Compilation(Specializer):
         Dynamo takes the views of later calls to lie in their base where those of the first one did.
         That matters where one is written.
         """
-        by_passes = parts.by_passes()
+        by_passes = parts.by_passes(error)
         if by_passes is not None:
             return route_any_call(by_passes)
         if not tensors_share_memory(args, kwargs):

@@ -13,6 +13,12 @@ from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
 from hostjit.backend.options import Options
+from hostjit.bytecode.loops import (
+    Outlined,
+    outline_loop,
+    with_compiled_passes,
+)
+from hostjit.bytecode.splits import function_of, split_behind_gradients
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -22,13 +28,7 @@ from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
-from hostjit.compiling.outlined_loops import (
-    Outlined,
-    outline_loop,
-    with_compiled_passes,
-)
 from hostjit.compiling.specializer import route_any_call
-from hostjit.compiling.split_code import split_behind_gradients
 from hostjit.optimizers import RULES, OptimizerCompilation
 
 __all__ = ["PartCompilation", "Parts"]
@@ -125,21 +125,32 @@ class Parts:
             self._outlined is not None and split_behind_gradients(self._outlined.body) is not None
         )
 
-    def by_passes(self) -> Callable[..., Any] | None:
-        """Return what has a compiled function do each pass of a loop; None without such a loop."""
-        outlined = self._outlined
+    def by_passes(self, error: CaptureError) -> Callable[..., Any] | None:
+        """Return what has a compiled function do each pass of a loop; None without such a loop.
+
+        `error`: what cannot be followed, in the loop if it is known where.
+        """
+        function = _function_of(self._target)
+        if function is None:
+            return None
         run: Any = None
-        if outlined is not None:
-            run = outlined.around(self._pass(outlined.body))
-            _leave_alone(run)
-        elif (function := _function_of(self._target)) is not None:
-            part = functools.partial(self.part, records=True)
-            run = with_compiled_passes(function, self._pass, part, _leave_alone)
+        if self._outlined is not None:
+            run = self._outlined.around(self._pass(self._outlined.body))
+        else:
+            passes = functools.partial(_of_region, self._pass, function)
+            parts = functools.partial(_of_region, self._part_recorded, function)
+            lines = error.lines_in(function.__code__)
+            code = with_compiled_passes(function.__code__, lines, passes, parts)
+            run = None if code is None else function_of(function, code)
         if run is None:
             return None
+        skip_code(run.__code__)
         if isinstance(self._target, types.MethodType):
             run = types.MethodType(run, self._target.__self__)
         return self.hooked(run)
+
+    def _part_recorded(self, function: types.FunctionType) -> _C.CompiledFunction:
+        return self.part(function, records=True)
 
     def _pass(self, body: types.FunctionType) -> _C.CompiledFunction:
         compilation = PassCompilation(body, self._options, self._said, self._name)
@@ -272,5 +283,12 @@ def _function_of(target: Callable[..., Any]) -> types.FunctionType | None:
     return function if isinstance(function, types.FunctionType) else None
 
 
-def _leave_alone(function: types.FunctionType) -> None:
-    skip_code(function.__code__)
+def _of_region(
+    compile_it: Callable[[types.FunctionType], _C.CompiledFunction],
+    function: types.FunctionType,
+    code: types.CodeType,
+) -> _C.CompiledFunction:
+    """Compile what a region of a function does."""
+    found = function_of(function, code)
+    found.__defaults__ = found.__kwdefaults__ = None
+    return compile_it(found)

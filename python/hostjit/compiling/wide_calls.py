@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.capturing.instances import is_namedtuple_type
-from hostjit.compiling.specializer import route_any_call
-from hostjit.compiling.split_code import (
+from hostjit.bytecode.splits import (
     parameters_of,
     places_between_lines,
     split_at,
     unread_by,
     with_calls_between_lines,
 )
+from hostjit.capturing.instances import is_namedtuple_type
+from hostjit.compiling.specializer import route_any_call
 
 if TYPE_CHECKING:
     from hostjit.compiling.compilation import Compilation

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
+from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
-from hostjit.compiling.split_code import split_behind_gradients
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings

@@ -36,6 +36,7 @@ from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.library_globals import guarding_library_globals
 from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
+from hostjit.capturing.dynamo.loop_breaks import knowing_loops
 from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
@@ -98,6 +99,7 @@ _CORRECTIONS = (
     stopping_at_hook_changes,
     reading_sizes_directly,
     handing_on_unread,
+    knowing_loops,
     stopping,
 )
 

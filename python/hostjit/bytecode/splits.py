@@ -25,7 +25,7 @@ from torch._dynamo.bytecode_transformation import (
     transform_code_object,
 )
 
-from hostjit.compiling.code_flow import STORES, CodeFlow
+from hostjit.bytecode.flow import STORES, CodeFlow
 
 __all__ = [
     "Split",
@@ -174,7 +174,7 @@ def places_between_lines(
             continue
         found = flow.variables_at(index, parameters)
         if found is not None and all(found.values()):
-            places[index] = flow.needed_at(index)
+            places[index] = tuple(sorted(flow.needed_by(index)))
     return places
 
 

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops with lines that cannot be followed: what one pass does is a function, which is compiled.
+
+Behind such a line in a loop there is no function for the rest, and a recording of the whole loop is
+for the values that were read in it. The loop itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterable, Set
+
+from torch._dynamo.bytecode_transformation import cleaned_instructions
+
+from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.regions import Region, code_of_region, find_region, with_calls_of_regions
+from hostjit.bytecode.splits import (
+    begin_of,
+    function_of,
+    is_of_gradients,
+    may_be_taken_apart,
+)
+
+__all__ = ["Outlined", "lines_of_loops", "outline_loop", "with_compiled_passes"]
+
+# In the names of operations that call something, or compute.
+_COMPUTING = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "ITER", "FORMAT", "STORE_SUBSCR")
+
+# Returns what is called for a region.
+Compile = Callable[[types.CodeType], Callable[..., object] | types.CodeType]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outlined:
+    """A function with a loop, and what one pass of the loop does.
+
+    Attributes:
+        body: takes the item of the pass and variables; returns the tuple of those that it changes,
+            behind where it left the pass if there are several places.
+    """
+
+    body: types.FunctionType
+    _target: types.FunctionType
+    _pass: Region
+
+    def around(self, body: Callable[..., object]) -> types.FunctionType:
+        """Return the function, unbound, with a call of `body` in the loop."""
+        code = with_calls_of_regions(self._target.__code__, [(self._pass, body)])
+        return function_of(self._target, code)
+
+
+def outline_loop(target: Callable[..., object]) -> Outlined | None:
+    """Outline the innermost loop of a function in which gradients are computed.
+
+    Returns None where there is none, and where a pass has more to do with the code around than
+    variables.
+    """
+    if isinstance(target, types.MethodType):
+        target = target.__func__
+    if not isinstance(target, types.FunctionType) or not may_be_taken_apart(target.__code__):
+        return None
+    loops = _Loops(target.__code__)
+    of_gradients = [
+        head
+        for head, inside in loops.inside.items()
+        if any(is_of_gradients(loops.instructions[i]) for i in inside)
+    ]
+    head = min(of_gradients, key=lambda head: len(loops.inside[head]), default=None)
+    found = None if head is None else loops.a_pass(head)
+    if found is None:
+        return None
+    body = function_of(target, code_of_region(target.__code__, found))
+    body.__defaults__ = body.__kwdefaults__ = None
+    return Outlined(body, target, found)
+
+
+@functools.lru_cache(maxsize=1024)
+def lines_of_loops(code: types.CodeType) -> frozenset[int]:
+    """Return the lines of all loops whose passes can be functions, if these call or compute."""
+    if not may_be_taken_apart(code):
+        return frozenset()
+    loops = _Loops(code)
+    return frozenset[int]().union(*(loops.lines_of(head) for head, _ in loops.passes()))
+
+
+def with_compiled_passes(
+    code: types.CodeType, lines: Set[int], compile_pass: Compile, compile_part: Compile
+) -> types.CodeType | None:
+    """Return code of which a loop has compiled passes, between two compiled parts.
+
+    Args:
+        code: of a function.
+        lines: those that led to what cannot be followed; the loop is the outermost around one. If
+            none is known, it is the only loop.
+        compile_pass: compiles what a pass does.
+        compile_part: compiles what is ahead of the loop, and what follows it.
+
+    Returns None where there is no such loop.
+    """
+    if not may_be_taken_apart(code):
+        return None
+    loops = _Loops(code)
+    found = loops.around(lines)
+    if found is None:
+        return None
+    head, a_pass = found
+    calls = [(a_pass, compile_pass(code_of_region(code, a_pass)))]
+    for other in (loops.ahead_of(head), loops.behind(max(a_pass.inside))):
+        if other is not None and loops.computes(other.inside):
+            calls.append((other, compile_part(code_of_region(code, other))))
+    return with_calls_of_regions(code, calls)
+
+
+class _Loops:
+    """The loops of some code, as regions of it.
+
+    Attributes:
+        inside: the instructions of each, by that which begins a pass.
+    """
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.instructions = cleaned_instructions(code)
+        self._code = code
+        self._flow = CodeFlow(self.instructions, code)
+        self.inside = self._flow.loops()
+
+    def passes(self) -> Iterable[tuple[int, Region]]:
+        """Yield the loops whose passes can be functions, the longest first."""
+        for head in sorted(self.inside, key=lambda head: -len(self.inside[head])):
+            if self.computes(self.inside[head]) and (found := self.a_pass(head)) is not None:
+                yield head, found
+
+    def around(self, lines: Set[int]) -> tuple[int, Region] | None:
+        """Return the outermost loop around one of some lines, or the only one if there are none."""
+        if lines:
+            return next((each for each in self.passes() if self.lines_of(each[0]) & lines), None)
+        heads = [head for head, inside in self.inside.items() if self.computes(inside)]
+        outer = [h for h in heads if not any(h in self.inside[o] for o in heads if o != h)]
+        if len(outer) != 1 or (found := self.a_pass(outer[0])) is None:
+            return None
+        return outer[0], found
+
+    def lines_of(self, head: int) -> frozenset[int]:
+        """Return the lines of a loop."""
+        lines = (self.instructions[i].starts_line for i in self.inside[head])
+        return frozenset(line for line in lines if line is not None)
+
+    def a_pass(self, head: int) -> Region | None:
+        """Return what runs in a pass of a loop."""
+        inside = self.inside[head]
+        if self.instructions[head].opname == "FOR_ITER":
+            return self._region(head + 1, inside - {head}, has_item=True)
+        return self._region(head, inside)
+
+    def ahead_of(self, head: int) -> Region | None:
+        """Return as much as possible of what runs ahead of a loop."""
+        begin = begin_of(self.instructions)
+        for place in [head, *(i for i in reversed(self._begins_of_lines()) if i < head)]:
+            inside = self._flow.reached(begin, self._flow.reached(place))
+            found = self._flow.depths[place] == 0 and inside and self._region(begin, inside)
+            if found:
+                return found
+        return None
+
+    def behind(self, last: int) -> Region | None:
+        """Return as much as possible of what runs behind an instruction, up to the end."""
+        for place in self._begins_of_lines():
+            if place > last and (found := self._region(place, self._flow.reached(place))):
+                return found
+        return None
+
+    def computes(self, inside: Set[int]) -> bool:
+        """Tell whether some instructions do."""
+        found = (self.instructions[i].opname for i in inside)
+        return any(kind in name for name in found for kind in _COMPUTING)
+
+    def _region(self, entry: int, inside: Set[int], *, has_item: bool = False) -> Region | None:
+        code, flow = self._code, self._flow
+        return find_region(self.instructions, flow, code, entry, inside, has_item=has_item)
+
+    def _begins_of_lines(self) -> list[int]:
+        """Where lines begin with nothing on the stack."""
+        lines = [i for i, each in enumerate(self.instructions) if each.starts_line is not None]
+        return [i for i in lines if self._flow.depths.get(i) == 0]

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions of the code of a function, each as a function of its own that the code calls.
+
+A region is entered at one instruction. Its function takes the variables that it needs, and returns
+those that it changes and others need: which these are depends on where the region is left.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import inspect
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from typing import Any
+
+from torch._dynamo.bytecode_transformation import (
+    Instruction,
+    InstructionExnTabEntry,
+    add_push_null,
+    create_call_function,
+    create_instruction,
+)
+
+from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.splits import begin_of, parameters_of, transformed
+
+__all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
+
+_ITEM = "hostjit_item"
+_LEFT_AT = "hostjit_left_at"
+_JUMP_IF_NOT = (
+    "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """What the code does from one instruction on.
+
+    Attributes:
+        entry: the index of the instruction.
+        inside: those of all its instructions.
+        has_item: the code around leaves a value on the stack, the item of a pass of a loop.
+        depth: how many values are below that.
+        taken: the variables that it needs.
+        exits: where it is left, by the index of the instruction that follows, and the variables
+            that it leaves there.
+        returns: it may return, too.
+    """
+
+    entry: int
+    inside: frozenset[int]
+    has_item: bool
+    depth: int
+    taken: tuple[str, ...]
+    exits: tuple[tuple[int, tuple[str, ...]], ...]
+    returns: bool
+
+    @property
+    def tells_where(self) -> bool:
+        """Whether what its function returns begins with where the region was left."""
+        return len(self.exits) + self.returns > 1
+
+
+def find_region(
+    instructions: Sequence[Instruction],
+    flow: CodeFlow,
+    code: types.CodeType,
+    entry: int,
+    inside: Set[int],
+    *,
+    has_item: bool = False,
+) -> Region | None:
+    """Describe a region; None where it has more to do with the code around than variables.
+
+    Args:
+        instructions: of the code.
+        flow: of the code.
+        code: of the function.
+        entry: the index of the instruction that the region begins with.
+        inside: those of its instructions; see `CodeFlow.closed`.
+        has_item: the code around leaves a value on the stack for it.
+    """
+    inside = flow.closed(entry, inside)
+    depth = flow.depths[entry] - has_item
+    if not (flow.knows(inside) and flow.is_entered_at(entry, inside)):
+        return None
+    if len(_handlers_around(inside, instructions)) > 1:
+        return None
+    changed = flow.changed_in(inside)
+    if any(changed & flow.needed_by(each) for each in flow.handlers_outside(inside)):
+        return None
+    ahead = flow.assigned_at(entry, parameters_of(code))
+    behind = flow.assigned_behind(entry, inside)
+
+    def needed(index: int, inside: Set[int] | None = None) -> frozenset[str]:
+        # A context that hides an error leaves variables as they are, where they have a value.
+        certain = flow.needed_by(index, inside, hides_errors=False)
+        return certain | (flow.needed_by(index, inside) & ahead)
+
+    exits: dict[int, tuple[str, ...]] = {}
+    taken = needed(entry, inside)
+    for index in sorted(inside):
+        for after, _ in flow.successors(index):
+            if after in inside and after != entry:
+                continue
+            given = changed & needed(after)
+            exits[after] = tuple(sorted(given))
+            taken |= given - behind.get(index, given)
+    returns = any(instructions[i].opname.startswith("RETURN") for i in inside)
+    passed = taken.union(*exits.values())
+    if (
+        any(flow.depths[after] != depth for after in exits)
+        or (returns and depth)
+        or not taken <= ahead
+        or any(map(flow.is_cell, frozenset[str]().union(*exits.values())))
+        or not flow.may_be_passed(passed, entry)
+    ):
+        return None
+    # Most often a region that is a pass of a loop is left for the next one.
+    order = sorted(exits, key=lambda after: after != (entry - 1 if has_item else entry))
+    left = tuple((each, exits[each]) for each in order)
+    return Region(entry, frozenset(inside), has_item, depth, tuple(sorted(taken)), left, returns)
+
+
+def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
+    """Return the code of the function of a region."""
+    item = _unused(_ITEM, code)
+    parameters = (*([item] if region.has_item else []), *region.taken)
+
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        ends = {
+            after: _end(region, place, names) for place, (after, names) in enumerate(region.exits)
+        }
+        begin = begin_of(instructions)
+        start = [create_instruction("LOAD_FAST", argval=item)] if region.has_item else []
+        start.append(create_instruction("NOP"))
+        start[0].copy_positions(instructions[region.entry])
+        if min(region.inside) != region.entry:
+            start.append(create_instruction("JUMP_FORWARD", target=instructions[region.entry]))
+        targets = {instructions[after]: end[0] for after, end in ends.items()}
+        kept: list[Instruction] = []
+        flow = CodeFlow(instructions, code)
+        for i in sorted(region.inside):
+            now = instructions[i]
+            follows = [after for after, jumps in flow.successors(i) if not jumps]
+            # Changed below.
+            end = [
+                after for after in follows if after not in region.inside or after == region.entry
+            ]
+            kept += _returned(now, region)
+            for after in end:
+                kept.append(create_instruction("JUMP_FORWARD", target=ends[after][0]))
+        for each in kept:
+            if each.target is not None:
+                each.target = targets.get(each.target, each.target)
+        own = {instructions[i] for i in region.inside}
+        instructions[:] = [
+            *instructions[:begin],
+            *start,
+            *kept,
+            *(each for end in ends.values() for each in end),
+        ]
+        _set_handlers(instructions, own, region.depth)
+        names = [name for name in options["co_varnames"] if name not in parameters]
+        options["co_varnames"] = (*parameters, *names)
+        options["co_argcount"] = len(parameters)
+        options["co_posonlyargcount"] = options["co_kwonlyargcount"] = 0
+        options["co_flags"] &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+
+    return transformed(code, transform)
+
+
+def with_calls_of_regions(
+    code: types.CodeType, calls: Iterable[tuple[Region, Callable[..., Any] | types.CodeType]]
+) -> types.CodeType:
+    """Return code that does the same, and calls these where some of its regions were.
+
+    Code is made a function at each call, in the place of the code around.
+    """
+    called = {region.entry: (region, run) for region, run in calls}
+    inside = frozenset[int]().union(*(region.inside for region, _ in called.values()))
+
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        blocks = {
+            entry: _call(region, run, instructions, code) for entry, (region, run) in called.items()
+        }
+        targets = {instructions[entry]: block[0] for entry, block in blocks.items()}
+        kept: list[Instruction] = []
+        reached = CodeFlow(instructions, code).reached(0)
+        for i, each in enumerate(instructions):
+            if i in blocks:
+                kept += blocks[i]
+            elif i in reached and i not in inside:
+                kept.append(each)
+        for each in kept:
+            if each.target is not None:
+                each.target = targets.get(each.target, each.target)
+        instructions[:] = kept
+        _set_handlers(instructions, {*kept}, 0)
+        names = (_unused(_ITEM, code), _unused(_LEFT_AT, code))
+        options["co_varnames"] = (*options["co_varnames"], *names)
+
+    return transformed(code, transform)
+
+
+def _unused(name: str, code: types.CodeType) -> str:
+    while name in code.co_varnames:
+        name += "_"
+    return name
+
+
+def _end(region: Region, place: int, names: Sequence[str]) -> list[Instruction]:
+    """Leave a region."""
+    told = [create_instruction("LOAD_CONST", argval=place)] if region.tells_where else []
+    return [
+        *told,
+        *(create_instruction("LOAD_FAST", argval=name) for name in names),
+        create_instruction("BUILD_TUPLE", arg=len(told) + len(names)),
+        create_instruction("RETURN_VALUE"),
+    ]
+
+
+def _returned(instruction: Instruction, region: Region) -> Iterator[Instruction]:
+    """Return from the function of a region."""
+    if not (region.tells_where and instruction.opname.startswith("RETURN")):
+        yield instruction
+        return
+    assert instruction.opname == "RETURN_VALUE"
+    tell = create_instruction("LOAD_CONST", argval=len(region.exits))
+    tell.copy_positions(instruction)
+    entry = instruction.exn_tab_entry
+    for each in (tell, create_instruction("SWAP", arg=2), create_instruction("BUILD_TUPLE", arg=2)):
+        each.exn_tab_entry = entry
+        yield each
+    yield instruction
+
+
+def _call(
+    region: Region,
+    run: Callable[..., Any] | types.CodeType,
+    instructions: Sequence[Instruction],
+    code: types.CodeType,
+) -> list[Instruction]:
+    """Call the function of a region, and go on where it was left."""
+    item, left_at = _unused(_ITEM, code), _unused(_LEFT_AT, code)
+    keep = [create_instruction("STORE_FAST", argval=item)] if region.has_item else []
+    given = [create_instruction("LOAD_FAST", argval=item)] if region.has_item else []
+    given += [
+        create_instruction("LOAD_DEREF" if name in code.co_cellvars else "LOAD_FAST", argval=name)
+        for name in region.taken
+    ]
+    block = [
+        *keep,
+        *add_push_null(_load(run, code)),
+        *given,
+        *create_call_function(len(given), False),
+    ]
+    block[0].copy_positions(instructions[region.entry])
+    if not region.tells_where:
+        if region.returns:
+            block.append(create_instruction("RETURN_VALUE"))
+        for after, names in region.exits:
+            block += _go_on(
+                names, False, block[0] if after == region.entry else instructions[after]
+            )
+    else:
+        block += [
+            create_instruction("COPY", arg=1),
+            create_instruction("LOAD_CONST", argval=0),
+            create_instruction("BINARY_SUBSCR"),
+            create_instruction("STORE_FAST", argval=left_at),
+        ]
+        for place, (after, names) in enumerate(region.exits):
+            target = block[0] if after == region.entry else instructions[after]
+            here = _go_on(names, True, target)
+            if place + 1 < len(region.exits) + region.returns:
+                other = create_instruction("NOP")
+                block += [
+                    create_instruction("LOAD_FAST", argval=left_at),
+                    create_instruction("LOAD_CONST", argval=place),
+                    create_instruction("IS_OP", arg=0),
+                    create_instruction(_JUMP_IF_NOT, target=other),
+                    *here,
+                    other,
+                ]
+            else:
+                block += here
+        if region.returns:
+            block += [
+                create_instruction("LOAD_CONST", argval=1),
+                create_instruction("BINARY_SUBSCR"),
+                create_instruction("RETURN_VALUE"),
+            ]
+    for outer in _handlers_around(region.inside, instructions).values():
+        for each in block:
+            each.exn_tab_entry = outer
+    return block
+
+
+def _load(run: Callable[..., Any] | types.CodeType, code: types.CodeType) -> list[Instruction]:
+    """Load what is called for a region."""
+    load = create_instruction("LOAD_CONST", argval=run)
+    if not isinstance(run, types.CodeType):
+        return [load]
+    cells = [create_instruction("LOAD_CLOSURE", argval=name) for name in code.co_freevars]
+    cells = [*cells, create_instruction("BUILD_TUPLE", arg=len(cells))] if cells else []
+    return [*cells, load, create_instruction("MAKE_FUNCTION", arg=8 if cells else 0)]
+
+
+def _go_on(names: Sequence[str], is_told: bool, target: Instruction) -> list[Instruction]:
+    return [
+        create_instruction("UNPACK_SEQUENCE", arg=len(names) + is_told),
+        *([create_instruction("POP_TOP")] if is_told else []),
+        *(create_instruction("STORE_FAST", argval=name) for name in names),
+        create_instruction("JUMP_FORWARD", target=target),
+    ]
+
+
+def _handlers_around(
+    inside: Set[int], instructions: Sequence[Instruction]
+) -> dict[Instruction | None, InstructionExnTabEntry | None]:
+    """What handles the errors that some code does not handle, by its first instruction."""
+    own = {instructions[i] for i in inside}
+    found = {}
+    for entry in (instructions[i].exn_tab_entry for i in sorted(inside)):
+        handler = None if entry is None else entry.target
+        if handler not in own:
+            found[handler] = entry
+    return found
+
+
+def _set_handlers(instructions: Sequence[Instruction], known: Set[Instruction], depth: int) -> None:
+    """Give each instruction an entry of its own for what handles its errors, if that is known."""
+    for each in instructions:
+        entry = each.exn_tab_entry
+        if entry is not None and entry.target in known:
+            below = entry.depth - depth
+            each.exn_tab_entry = InstructionExnTabEntry(
+                each, each, entry.target, below, entry.lasti
+            )
+        else:
+            each.exn_tab_entry = None

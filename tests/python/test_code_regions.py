@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops that values of tensors decide on, of which each pass is a function."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+from hostjit.bytecode.loops import lines_of_loops, with_compiled_passes
+from hostjit.bytecode.splits import function_of
+
+W = torch.linspace(-0.3, 0.3, 9).view(3, 3)
+HEAD = nn.Linear(3, 2)
+
+
+class StopError(Exception):
+    """What loops stop with."""
+
+
+def while_not_close(x: Tensor, most: int = 40) -> tuple[Tensor, int]:
+    count = 0
+    new = torch.tanh(x @ W + 0.5)
+    while (new - x).abs().max().item() > 1e-3 and count < most:
+        x, new = new, torch.tanh(new @ W + 0.5)
+        count += 1
+    return new.exp(), count
+
+
+def returns_from_a_loop(x: Tensor) -> tuple[Tensor, Any]:
+    y = x * 2
+    for i in range(30):
+        new = torch.tanh(y @ W)
+        if torch.norm(new - y) < 1e-2:
+            return new * 2, i
+        y = new
+    return HEAD(y).sum(), None
+
+
+def returns_early(x: Tensor) -> Tensor:
+    y = x.relu()
+    if y.sum() < 1:
+        return y - 1
+    y = y + 1
+    while y.sum() < 50:
+        y = y * 1.7
+    y = y.exp().log()
+    if y.max() > 20:
+        return y / 2
+    return y.neg()
+
+
+def never_ends_but_by_return(x: Tensor) -> tuple[Tensor, int]:
+    passes = 0
+    while True:
+        step = (x**3 - 2 * x - 5) / (3 * x**2 - 2)
+        x = x - step
+        passes += 1
+        if step.abs().max() < 1e-4 or passes >= 15:
+            return x, passes
+
+
+def goes_on(x: Tensor) -> list[float]:
+    seen: list[float] = []
+    i = 0
+    while i < 8:
+        i += 1
+        y = (x * i).sin().sum()
+        if y > 0:
+            continue
+        seen.append(y.item())
+        if len(seen) > 3:
+            break
+    else:
+        seen.append(100.0)
+    return seen
+
+
+def with_an_else(x: Tensor) -> str:
+    for row in x:
+        if row.sum() > 2.5:
+            found = "large"
+            break
+        row = row * 2
+    else:
+        found = "none"
+    return found
+
+
+def of_two_loops(x: Tensor) -> tuple[Tensor, int, int]:
+    first = second = 0
+    while x.abs().max() < 3:
+        x = x * 1.5
+        first += 1
+    x = x.cos() + x
+    for _ in range(10):
+        x = x / 2
+        second += 1
+        if x.abs().sum() < 1:
+            break
+    return x, first, second
+
+
+def nested(x: Tensor) -> tuple[Tensor, int]:
+    steps = 0
+    for row in x:
+        while row.norm() > 0.5:
+            row = row * 0.8
+            steps += 1
+        x = x + row
+    return x, steps
+
+
+def within_no_grad(x: Tensor) -> tuple[Tensor, int]:
+    count = 0
+    with torch.no_grad():
+        y = x.exp()
+        while y.sum() > 2:
+            y = y * 0.7
+            count += 1
+        y = y + count
+    return y.sin(), count
+
+
+def handles_errors(x: Tensor) -> tuple[float, int]:
+    total, failed = 0.0, 0
+    for row in x:
+        try:
+            if row.sum() > 1:
+                raise StopError
+            value = row.exp().sum().item()
+        except StopError:
+            failed += 1
+            continue
+        total += value
+    return total, failed
+
+
+def raises(x: Tensor) -> Tensor:
+    count = 0
+    while x.sum() < 10:
+        x = x.abs() * 1.5
+        count += 1
+        if count > 12:
+            raise StopError(f"{count}")
+    return x
+
+
+def within_a_try(x: Tensor) -> str:
+    try:
+        while x.sum() < 10:
+            x = x * 1.5
+            if x.max() > 2.5:
+                raise StopError("large")
+    except StopError as error:
+        return str(error)
+    finally:
+        W.mul_(1)
+    return "sum"
+
+
+def of_tuples(x: Tensor) -> list[int]:
+    path = []
+    state = (x, x.sum())
+    while len(path) < 6:
+        h, c = state
+        token = int(torch.tanh(h @ W + c).sum(0).argmax())
+        path.append(token)
+        if token == 2:
+            break
+        state = (h * 0.5 + token, c + 1)
+    return path
+
+
+def with_comprehensions(x: Tensor) -> Tensor:
+    scale = float(x.shape[0])
+    while x.sum() < 20:
+        x = torch.stack([row * scale + i for i, row in enumerate(x)])
+    return x
+
+
+def writes_in_place(x: Tensor) -> Tensor:
+    x = x.clone()
+    view = x[0]
+    while view.sum() < 5:
+        view.add_(0.7)
+        x.mul_(1.1)
+    return x
+
+
+FOUND = (
+    *(while_not_close, returns_from_a_loop, returns_early, never_ends_but_by_return, goes_on),
+    *(with_an_else, of_two_loops, nested, within_no_grad, handles_errors, raises, of_tuples),
+    *(with_comprehensions, writes_in_place),
+)
+
+
+def hides_errors(x: Tensor) -> int:
+    count = 0
+    with contextlib.suppress(StopError):
+        while True:
+            x = x * 1.5
+            count += 1
+            if x.abs().sum() > 30:
+                raise StopError
+    return count
+
+
+def reads_what_it_knew_in_a_handler(x: Tensor) -> int:
+    count = 0
+    try:
+        while x.abs().sum() > 1:
+            x = x / 1.5
+            count += 1
+            if count > 2:
+                raise StopError
+    except StopError:
+        return count
+    return -count
+
+
+REFUSED = (hides_errors, reads_what_it_knew_in_a_handler)
+OTHERS = (within_a_try,)
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(2, 3) + shift / 8 for shift in range(10)]
+
+
+def outcome(function: Callable[..., Any], x: Tensor) -> Any:
+    try:
+        return function(x.clone())
+    except (StopError, UnboundLocalError) as error:
+        return type(error), str(error)
+
+
+def assert_same(found: Any, expected: Any, **tolerances: float) -> None:
+    is_text = isinstance(expected, str) or (
+        isinstance(expected, tuple) and expected[0] is StopError
+    )
+    if is_text:
+        assert found == expected
+    else:
+        assert_close(found, expected, **tolerances)
+
+
+def lines_of(function: types.FunctionType) -> set[int]:
+    return {line for _, _, line in function.__code__.co_lines() if line is not None}
+
+
+@pytest.mark.parametrize("function", FOUND)
+def test_the_code_does_what_it_did(function: Any) -> None:
+    calls: list[str] = []
+
+    def compiled(kind: str) -> Callable[..., Any]:
+        def compile_it(code: types.CodeType) -> Callable[..., Any]:
+            part = function_of(function, code)
+            part.__defaults__ = None
+
+            def run(*args: Any) -> Any:
+                calls.append(kind)
+                return part(*args)
+
+            return run
+
+        return compile_it
+
+    code = with_compiled_passes(
+        function.__code__, lines_of(function), compiled("pass"), compiled("part")
+    )
+    assert code is not None
+    made = function_of(function, code)
+    with torch.no_grad():
+        for x in inputs():
+            assert_same(outcome(made, x), outcome(function, x))
+    assert calls.count("pass") > 10
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_code_that_stays_as_it_is(function: Any) -> None:
+    assert not lines_of_loops(function.__code__)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", [*FOUND, *REFUSED, *OTHERS])
+def test_compiled(function: Any, gradients: bool) -> None:
+    fast = hostjit.compile(function)
+    with torch.set_grad_enabled(gradients):
+        for _ in range(3):
+            for x in inputs():
+                assert_same(outcome(fast, x), outcome(function, x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("function", [while_not_close, returns_from_a_loop, nested, of_two_loops])
+def test_gradients_through_passes(function: Any) -> None:
+    fast = hostjit.compile(function)
+    for _ in range(2):
+        for x in inputs():
+            mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+            found, expected = fast(mine)[0], function(other)[0]
+            assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            found.sum().backward()
+            expected.sum().backward()
+            assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-4)
