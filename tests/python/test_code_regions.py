@@ -289,11 +289,42 @@ def test_code_that_stays_as_it_is(function: Any) -> None:
     assert not lines_of_loops(function.__code__)
 
 
+def by_hostjit(function: Any) -> Any:
+    return hostjit.compile(function)
+
+
+def by_torch_compile(function: Any) -> Any:
+    return torch.compile(function, backend="hostjit")
+
+
+def below_hostjit(function: Any) -> Any:
+    def call(x: Tensor) -> Any:
+        return function(x + 0)
+
+    return hostjit.compile(call)
+
+
+def below_torch_compile(function: Any) -> Any:
+    def call(x: Tensor) -> Any:
+        return function(x + 0)
+
+    return torch.compile(call, backend="hostjit")
+
+
+COMPILERS = (by_hostjit, by_torch_compile, below_hostjit, below_torch_compile)
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    torch._dynamo.reset()
+
+
 @pytest.mark.filterwarnings("ignore:hostjit")
 @pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("function", [*FOUND, *REFUSED, *OTHERS])
-def test_compiled(function: Any, gradients: bool) -> None:
-    fast = hostjit.compile(function)
+def test_compiled(function: Any, compiler: Any, gradients: bool) -> None:
+    fast = compiler(function)
     with torch.set_grad_enabled(gradients):
         for _ in range(3):
             for x in inputs():
@@ -301,9 +332,10 @@ def test_compiled(function: Any, gradients: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("function", [while_not_close, returns_from_a_loop, nested, of_two_loops])
-def test_gradients_through_passes(function: Any) -> None:
-    fast = hostjit.compile(function)
+def test_gradients_through_passes(function: Any, compiler: Any) -> None:
+    fast = compiler(function)
     for _ in range(2):
         for x in inputs():
             mine, other = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -312,3 +344,74 @@ def test_gradients_through_passes(function: Any) -> None:
             found.sum().backward()
             expected.sum().backward()
             assert_close(mine.grad, other.grad, rtol=1e-3, atol=1e-4)
+
+
+class Solver(nn.Module):
+    """Layers that are run until values settle, with what it did as attributes."""
+
+    def __init__(self, count: int, norms: bool) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(count)])
+        self.head = nn.Linear(3, 2)
+        self.norms: dict[int, float] = {}
+        self.keeps_norms = norms
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
+        self.calls += 1
+        used = 0
+        x = x * 2
+        for i, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) + x
+            used += 1
+            if self.keeps_norms:
+                self.norms[i] = x.norm().item()
+            if x.max().item() > 8:
+                break
+        return self.head(x), used
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("count", [3, 12])
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("compiler", [by_hostjit, by_torch_compile])
+def test_layers(compiler: Any, gradients: bool, norms: bool, count: int) -> None:
+    mine, other = Solver(count, norms), Solver(count, norms)
+    fast = compiler(mine)
+    with torch.set_grad_enabled(gradients):
+        for _ in range(3):
+            for x in inputs():
+                found, expected = fast(x), other(x)
+                assert_close(found, expected, rtol=1e-4, atol=1e-5)
+                assert_close(mine.norms, other.norms, rtol=1e-4, atol=1e-5)
+                assert mine.calls == other.calls
+                if gradients:
+                    found[0].sum().backward()
+                    expected[0].sum().backward()
+                    for a, b in zip(mine.parameters(), other.parameters(), strict=True):
+                        assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_variables_of_a_function_around(compiler: Any) -> None:
+    def made(scale: Tensor) -> Callable[[Tensor], tuple[Tensor, int]]:
+        calls = 0
+
+        def solve(x: Tensor) -> tuple[Tensor, int]:
+            nonlocal calls
+            while x.norm() > 1:
+                x = x * scale
+                calls += 1
+            return x, calls
+
+        return solve
+
+    for factor in (0.8, 0.5):
+        function, other = made(torch.tensor(factor)), made(torch.tensor(factor))
+        fast = compiler(function)
+        with torch.no_grad():
+            for x in inputs():
+                assert_close(fast(x), other(x), rtol=1e-4, atol=1e-5)

@@ -7,6 +7,7 @@ Light to import: it is with Dynamo, which also finds it as an entry point of the
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,15 @@ import torch
 from torch._dynamo import convert_frame
 from torch._dynamo.backends import registry
 
-__all__ = ["NAME", "compile_graph", "register"]
+__all__ = ["NAME", "compile_graph", "convert_as_dynamo", "converting", "register"]
 
 NAME = "hostjit"
-_convert: Callable[..., Any] = convert_frame.ConvertFrameAssert.__call__
+convert_as_dynamo: Callable[..., Any] = convert_frame.ConvertFrameAssert.__call__
+"""Compiles a frame as Dynamo does: takes an object of that class, and its arguments."""
+
+converting: contextvars.ContextVar[Callable[..., Any] | None]
+converting = contextvars.ContextVar("hostjit_converting", default=None)
+"""What compiles frames for the backends of this package's own, in its place."""
 
 
 def compile_graph(
@@ -68,10 +74,11 @@ def register() -> None:
 def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a frame: what `ConvertFrameAssert` does when it is called."""
     if not _is_hostjit(self._torchdynamo_orig_backend):
-        return _convert(self, *args, **kwargs)
+        convert = converting.get() or convert_as_dynamo
+        return convert(self, *args, **kwargs)
     from hostjit.backend.frames import convert_corrected
 
-    return convert_corrected(_convert, self, *args, **kwargs)
+    return convert_corrected(convert_as_dynamo, self, *args, **kwargs)
 
 
 def _is_hostjit(backend: Any) -> bool:

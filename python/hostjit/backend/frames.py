@@ -13,6 +13,7 @@ from torch._dynamo import exc, utils
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from hostjit.backend.loop_frames import convert_in_passes
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
@@ -44,6 +45,8 @@ def convert_corrected(
 ) -> ConvertFrameReturn:
     """Compile a frame as `convert` does, which is `ConvertFrameAssert.__call__` with what it takes.
 
+    A frame that it cannot follow in a loop has frames for what each pass does.
+
     A frame of which Dynamo raises an error runs eagerly, which raises what the code does: Dynamo
     says TorchRuntimeError for each error that an operator raises of fake tensors.
 
@@ -56,7 +59,8 @@ def convert_corrected(
     with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded:
         try:
             with without_log_of_failures():
-                return convert(self, frame, cache_entry, hooks, frame_state, **options)
+                given = (frame, cache_entry, hooks, frame_state)
+                return convert_in_passes(convert, None, self, *given, **options)
         except _ERRORS as error:
             if self._one_graph or self._box.error_on_graph_break:
                 raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch.autograd import forward_ad
 
 from hostjit import _C
 from hostjit.backend import compile_graph
+from hostjit.backend.loop_frames import compiling_regions
 from hostjit.backend.options import Options
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.call import guard_settings
@@ -66,9 +68,10 @@ for _function in (FrameHook.__call__, CheckedCall.__call__):
 class _Callback:
     """Compiles a frame as `torch.compile` does, but never raises: eager says what is wrong."""
 
-    def __init__(self, convert: Any) -> None:
+    def __init__(self, convert: Any, options: Options) -> None:
         # By this name Dynamo finds the backend that its cached code was compiled by.
         self._torchdynamo_orig_backend = convert
+        self._options = options
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
         if frame.f_code.co_filename.startswith(_OWN_FOLDER):
@@ -93,6 +96,7 @@ class _Callback:
             corrected_alone(),
             without_log_of_failures(),
             without_warnings_of_dynamo(),
+            compiling_regions(self._compile_region),
         ):
             try:
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(
@@ -102,6 +106,14 @@ class _Callback:
                 _log.info("%s runs eagerly", frame.f_code, exc_info=error)
                 return ConvertFrameReturn()
             return found
+
+    def _compile_region(self, function: types.FunctionType, is_pass: bool) -> _C.CompiledFunction:
+        from hostjit.compiling.parts import PartCompilation, PassCompilation
+
+        said = {"parts"}  # of the whole
+        kind = PassCompilation if is_pass else PartCompilation
+        compilation = kind(function, self._options, said, function.__name__)
+        return _C.CompiledFunction(function, compilation, called_by_dynamo=is_pass)
 
 
 @functools.cache
@@ -115,4 +127,4 @@ def _callback(options: Options) -> _Callback | None:
 
     # Without one, Dynamo is disabled by the environment.
     convert = getattr(torch._dynamo.optimize(backend), "callback", None)
-    return None if convert is None else _Callback(convert)
+    return None if convert is None else _Callback(convert, options)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames with breaks in loops, which Dynamo leaves to eager mode: each pass is a frame."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._dynamo import exc, guards
+from torch._dynamo.types import ConvertFrameReturn, GuardedCode, wrap_guarded_code
+from torch._guards import CompileId
+
+from hostjit import backend
+from hostjit.backend import convert_as_dynamo
+from hostjit.bytecode.loops import with_compiled_passes
+from hostjit.capturing.failures import is_library_file, translate_failure
+
+__all__ = ["compiling_regions", "convert_in_passes"]
+
+# Compiles a function that is a pass of a loop, or a part around one.
+CompileRegion = Callable[[types.FunctionType, bool], Callable[..., Any]]
+
+
+@contextlib.contextmanager
+def compiling_regions(compile_region: CompileRegion) -> Iterator[None]:
+    """Have what passes of loops do compiled so in this thread, and not as frames of their own.
+
+    `compile_region`: takes a function, and whether that is a pass.
+    """
+    convert = functools.partial(convert_in_passes, convert_as_dynamo, compile_region)
+    before = backend.converting.set(convert)
+    try:
+        yield
+    finally:
+        backend.converting.reset(before)
+
+
+def convert_in_passes(
+    convert: Callable[..., ConvertFrameReturn],
+    compile_region: CompileRegion | None,
+    self: Any,
+    frame: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> ConvertFrameReturn:
+    """Compile a frame as `convert` does, and one that cannot be followed in a loop by passes.
+
+    Raises:
+        Exception: what `convert` raises of other frames, and of those that are to be one graph.
+    """
+    try:
+        return convert(self, frame, *args, **kwargs)
+    except exc.Unsupported as error:
+        if self._one_graph or self._box.error_on_graph_break:
+            raise
+        by_passes = _by_passes(frame, error, compile_region)
+        if by_passes is None:
+            raise
+        return by_passes
+
+
+def _by_passes(
+    frame: Any, error: exc.Unsupported, compile_region: CompileRegion | None
+) -> ConvertFrameReturn | None:
+    """Return code for a frame that calls a function for each pass of a loop; None without one.
+
+    It does what the code of the frame does, whatever its variables are: there is nothing to guard.
+    """
+    code = frame.f_code
+    lines = translate_failure(error).lines_in(code)
+    if not lines or is_library_file(code.co_filename):
+        return None
+
+    def region(is_pass: bool) -> Callable[[types.CodeType], Callable[..., Any] | types.CodeType]:
+        def compile_it(found: types.CodeType) -> Callable[..., Any] | types.CodeType:
+            if compile_region is None or found.co_freevars:
+                return found
+            return compile_region(types.FunctionType(found, frame.f_globals), is_pass)
+
+        return compile_it
+
+    made = with_compiled_passes(code, lines, region(True), region(False))
+    if made is None:
+        return None
+    compile_id = getattr(error, "compile_id", None) or CompileId(frame_id=0, frame_compile_id=0)
+    unguarded: Any = guards.GuardManagerWrapper()
+    return wrap_guarded_code(GuardedCode(made, unguarded, compile_id))
