@@ -177,9 +177,73 @@ def replay() -> Case:
     return function, ()
 
 
+def solver() -> Case:
+    """Conjugate gradients for one of eight right sides, until the residual is small."""
+    root = torch.randn(16, 16)
+    matrix = root @ root.T / 16 + torch.eye(16)
+
+    def function(sides: Tensor) -> Tensor:
+        side = sides[torch.randint(8, (1,))][0]
+        x = torch.zeros_like(side)
+        residual = direction = side
+        square = residual @ residual
+        while square.sqrt().item() > 1e-4:
+            image = matrix @ direction
+            step = square / (direction @ image)
+            x = x + step * direction
+            residual = residual - step * image
+            now = residual @ residual
+            direction = residual + (now / square) * direction
+            square = now
+        return x
+
+    return function, (torch.randn(8, 16),)
+
+
+def settling() -> Case:
+    """A layer that is run until its state settles, one of eight, and a head behind the loop."""
+    layer, head = layers(16, 16), layers(16, 4)
+
+    def function(starts: Tensor) -> Tensor:
+        start = starts[torch.randint(8, (1,))]
+        with torch.no_grad():
+            state = torch.zeros_like(start)
+            for _ in range(100):
+                now = layer(state) * 0.8 + start
+                if torch.linalg.vector_norm(now - state) < 1e-3:
+                    break
+                state = now
+            return head(state)
+
+    return function, (torch.randn(8, 16),)
+
+
+def searching() -> Case:
+    """A step along a gradient that is halved until the cost is less, from one of eight states."""
+    model = layers(8, 32, 1)
+
+    def function(states: Tensor) -> Tensor:
+        state = states[torch.randint(8, (1,))].requires_grad_()
+        cost = model(state).square().sum()
+        (gradient,) = torch.autograd.grad(cost, state)
+        with torch.no_grad():
+            length, wanted = 8.0, 0.5 * gradient.square().sum()
+            while length > 1e-4:
+                moved = state - length * gradient
+                if model(moved).square().sum() <= cost - length * wanted:
+                    return moved
+                length *= 0.5
+            return state.detach()
+
+    return function, (torch.randn(8, 8),)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
-    for case in (printing, nonzero, branch, masked, step, minibatches, logging, replay, planner)
+    for case in (
+        *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
+        *(solver, settling, searching),
+    )
 }
 
 
@@ -214,6 +278,7 @@ def calls(function: Function, arguments: tuple[Tensor, ...]) -> list[Any]:
 def main() -> int:
     arguments = parse("Microseconds of calls that run in parts.", CASES)
     begin(arguments.threads)
+    torch._inductor.config.fallback_random = True  # results are compared
     rows: list[Row] = []
     for name in arguments.cases:
         rows += measure(name, arguments.compilers, arguments.rounds)

@@ -15,7 +15,7 @@ import torch
 from torch._dynamo import convert_frame
 from torch._dynamo.backends import registry
 
-__all__ = ["NAME", "compile_graph", "convert_as_dynamo", "converting", "register"]
+__all__ = ["NAME", "backend_of", "compile_graph", "convert_as_dynamo", "converting", "register"]
 
 NAME = "hostjit"
 convert_as_dynamo: Callable[..., Any] = convert_frame.ConvertFrameAssert.__call__
@@ -73,7 +73,9 @@ def register() -> None:
 
 def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Compile a frame: what `ConvertFrameAssert` does when it is called."""
-    if not _is_hostjit(self._torchdynamo_orig_backend):
+    given = backend_of(self._torchdynamo_orig_backend)
+    # What torch.compile makes of a name, a mode and options.
+    if getattr(given, "compiler_fn", given) is not compile_graph:
         convert = converting.get() or convert_as_dynamo
         return convert(self, *args, **kwargs)
     from hostjit.backend.frames import convert_corrected
@@ -81,7 +83,6 @@ def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
     return convert_corrected(convert_as_dynamo, self, *args, **kwargs)
 
 
-def _is_hostjit(backend: Any) -> bool:
-    backend = getattr(backend, "_torchdynamo_orig_backend", backend)
-    # What torch.compile makes of a name, a mode and options.
-    return getattr(backend, "compiler_fn", backend) is compile_graph
+def backend_of(backend: Any) -> Any:
+    """Return what the user gave as a backend, without what Dynamo has put around it."""
+    return getattr(backend, "_torchdynamo_orig_backend", backend)

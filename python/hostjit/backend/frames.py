@@ -13,7 +13,9 @@ from torch._dynamo import exc, utils
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from hostjit.backend import backend_of
 from hostjit.backend.loop_frames import convert_in_passes
+from hostjit.backend.options import READ_BY_DYNAMO, Options, read_options
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
@@ -60,13 +62,27 @@ def convert_corrected(
         try:
             with without_log_of_failures():
                 given = (frame, cache_entry, hooks, frame_state)
-                return convert_in_passes(convert, None, self, *given, **options)
+                return convert_in_passes(convert, _options_of, self, *given, **options)
         except _ERRORS as error:
             if self._one_graph or self._box.error_on_graph_break:
                 raise
             frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1
             utils.counters["hostjit"][FRAMES_LEFT] += 1
             return _run_eagerly(frame.f_code, error, frame_state[_COUNT])
+
+
+def _options_of(converting: Any) -> Options | None:
+    """What the user gave `torch.compile`; None where Dynamo alone can do what that says."""
+    given = backend_of(converting._torchdynamo_orig_backend)
+    if getattr(given, "dynamic", None) is not None:
+        return None
+    keywords = getattr(given, "kwargs", {})
+    options = read_options(**keywords)
+    return (
+        options
+        if options.fallback and not READ_BY_DYNAMO & {*keywords.get("options", ())}
+        else None
+    )
 
 
 def _run_eagerly(code: types.CodeType, error: Exception, count: int) -> ConvertFrameReturn:

@@ -15,22 +15,17 @@ from torch._guards import CompileId
 
 from hostjit import backend
 from hostjit.backend import convert_as_dynamo
+from hostjit.backend.options import Options
 from hostjit.bytecode.loops import with_compiled_passes
 from hostjit.capturing.failures import is_library_file, translate_failure
 
 __all__ = ["compiling_regions", "convert_in_passes"]
 
-# Compiles a function that is a pass of a loop, or a part around one.
-CompileRegion = Callable[[types.FunctionType, bool], Callable[..., Any]]
-
 
 @contextlib.contextmanager
-def compiling_regions(compile_region: CompileRegion) -> Iterator[None]:
-    """Have what passes of loops do compiled so in this thread, and not as frames of their own.
-
-    `compile_region`: takes a function, and whether that is a pass.
-    """
-    convert = functools.partial(convert_in_passes, convert_as_dynamo, compile_region)
+def compiling_regions(options: Options) -> Iterator[None]:
+    """Have what passes of loops do compiled in this thread, with options of `hostjit.compile`."""
+    convert = functools.partial(convert_in_passes, convert_as_dynamo, lambda _: options)
     before = backend.converting.set(convert)
     try:
         yield
@@ -40,13 +35,16 @@ def compiling_regions(compile_region: CompileRegion) -> Iterator[None]:
 
 def convert_in_passes(
     convert: Callable[..., ConvertFrameReturn],
-    compile_region: CompileRegion | None,
+    options_of: Callable[[Any], Options | None],
     self: Any,
     frame: Any,
     *args: Any,
     **kwargs: Any,
 ) -> ConvertFrameReturn:
     """Compile a frame as `convert` does, and one that cannot be followed in a loop by passes.
+
+    `options_of`: takes `self` and returns the options of what passes do. None: Dynamo looks at them
+    as frames of their own, as it does at code with variables of functions around it.
 
     Raises:
         Exception: what `convert` raises of other frames, and of those that are to be one graph.
@@ -56,19 +54,21 @@ def convert_in_passes(
     except exc.Unsupported as error:
         if self._one_graph or self._box.error_on_graph_break:
             raise
-        by_passes = _by_passes(frame, error, compile_region)
+        by_passes = _by_passes(frame, error, options_of(self))
         if by_passes is None:
             raise
         return by_passes
 
 
 def _by_passes(
-    frame: Any, error: exc.Unsupported, compile_region: CompileRegion | None
+    frame: Any, error: exc.Unsupported, options: Options | None
 ) -> ConvertFrameReturn | None:
     """Return code for a frame that calls a function for each pass of a loop; None without one.
 
     It does what the code of the frame does, whatever its variables are: there is nothing to guard.
     """
+    from hostjit.compiling.loop_regions import compile_region
+
     code = frame.f_code
     lines = translate_failure(error).lines_in(code)
     if not lines or is_library_file(code.co_filename):
@@ -76,9 +76,9 @@ def _by_passes(
 
     def region(is_pass: bool) -> Callable[[types.CodeType], Callable[..., Any] | types.CodeType]:
         def compile_it(found: types.CodeType) -> Callable[..., Any] | types.CodeType:
-            if compile_region is None or found.co_freevars:
+            if options is None or found.co_freevars:
                 return found
-            return compile_region(types.FunctionType(found, frame.f_globals), is_pass)
+            return compile_region(options, types.FunctionType(found, frame.f_globals), is_pass)
 
         return compile_it
 

@@ -10,12 +10,12 @@ from typing import Any
 from hostjit import _C
 from hostjit.compiling.code_choices import CodeChoices
 
-__all__ = ["Options", "read_options"]
+__all__ = ["READ_BY_DYNAMO", "Options", "read_options"]
 
 # All the same here: CUDA graphs are an option of their own, and there is no tuning.
 MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-# Read by Dynamo before the backend is called.
-_READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
+READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
+"""Options that Dynamo reads before the backend is called."""
 _OF_CODE = ("graphs", "streams", "kernels")
 _RUNTIMES = (None, "jit", "evaluator")
 
@@ -40,7 +40,7 @@ def read_options(mode: str | None = None, options: Mapping[str, Any] | None = No
     """Check and return what the user gave; raises hostjit.Error that names what is wrong."""
     if mode is not None and mode not in MODES:
         raise _C.Error(f"unknown mode '{mode}', expected {_list(MODES)}")
-    given = {name: value for name, value in (options or {}).items() if name not in _READ_BY_DYNAMO}
+    given = {name: value for name, value in (options or {}).items() if name not in READ_BY_DYNAMO}
     names = [field.name for field in dataclasses.fields(Options)]
     for name, value in given.items():
         if name not in names:

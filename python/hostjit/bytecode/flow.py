@@ -266,7 +266,8 @@ class CodeFlow:
 
     def assigned_at(self, index: int, parameters: Iterable[str]) -> frozenset[str]:
         """Return which variables have values ahead of an instruction, whatever came before it."""
-        return self._assigned(-1, self.reached(0), frozenset(parameters))[index]
+        known = self._assigned(-1, self.reached(0), frozenset(parameters))
+        return known.get(index, frozenset())  # nothing for what runs behind hidden errors alone
 
     def may_be_passed(self, names: Set[str], index: int) -> bool:
         """Tell whether code from an instruction on may have variables of its own for some.

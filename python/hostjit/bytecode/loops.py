@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterable, Set
 
@@ -155,13 +156,16 @@ class _Loops:
         return self._region(head, inside)
 
     def ahead_of(self, head: int) -> Region | None:
-        """Return as much as possible of what runs ahead of a loop."""
-        begin = begin_of(self.instructions)
-        for place in [head, *(i for i in reversed(self._begins_of_lines()) if i < head)]:
+        """Return as much as possible of what runs ahead of a loop, in the same contexts."""
+        depth = self._flow.depths[head] - (self.instructions[head].opname == "FOR_ITER")
+        lines = [i for i in self._begins_of_lines(depth) if i < head]
+        begins = lines if depth else [begin_of(self.instructions)]
+        for begin, place in itertools.product(begins, [head, *reversed(lines)]):
             inside = self._flow.reached(begin, self._flow.reached(place))
-            found = self._flow.depths[place] == 0 and inside and self._region(begin, inside)
-            if found:
-                return found
+            if self._flow.depths[place] == depth and inside:
+                found = self._region(begin, inside)
+                if found is not None:
+                    return found
         return None
 
     def behind(self, last: int) -> Region | None:
@@ -180,7 +184,7 @@ class _Loops:
         code, flow = self._code, self._flow
         return find_region(self.instructions, flow, code, entry, inside, has_item=has_item)
 
-    def _begins_of_lines(self) -> list[int]:
-        """Where lines begin with nothing on the stack."""
+    def _begins_of_lines(self, depth: int = 0) -> list[int]:
+        """Where lines begin with as many values on the stack."""
         lines = [i for i, each in enumerate(self.instructions) if each.starts_line is not None]
-        return [i for i in lines if self._flow.depths.get(i) == 0]
+        return [i for i in lines if self._flow.depths.get(i) == depth]

@@ -112,6 +112,7 @@ def find_region(
     passed = taken.union(*exits.values())
     if (
         any(flow.depths[after] != depth for after in exits)
+        or any(_lowest(instructions[i], flow.depths[i]) < depth for i in inside)
         or (returns and depth)
         or not taken <= ahead
         or any(map(flow.is_cell, frozenset[str]().union(*exits.values())))
@@ -122,6 +123,12 @@ def find_region(
     order = sorted(exits, key=lambda after: after != (entry - 1 if has_item else entry))
     left = tuple((each, exits[each]) for each in order)
     return Region(entry, frozenset(inside), has_item, depth, tuple(sorted(taken)), left, returns)
+
+
+def _lowest(instruction: Instruction, depth: int) -> int:
+    """How many values on the stack an instruction leaves alone, at least if it only moves some."""
+    moves = instruction.opname in ("SWAP", "COPY")
+    return depth - (instruction.arg or 0) if moves else depth
 
 
 def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:

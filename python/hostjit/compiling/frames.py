@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -96,7 +95,7 @@ class _Callback:
             corrected_alone(),
             without_log_of_failures(),
             without_warnings_of_dynamo(),
-            compiling_regions(self._compile_region),
+            compiling_regions(self._options),
         ):
             try:
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(
@@ -106,14 +105,6 @@ class _Callback:
                 _log.info("%s runs eagerly", frame.f_code, exc_info=error)
                 return ConvertFrameReturn()
             return found
-
-    def _compile_region(self, function: types.FunctionType, is_pass: bool) -> _C.CompiledFunction:
-        from hostjit.compiling.parts import PartCompilation, PassCompilation
-
-        said = {"parts"}  # of the whole
-        kind = PassCompilation if is_pass else PartCompilation
-        compilation = kind(function, self._options, said, function.__name__)
-        return _C.CompiledFunction(function, compilation, called_by_dynamo=is_pass)
 
 
 @functools.cache

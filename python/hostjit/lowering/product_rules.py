@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of small matrix products on CUDA devices: products of elements, summed along rows.
+"""The rules of small products: of matrices on CUDA devices, of vectors on CPUs as well.
 
-A library's product costs its host more time than a device needs for a small one. As a reduction it
-is a launch among others, and one with what its result goes through, or with its like.
+They are products of elements, summed along rows. A library's product costs its host more time than
+a device needs for a small one. As a reduction it is a launch among others, and one with what its
+result goes through, or with its like. A CPU's products of matrices have nodes of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from hostjit.lowering.sizes import shape_of
 
 # Multiplications that take a device no longer than a library's product takes the host.
 _MOST_MULTIPLICATIONS = 1 << 23
+# Those that a thread of a CPU does before a library's product has begun to.
+_MOST_ON_CPU = 1 << 15
 # Elements of a row that a block sums up no later than a library's product starts.
 _LONGEST_SUM = 1 << 14
 
@@ -52,6 +55,8 @@ _FORMS = {
     "aten.dot.default": _Form(("self", "k"), ("tensor", "k"), ""),
     "aten.linear.default": _Form(("input", "*k"), ("weight", "nk"), "*n", "bias"),
 }
+# They have no nodes on a CPU.
+_OF_VECTORS = frozenset({"aten.mv.default", "aten.addmv.default", "aten.dot.default"})
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,8 @@ class _Product:
 
     shape: tuple[Size, ...]
     dims: dict[Node, tuple[int, ...]]
+    factors: tuple[Node, Node]
     addend: Node | None
-
-    @property
-    def factors(self) -> list[Node]:
-        return [operand for operand in self.dims if operand is not self.addend]
 
 
 def _product_of(node: Node) -> _Product:
@@ -82,15 +84,16 @@ def _product_of(node: Node) -> _Product:
     if addend is not None:
         rank = addend.meta["val"].dim()
         texts[2] = texts[2][len(texts[2]) - rank :]
-    dims = {}
+    dims: dict[Node, tuple[int, ...]] = {}
     for operand, text in zip(operands, texts, strict=False):
         if len(text) != operand.meta["val"].dim():
             raise NotFusableError("an operand has other dimensions than most")
-        dims[operand] = tuple(points.index(letter) for letter in text)
-    if len(dims) != len(operands):
-        raise NotFusableError("an operand is there twice, in two places")
-    summed = shape_of(operands[0].meta["val"])[-1]
-    return _Product((*shape_of(node.meta["val"]), summed), dims, addend)
+        own = tuple(points.index(letter) for letter in text)
+        if dims.setdefault(operand, own) != own:
+            raise NotFusableError("an operand is there twice, in two places")
+    lhs, rhs = operands[:2]
+    shape = (*shape_of(node.meta["val"]), shape_of(lhs.meta["val"])[-1])
+    return _Product(shape, dims, (lhs, rhs), addend)
 
 
 def _rows(node: Node) -> Rows:
@@ -107,11 +110,13 @@ def _strides(node: Node, operand: Node, strides: Sequence[Size]) -> Steps:
     return tuple(places)
 
 
-def _is_small(product: _Product) -> bool:
+def _is_small(product: _Product, *, on_cpu: bool) -> bool:
     """Whether a library's product would not be faster, its host's time included."""
     multiplications = math.prod(product.shape)
     sizes = (math.prod(shape_of(factor.meta["val"])) for factor in product.factors)
     elements = sum(sizes)
+    if on_cpu:
+        return isinstance(multiplications, int) and multiplications <= _MOST_ON_CPU
     if not isinstance(multiplications, int) or not isinstance(elements, int):
         return False
     if not at_most(product.shape[-1], _LONGEST_SUM):
@@ -126,11 +131,14 @@ def product(context: ReductionContext) -> int:
     node = context.node
     product = _product_of(node)
     device, dtype = device_of(node), dtype_of(node)
-    context.require(device is not None and device.type == "cuda", "the CPU's products have nodes")
+    on_cpu = device is not None and device.type == "cpu"
+    is_cuda = device is not None and device.type == "cuda"
+    has_node = on_cpu and str(node.target) not in _OF_VECTORS
+    context.require((on_cpu or is_cuda) and not has_node, "the CPU's products have nodes")
     context.require(dtype.register.is_float, "a product of integers")
     is_uniform = all(dtype_of(operand) is dtype for operand in product.dims)
     context.require(is_uniform, "a product of several dtypes")
-    context.require(_is_small(product), "a library's product is as fast")
+    context.require(_is_small(product, on_cpu=on_cpu), "a library's product is as fast")
     lhs, rhs = (context.value(factor, dtype) for factor in product.factors)
     total = context.reduce("sum", context.apply("mul", lhs, rhs))
     total = _scaled(context, total, "alpha")
