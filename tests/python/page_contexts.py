@@ -107,6 +107,13 @@ with torch.no_grad():
 assert len(Layer.forward.specializations) == len(evaluate.specializations) == 3
 """,
         """
+root = torch.randn(8, 8)
+matrix = root @ root.T + torch.eye(8)
+for _ in range(8):
+    side = torch.randn(8)
+    torch.testing.assert_close(matrix @ solve(matrix, side), side, rtol=1e-3, atol=1e-3)
+""",
+        """
 recurrent = hostjit.compile(Recurrent())
 with torch.no_grad():
     for _ in range(3):

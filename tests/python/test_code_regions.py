@@ -129,6 +129,18 @@ def within_no_grad(x: Tensor) -> tuple[Tensor, int]:
     return y.sin(), count
 
 
+def within_contexts(x: Tensor) -> tuple[Tensor, int]:
+    start = x[torch.zeros(1, dtype=torch.long)]
+    with torch.autocast("cpu", enabled=False), torch.no_grad() as mode:
+        state = torch.zeros_like(start) if mode is None else start
+        for used in range(30):  # noqa: B007
+            now = torch.tanh(state @ W) + start
+            if (now - state).norm() < 1e-2:
+                break
+            state = now
+        return HEAD(state), used
+
+
 def handles_errors(x: Tensor) -> tuple[float, int]:
     total, failed = 0.0, 0
     for row in x:
@@ -198,7 +210,7 @@ def writes_in_place(x: Tensor) -> Tensor:
 FOUND = (
     *(while_not_close, returns_from_a_loop, returns_early, never_ends_but_by_return, goes_on),
     *(with_an_else, of_two_loops, nested, within_no_grad, handles_errors, raises, of_tuples),
-    *(with_comprehensions, writes_in_place),
+    *(with_comprehensions, writes_in_place, within_contexts),
 )
 
 

@@ -158,9 +158,10 @@ class _Loops:
     def ahead_of(self, head: int) -> Region | None:
         """Return as much as possible of what runs ahead of a loop, in the same contexts."""
         depth = self._flow.depths[head] - (self.instructions[head].opname == "FOR_ITER")
-        lines = [i for i in self._begins_of_lines(depth) if i < head]
-        begins = lines if depth else [begin_of(self.instructions)]
-        for begin, place in itertools.product(begins, [head, *reversed(lines)]):
+        begins = self._begins_of_contexts() if depth else [begin_of(self.instructions)]
+        begins = [i for i in begins if i < head and self._flow.depths.get(i) == depth]
+        places = [head, *(i for i in reversed(self._between_statements(depth)) if i < head)]
+        for begin, place in itertools.product(begins, places):
             inside = self._flow.reached(begin, self._flow.reached(place))
             if self._flow.depths[place] == depth and inside:
                 found = self._region(begin, inside)
@@ -170,7 +171,7 @@ class _Loops:
 
     def behind(self, last: int) -> Region | None:
         """Return as much as possible of what runs behind an instruction, up to the end."""
-        for place in self._begins_of_lines():
+        for place in self._between_statements():
             if place > last and (found := self._region(place, self._flow.reached(place))):
                 return found
         return None
@@ -184,7 +185,13 @@ class _Loops:
         code, flow = self._code, self._flow
         return find_region(self.instructions, flow, code, entry, inside, has_item=has_item)
 
-    def _begins_of_lines(self, depth: int = 0) -> list[int]:
-        """Where lines begin with as many values on the stack."""
-        lines = [i for i, each in enumerate(self.instructions) if each.starts_line is not None]
-        return [i for i in lines if self._flow.depths.get(i) == depth]
+    def _between_statements(self, depth: int = 0) -> list[int]:
+        """Where there are as many values on the stack as where statements begin."""
+        return [i for i in range(len(self.instructions)) if self._flow.depths.get(i) == depth]
+
+    def _begins_of_contexts(self) -> list[int]:
+        """Where what is within a `with` begins, behind the instruction that takes its value."""
+        found = (i for i, each in enumerate(self.instructions) if each.opname == "BEFORE_WITH")
+        return [
+            i + 2 for i in found if self.instructions[i + 1].opname in ("POP_TOP", "STORE_FAST")
+        ]
