@@ -16,6 +16,7 @@ from torch.testing import assert_close
 import hostjit
 from hostjit.bytecode.loops import lines_of_loops, with_compiled_passes
 from hostjit.bytecode.splits import function_of
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 
 W = torch.linspace(-0.3, 0.3, 9).view(3, 3)
 HEAD = nn.Linear(3, 2)
@@ -427,3 +428,16 @@ def test_variables_of_a_function_around(compiler: Any) -> None:
         with torch.no_grad():
             for x in inputs():
                 assert_close(fast(x), other(x), rtol=1e-4, atol=1e-5)
+
+
+def test_lines_of_code_that_goes_on_behind_a_break() -> None:
+    code = nested.__code__
+    resumed = code.replace(co_name="torch_dynamo_resume_in_nested_at_7")
+    stack = [
+        (code.co_filename, "outer", 1),
+        (code.co_filename, "nested", 5),
+        ("other", "nested", 6),
+    ]
+    error = CaptureError(CaptureFailure.GRAPH_BREAK, "it stops", stack=stack)
+    assert error.lines_in(code) == error.lines_in(resumed) == {5}
+    assert not error.lines_in(code.replace(co_name="torch_dynamo_resume_in_outer"))

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import enum
+import re
 import types
 from collections.abc import Sequence
 
 __all__ = ["CaptureError", "CaptureFailure", "ComputedNumberError", "in_one_line"]
+
+# How Dynamo names code that goes on behind a break. Of its calls it says what the code was.
+_RESUMED = re.compile("torch_dynamo_resume_in_(.*)_at_[0-9]+")
 
 
 class CaptureFailure(enum.Enum):
@@ -64,7 +68,8 @@ class CaptureError(RuntimeError):
 
     def lines_in(self, code: types.CodeType) -> frozenset[int]:
         """Return the lines of some code that led there."""
-        here = code.co_filename, code.co_name
+        resumed = _RESUMED.fullmatch(code.co_name)
+        here = code.co_filename, resumed.group(1) if resumed else code.co_name
         return frozenset(line for *place, line in self.stack if tuple(place) == here)
 
 
