@@ -208,10 +208,33 @@ def writes_in_place(x: Tensor) -> Tensor:
     return x
 
 
+def with_functions_that_see_later_values(x: Tensor) -> tuple[Tensor, list[int]]:
+    def note(value: int) -> None:
+        seen.append(value * factor)
+
+    factor = 1
+    while x.sum() < 4:
+        x = x + 0.5
+    factor = 3
+    seen: list[int] = []
+    for i in range(2):
+        note(i)
+        if x.max() > 100:
+            break
+    return x, seen
+
+
+def with_lists_of_loops(x: Tensor) -> tuple[list[float], dict[int, float]]:
+    large = [row.sum().item() for row in x if row.sum() > 0.5]
+    while x.norm() > 1:
+        x = x * 0.7
+    return large, {i: row.norm().item() for i, row in enumerate(x)}
+
+
 FOUND = (
     *(while_not_close, returns_from_a_loop, returns_early, never_ends_but_by_return, goes_on),
     *(with_an_else, of_two_loops, nested, within_no_grad, handles_errors, raises, of_tuples),
-    *(with_comprehensions, writes_in_place, within_contexts),
+    *(with_comprehensions, writes_in_place, within_contexts, with_lists_of_loops),
 )
 
 
@@ -240,7 +263,7 @@ def reads_what_it_knew_in_a_handler(x: Tensor) -> int:
 
 
 REFUSED = (hides_errors, reads_what_it_knew_in_a_handler)
-OTHERS = (within_a_try,)
+OTHERS = (within_a_try, with_functions_that_see_later_values)
 
 
 def inputs() -> list[Tensor]:

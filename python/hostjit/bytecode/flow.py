@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
@@ -40,8 +41,11 @@ class CodeFlow:
         self._instructions = instructions
         self._cells, self._outside = frozenset(code.co_cellvars), frozenset(code.co_freevars)
         self._index = {found: i for i, found in enumerate(instructions)}
+        self._successors = [tuple(self._find_successors(i)) for i in range(len(instructions))]
         self.depths = self._find_depths()
         self._hide_nothing = frozenset(self._find_contexts_of_modes())
+        self._needed_by_all: dict[bool, dict[int, set[str]]] = {}
+        self._assigned_in_all: dict[frozenset[str], dict[int, frozenset[str]]] = {}
 
     def changes_outside(self, index: int) -> bool:
         """Tell whether an instruction changes a variable of a function around this one."""
@@ -52,8 +56,11 @@ class CodeFlow:
         found = self._instructions[index]
         return frozenset({found.argval} if found.opname in operations else ())
 
-    def successors(self, index: int) -> Iterator[tuple[int, bool]]:
-        """Yield what may run next, and whether it is jumped to."""
+    def successors(self, index: int) -> Sequence[tuple[int, bool]]:
+        """Return what may run next, and whether it is jumped to."""
+        return self._successors[index]
+
+    def _find_successors(self, index: int) -> Iterator[tuple[int, bool]]:
         found = self._instructions[index]
         if found.target is not None:
             yield self._index[found.target], True
@@ -155,7 +162,7 @@ class CodeFlow:
         if any(self._variables(i, STORES) & self._cells for i in behind):  # others see that
             return None
         changed = frozenset[str]().union(*(self._variables(i, _CHANGES) for i in before))
-        wanted = self._needed(index, behind) & changed - self._outside
+        wanted = self._needed(behind)[index] & changed - self._outside
         assigned = self._assigned(index, before, frozenset(parameters))
         for i in before:  # what has no value raises there
             if not self._variables(i, _LOADS) & wanted <= assigned.get(i, wanted):
@@ -167,10 +174,9 @@ class CodeFlow:
 
         A loop that is entered elsewhere, too, is none of these.
         """
-        reached = self.reached(0)
-        before = self._predecessors(reached)
+        before = self._before
         loops: dict[int, set[int]] = {}
-        for index in reached:
+        for index in before:
             for after, jumps in self.successors(index):
                 if jumps and after <= index:
                     loops.setdefault(after, {after}).update(self._between(after, index, before))
@@ -182,23 +188,21 @@ class CodeFlow:
 
     def closed(self, entry: int, inside: Set[int]) -> frozenset[int]:
         """Return some code together with what only it runs, and what raises in the end."""
-        reached = self.reached(0)
-        before = self._predecessors(reached)
-        raising = {index for index in reached if not self._ends_otherwise(index)}
-        found = set(inside)
-        while more := {i for i in raising - found if before[i] and before[i] <= found}:
+        before, found = self._before, set(inside)
+        while more := {i for i in self._raising - found if before[i] and before[i] <= found}:
             found |= more
         assert entry in found
         return frozenset(found)
 
     def is_entered_at(self, entry: int, inside: Set[int]) -> bool:
         """Tell whether some code begins with one of its instructions wherever it begins."""
-        before = self._predecessors(self.reached(0))
-        return all(before[each] <= inside for each in inside - {entry})
+        return all(self._before[each] <= inside for each in inside - {entry})
 
-    def _predecessors(self, reached: Set[int]) -> dict[int, set[int]]:
-        before: dict[int, set[int]] = {index: set() for index in reached}
-        for index in reached:
+    @functools.cached_property
+    def _before(self) -> dict[int, set[int]]:
+        """What may run right ahead of each instruction that may run."""
+        before: dict[int, set[int]] = {index: set() for index in self.reached(0)}
+        for index in before:
             for after in (*(after for after, _ in self.successors(index)), *self.handlers(index)):
                 before[after].add(index)
         return before
@@ -214,18 +218,19 @@ class CodeFlow:
                 pending.extend(before[index])
         return found
 
-    def _ends_otherwise(self, index: int) -> bool:
-        """Whether what runs from an instruction on may return."""
-        seen: set[int] = set()
-        pending = [index]
+    @functools.cached_property
+    def _raising(self) -> frozenset[int]:
+        """What never returns, but for what handles its errors."""
+        names = ((i, self._instructions[i].opname) for i in self._before)
+        pending = [i for i, name in names if name.startswith("RETURN")]
+        returning: set[int] = set()
         while pending:
             index = pending.pop()
-            if self._instructions[index].opname.startswith("RETURN"):
-                return True
-            if index not in seen:
-                seen.add(index)
-                pending.extend(after for after, _ in self.successors(index))
-        return False
+            if index not in returning:
+                returning.add(index)
+                ways = self._before[index]
+                pending += [i for i in ways if any(to == index for to, _ in self.successors(i))]
+        return frozenset(set(self._before) - returning)
 
     def handlers_outside(self, inside: Set[int]) -> frozenset[int]:
         """Return what handles errors of some code elsewhere, and may hide them."""
@@ -238,8 +243,11 @@ class CodeFlow:
 
     def knows(self, inside: Set[int]) -> bool:
         """Tell whether all that is done with variables is known, and some code deletes none."""
-        known = all(map(self._is_known, self.reached(0)))
-        return known and not any(self._variables(i, _DELETES) for i in inside)
+        return self._is_all_known and not any(self._variables(i, _DELETES) for i in inside)
+
+    @functools.cached_property
+    def _is_all_known(self) -> bool:
+        return all(map(self._is_known, self._before))
 
     def needed_by(
         self, index: int, inside: Set[int] | None = None, *, hides_errors: bool = True
@@ -251,8 +259,13 @@ class CodeFlow:
             inside: the code; None for all that may run.
             hides_errors: what follows a `with` runs, too, behind an error that its context hides.
         """
-        behind = self.reached(index) if inside is None else set(inside)
-        return frozenset(self._needed(index, behind, hides_errors)) - self._outside
+        if inside is not None:
+            needed = self._needed(set(inside), hides_errors)
+        elif hides_errors in self._needed_by_all:
+            needed = self._needed_by_all[hides_errors]
+        else:
+            needed = self._needed_by_all[hides_errors] = self._needed({*self._before}, hides_errors)
+        return frozenset(needed[index]) - self._outside
 
     def assigned_behind(
         self, entry: int, inside: Set[int], given: Iterable[str] = ()
@@ -266,16 +279,28 @@ class CodeFlow:
 
     def assigned_at(self, index: int, parameters: Iterable[str]) -> frozenset[str]:
         """Return which variables have values ahead of an instruction, whatever came before it."""
-        known = self._assigned(-1, self.reached(0), frozenset(parameters))
+        given = frozenset(parameters)
+        if given not in self._assigned_in_all:
+            self._assigned_in_all[given] = self._assigned(-1, {*self._before}, given)
+        known = self._assigned_in_all[given]
         return known.get(index, frozenset())  # nothing for what runs behind hidden errors alone
 
-    def may_be_passed(self, names: Set[str], index: int) -> bool:
-        """Tell whether code from an instruction on may have variables of its own for some.
+    def may_have_own(self, names: Set[str], entry: int, inside: Set[int]) -> bool:
+        """Tell whether some code may have variables of its own, given the values of some.
 
         Functions inside see what is in those that they know, later, too.
+
+        Args:
+            names: of the variables whose values it is given.
+            entry: the instruction that it begins with.
+            inside: its instructions.
         """
-        behind = self.reached(index)
-        return not names & self._cells & self.changed_in(behind)
+        if names & self._cells & self.changed_in(self.reached(entry)):
+            return False
+        changed = self.changed_in(inside) & self._cells
+        others = self._before.keys() - inside
+        known = _LOADS | _CHANGES
+        return not any(self._variables(i, known) & changed for i in others)
 
     def is_cell(self, name: str) -> bool:
         """Tell whether functions inside know a variable."""
@@ -286,13 +311,13 @@ class CodeFlow:
         is_of_variables = any(kind in name for kind in ("FAST", "DEREF", "CELL", "CLOSURE"))
         return not is_of_variables or name in _LOADS | _CHANGES | _OTHERS
 
-    def _needed(self, start: int, behind: set[int], hides_errors: bool = True) -> set[str]:
-        """The variables that are read, from an instruction on, before they are written."""
+    def _needed(self, behind: set[int], hides_errors: bool = True) -> dict[int, set[str]]:
+        """The variables that are read, from each instruction on, before they are written."""
         needed: dict[int, set[str]] = {index: set() for index in behind}
-        changed = True
+        order, changed = sorted(behind, reverse=True), True
         while changed:
             changed = False
-            for index in sorted(behind, reverse=True):
+            for index in order:
                 ways = (needed.get(after, set()) for after, _ in self.successors(index))
                 raised = (
                     needed.get(after, set())
@@ -305,7 +330,7 @@ class CodeFlow:
                 now |= self._variables(index, _LOADS).union(*raised)
                 if now != needed[index]:
                     needed[index], changed = now, True
-        return needed[start]
+        return needed
 
     def _assigned(
         self, end: int, before: set[int], given: frozenset[str], start: int = 0
@@ -323,7 +348,7 @@ class CodeFlow:
             ways += [(handler, now) for handler in raised]
             for after, found_there in ways:
                 merged = known.get(after, found_there) & found_there
-                if after in before | {end} and merged != known.get(after):
+                if (after in before or after == end) and merged != known.get(after):
                     known[after] = merged
                     if after != end:
                         pending.append(after)

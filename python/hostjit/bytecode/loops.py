@@ -126,6 +126,22 @@ class _Loops:
         self._code = code
         self._flow = CodeFlow(self.instructions, code)
         self.inside = self._flow.loops()
+        for head, again in [*itertools.permutations(self.inside, 2)]:
+            self._begin_behind_test(head, again)
+
+    def _begin_behind_test(self, head: int, again: int) -> None:
+        """Have the passes of a `while` with `continue` begin behind its test.
+
+        CPython's compiler repeats that at the end of a pass: two loops, one in the other.
+        """
+        inside, others = self.inside.get(head, frozenset()), self.inside.get(again, frozenset())
+        if again not in inside or head in others:
+            return
+        test = self._flow.reached(head, {again}) & inside
+        ends = {i for i in others if (again, True) in self._flow.successors(i)}
+        lines = {self.instructions[i].starts_line for i in test}
+        if len(lines) == 1 and lines & {self.instructions[i].starts_line for i in ends}:
+            self.inside[again] = self.inside.pop(head) - test
 
     def passes(self) -> Iterable[tuple[int, Region]]:
         """Yield the loops whose passes can be functions, the longest first."""
@@ -160,7 +176,7 @@ class _Loops:
         depth = self._flow.depths[head] - (self.instructions[head].opname == "FOR_ITER")
         begins = self._begins_of_contexts() if depth else [begin_of(self.instructions)]
         begins = [i for i in begins if i < head and self._flow.depths.get(i) == depth]
-        places = [head, *(i for i in reversed(self._between_statements(depth)) if i < head)]
+        places = [head, *(i for i in reversed(self._begins_of_lines(depth)) if i < head)]
         for begin, place in itertools.product(begins, places):
             inside = self._flow.reached(begin, self._flow.reached(place))
             if self._flow.depths[place] == depth and inside:
@@ -171,7 +187,7 @@ class _Loops:
 
     def behind(self, last: int) -> Region | None:
         """Return as much as possible of what runs behind an instruction, up to the end."""
-        for place in self._between_statements():
+        for place in self._begins_of_lines():
             if place > last and (found := self._region(place, self._flow.reached(place))):
                 return found
         return None
@@ -185,9 +201,13 @@ class _Loops:
         code, flow = self._code, self._flow
         return find_region(self.instructions, flow, code, entry, inside, has_item=has_item)
 
-    def _between_statements(self, depth: int = 0) -> list[int]:
-        """Where there are as many values on the stack as where statements begin."""
-        return [i for i in range(len(self.instructions)) if self._flow.depths.get(i) == depth]
+    def _begins_of_lines(self, depth: int = 0) -> list[int]:
+        """Where lines begin with as many values on the stack as where statements begin."""
+        lines = [each.starts_line for each in self.instructions]
+        begins = [
+            i for i, line in enumerate(lines) if i and line is not None and line != lines[i - 1]
+        ]
+        return [i for i in begins if self._flow.depths.get(i) == depth]
 
     def _begins_of_contexts(self) -> list[int]:
         """Where what is within a `with` begins, behind the instruction that takes its value."""

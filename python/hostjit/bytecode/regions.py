@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
@@ -32,6 +33,13 @@ _LEFT_AT = "hostjit_left_at"
 _JUMP_IF_NOT = (
     "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
 )
+# Operations that change or move what is below by as much as they say, and how many they take first.
+_ABOVE = {
+    **dict.fromkeys(("SWAP", "COPY"), 0),
+    **dict.fromkeys(("LIST_APPEND", "SET_ADD", "LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE"), 1),
+    "MAP_ADD": 2,
+    "DICT_MERGE": 3,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,12 +119,13 @@ def find_region(
     returns = any(instructions[i].opname.startswith("RETURN") for i in inside)
     passed = taken.union(*exits.values())
     if (
-        any(flow.depths[after] != depth for after in exits)
+        not (exits or returns)  # it raises
+        or any(flow.depths[after] != depth for after in exits)
         or any(_lowest(instructions[i], flow.depths[i]) < depth for i in inside)
         or (returns and depth)
         or not taken <= ahead
         or any(map(flow.is_cell, frozenset[str]().union(*exits.values())))
-        or not flow.may_be_passed(passed, entry)
+        or not flow.may_have_own(passed, entry, inside)
     ):
         return None
     # Most often a region that is a pass of a loop is left for the next one.
@@ -126,9 +135,9 @@ def find_region(
 
 
 def _lowest(instruction: Instruction, depth: int) -> int:
-    """How many values on the stack an instruction leaves alone, at least if it only moves some."""
-    moves = instruction.opname in ("SWAP", "COPY")
-    return depth - (instruction.arg or 0) if moves else depth
+    """How many values on the stack an instruction leaves alone, if it is one of `_ABOVE`."""
+    above = _ABOVE.get(instruction.opname)
+    return depth if above is None else depth - above - (instruction.arg or 0)
 
 
 def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
@@ -163,13 +172,13 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
             if each.target is not None:
                 each.target = targets.get(each.target, each.target)
         own = {instructions[i] for i in region.inside}
-        instructions[:] = [
+        code_now = [
             *instructions[:begin],
             *start,
             *kept,
             *(each for end in ends.values() for each in end),
         ]
-        _set_handlers(instructions, own, region.depth)
+        instructions[:] = _with_handlers(code_now, own, region.depth)
         names = [name for name in options["co_varnames"] if name not in parameters]
         options["co_varnames"] = (*parameters, *names)
         options["co_argcount"] = len(parameters)
@@ -204,8 +213,7 @@ def with_calls_of_regions(
         for each in kept:
             if each.target is not None:
                 each.target = targets.get(each.target, each.target)
-        instructions[:] = kept
-        _set_handlers(instructions, {*kept}, 0)
+        instructions[:] = _with_handlers(kept, {*kept}, 0)
         names = (_unused(_ITEM, code), _unused(_LEFT_AT, code))
         options["co_varnames"] = (*options["co_varnames"], *names)
 
@@ -338,14 +346,26 @@ def _handlers_around(
     return found
 
 
-def _set_handlers(instructions: Sequence[Instruction], known: Set[Instruction], depth: int) -> None:
-    """Give each instruction an entry of its own for what handles its errors, if that is known."""
-    for each in instructions:
-        entry = each.exn_tab_entry
-        if entry is not None and entry.target in known:
-            below = entry.depth - depth
-            each.exn_tab_entry = InstructionExnTabEntry(
-                each, each, entry.target, below, entry.lasti
+def _with_handlers(
+    instructions: Sequence[Instruction], known: Set[Instruction], depth: int
+) -> list[Instruction]:
+    """Have runs of instructions know what handles their errors, if that is known itself."""
+
+    def handler_of(instruction: Instruction) -> tuple[Instruction, int, bool] | None:
+        entry = instruction.exn_tab_entry
+        if entry is None or entry.target not in known:
+            return None
+        return entry.target, entry.depth - depth, entry.lasti
+
+    found: list[Instruction] = []
+    for handler, each in itertools.groupby(instructions, key=handler_of):
+        run = list(each)
+        if handler is not None:
+            # Dynamo gives no place to what it puts ahead of the first one, if its argument is long.
+            run.insert(0, create_instruction("NOP"))
+        for instruction in run:
+            instruction.exn_tab_entry = handler and InstructionExnTabEntry(
+                run[0], run[-1], *handler
             )
-        else:
-            each.exn_tab_entry = None
+        found += run
+    return found

@@ -97,7 +97,7 @@ def test_a_failure_of_the_tracer_is_said_once_and_counted(monkeypatch: pytest.Mo
     def fail(*args: Any, **kwargs: Any) -> None:
         raise InternalTorchDynamoError("a fault")
 
-    monkeypatch.setattr(backend, "_convert", fail)
+    monkeypatch.setattr(backend, "convert_as_dynamo", fail)
     counts = torch._dynamo.utils.counters["hostjit"]
     before = counts[FRAMES_LEFT]
     fast = torch.compile(lambda x: x + 1, backend="hostjit")
