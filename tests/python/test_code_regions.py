@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -464,3 +467,13 @@ def test_lines_of_code_that_goes_on_behind_a_break() -> None:
     error = CaptureError(CaptureFailure.GRAPH_BREAK, "it stops", stack=stack)
     assert error.lines_in(code) == error.lines_in(resumed) == {5}
     assert not error.lines_in(code.replace(co_name="torch_dynamo_resume_in_outer"))
+
+
+@pytest.mark.parametrize("name", ["textwrap", "difflib", "heapq", "shlex", "argparse"])
+def test_pythons_own_library(name: str) -> None:
+    tests = f"test.test_{name}"
+    pytest.importorskip(tests, reason="Python has come without its tests")
+    program = Path(__file__).with_name("outlined_library.py")
+    command = [sys.executable, "-W", "ignore", str(program), name, tests]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr[-4000:]

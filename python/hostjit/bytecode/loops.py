@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import logging
 import types
 from collections.abc import Callable, Iterable, Set
 
@@ -26,6 +27,7 @@ from hostjit.bytecode.splits import (
 
 __all__ = ["Outlined", "lines_of_loops", "outline_loop", "with_compiled_passes"]
 
+_log = logging.getLogger(__name__)
 # In the names of operations that call something, or compute.
 _COMPUTING = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "ITER", "FORMAT", "STORE_SUBSCR")
 
@@ -102,7 +104,21 @@ def with_compiled_passes(
     """
     if not may_be_taken_apart(code):
         return None
-    loops = _Loops(code)
+    try:
+        return _with_compiled_passes(_Loops(code), code, lines, compile_pass, compile_part)
+    except (AssertionError, LookupError):
+        # Dynamo's assembler refuses code; what there is does the same.
+        _log.info("%s keeps its loops", code, exc_info=True)
+        return None
+
+
+def _with_compiled_passes(
+    loops: _Loops,
+    code: types.CodeType,
+    lines: Set[int],
+    compile_pass: Compile,
+    compile_part: Compile,
+) -> types.CodeType | None:
     found = loops.around(lines)
     if found is None:
         return None
@@ -178,8 +194,9 @@ class _Loops:
         begins = [i for i in begins if i < head and self._flow.depths.get(i) == depth]
         places = [head, *(i for i in reversed(self._begins_of_lines(depth)) if i < head)]
         for begin, place in itertools.product(begins, places):
-            inside = self._flow.reached(begin, self._flow.reached(place))
-            if self._flow.depths[place] == depth and inside:
+            behind = self._flow.reached(place)
+            inside = self._flow.reached(begin, behind)
+            if head in behind and self._flow.depths[place] == depth and inside:
                 found = self._region(begin, inside)
                 if found is not None:
                     return found
@@ -188,7 +205,8 @@ class _Loops:
     def behind(self, last: int) -> Region | None:
         """Return as much as possible of what runs behind an instruction, up to the end."""
         for place in self._begins_of_lines():
-            if place > last and (found := self._region(place, self._flow.reached(place))):
+            inside = self._flow.reached(place)
+            if place > last and last not in inside and (found := self._region(place, inside)):
                 return found
         return None
 
