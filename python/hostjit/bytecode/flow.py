@@ -267,14 +267,9 @@ class CodeFlow:
             needed = self._needed_by_all[hides_errors] = self._needed({*self._before}, hides_errors)
         return frozenset(needed[index]) - self._outside
 
-    def assigned_behind(
-        self, entry: int, inside: Set[int], given: Iterable[str] = ()
-    ) -> dict[int, frozenset[str]]:
-        """Return which variables have values behind each instruction of some code, and more may.
-
-        `given`: those that have some ahead of it.
-        """
-        known = self._assigned(-1, set(inside), frozenset(given), entry)
+    def assigned_behind(self, entry: int, inside: Set[int]) -> dict[int, frozenset[str]]:
+        """Return which variables some code has surely given values behind each instruction."""
+        known = self._assigned(-1, set(inside), frozenset(), entry)
         return {i: (known[i] | self._variables(i, STORES)) for i in inside if i in known}
 
     def assigned_at(self, index: int, parameters: Iterable[str]) -> frozenset[str]:

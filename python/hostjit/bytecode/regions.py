@@ -8,7 +8,6 @@ those that it changes and others need: which these are depends on where the regi
 from __future__ import annotations
 
 import dataclasses
-import dis
 import inspect
 import itertools
 import types
@@ -24,15 +23,12 @@ from torch._dynamo.bytecode_transformation import (
 )
 
 from hostjit.bytecode.flow import CodeFlow
-from hostjit.bytecode.splits import begin_of, parameters_of, transformed
+from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
 __all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
 
 _ITEM = "hostjit_item"
 _LEFT_AT = "hostjit_left_at"
-_JUMP_IF_NOT = (
-    "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
-)
 # Operations that change or move what is below by as much as they say, and how many they take first.
 _ABOVE = {
     **dict.fromkeys(("SWAP", "COPY"), 0),
@@ -160,14 +156,10 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
         flow = CodeFlow(instructions, code)
         for i in sorted(region.inside):
             now = instructions[i]
-            follows = [after for after, jumps in flow.successors(i) if not jumps]
-            # Changed below.
-            end = [
-                after for after in follows if after not in region.inside or after == region.entry
-            ]
             kept += _returned(now, region)
-            for after in end:
-                kept.append(create_instruction("JUMP_FORWARD", target=ends[after][0]))
+            for after, jumps in flow.successors(i):
+                if after in ends and not jumps:
+                    kept.append(create_instruction("JUMP_FORWARD", target=ends[after][0]))
         for each in kept:
             if each.target is not None:
                 each.target = targets.get(each.target, each.target)
@@ -296,7 +288,7 @@ def _call(
                     create_instruction("LOAD_FAST", argval=left_at),
                     create_instruction("LOAD_CONST", argval=place),
                     create_instruction("IS_OP", arg=0),
-                    create_instruction(_JUMP_IF_NOT, target=other),
+                    create_instruction(JUMP_IF_NOT, target=other),
                     *here,
                     other,
                 ]

@@ -28,6 +28,7 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.flow import STORES, CodeFlow
 
 __all__ = [
+    "JUMP_IF_NOT",
     "Split",
     "begin_of",
     "function_of",
@@ -69,7 +70,7 @@ _NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOA
 _FOUND = "hostjit_found"
 # What a variable has that the code before has not set.
 _UNSET = object()
-_JUMP_IF_NOT = (
+JUMP_IF_NOT = (
     "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
 )
 
@@ -357,7 +358,7 @@ def _unset_if_nothing(name: str, code: types.CodeType) -> list[Instruction]:
         create_instruction(f"LOAD_{kind}", argval=name),
         create_instruction("LOAD_CONST", argval=_UNSET),
         create_instruction("IS_OP", arg=0),
-        create_instruction(_JUMP_IF_NOT, target=end),
+        create_instruction(JUMP_IF_NOT, target=end),
         create_instruction(f"DELETE_{kind}", argval=name),
         end,
     ]
