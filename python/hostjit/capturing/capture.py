@@ -69,7 +69,7 @@ from hostjit.capturing.results.kept_results import over_kept_results
 from hostjit.capturing.results.output_inference import CannotRebuildError
 from hostjit.capturing.results.outputs import (
     ConstantOutput,
-    IntOutput,
+    ItemOutput,
     Output,
     map_outputs,
 )
@@ -238,7 +238,7 @@ def _capture(
     elif output_spec is not None and ints:
         tensors = [i for i, number in enumerate(traced.numbers.results) if number is None]
         output_spec = map_outputs(
-            output_spec, lambda o: IntOutput((o,)) if tensors[o.index] in ints else o
+            output_spec, lambda o: ItemOutput((o,)) if tensors[o.index] in ints else o
         )
     program = CapturedProgram(
         name=_name_of(target),

@@ -354,8 +354,8 @@ def describe_output(
         case capture_outputs.NumberOutput(index):
             assert made is not None
             return ("number", made.number(index))
-        case capture_outputs.IntOutput(items):
-            return ("call", int, describe(items))
+        case capture_outputs.ItemOutput(items):
+            return ("call", torch.Tensor.item, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():

@@ -325,7 +325,7 @@ class Recordings(Specializer):
             refusal = CaptureError(recorder.failure, problem)
             return self._refuse(refusal, args, kwargs), result
         try:
-            replay, specialization = run.make(result, signature)
+            replay, specialization = run.make(signature)
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:

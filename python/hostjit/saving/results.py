@@ -41,8 +41,8 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
                 return ["view", geometry, [write(child) for child in nodes]]
             case ("call", maker, nodes) if maker is assign_gradients:
                 return ["assign", [write(child) for child in nodes]]
-            case ("call", maker, nodes) if maker is int:
-                return ["int", [write(child) for child in nodes]]
+            case ("call", maker, nodes) if maker is torch.Tensor.item:
+                return ["item", [write(child) for child in nodes]]
             case ("call", maker, nodes):
                 return ["make", *_maker_to_json(maker, values), [write(child) for child in nodes]]
         raise AssertionError(f"unknown result {node[0]!r}")
@@ -100,8 +100,8 @@ def result_from_json(
                 from hostjit.recording.replays.checks import assign_gradients
 
                 return ("call", assign_gradients, [read(child) for child in (result, *pairs)])
-            case ["int", nodes]:
-                return ("call", int, [read(child) for child in nodes])
+            case ["item", nodes]:
+                return ("call", torch.Tensor.item, [read(child) for child in nodes])
             case ["make", how, name, names, nodes]:
                 maker = _maker_from_json(how, values.classes.find(name), names)
                 return ("call", maker, [read(child) for child in nodes])

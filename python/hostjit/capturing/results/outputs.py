@@ -26,7 +26,7 @@ __all__ = [
     "ConstantOutput",
     "DictOutput",
     "GraphOutput",
-    "IntOutput",
+    "ItemOutput",
     "ListOutput",
     "NamedTupleOutput",
     "NumberOutput",
@@ -57,8 +57,8 @@ class NumberOutput:
 
 
 @dataclasses.dataclass(frozen=True)
-class IntOutput:
-    """The int that a tensor without dims has."""
+class ItemOutput:
+    """The number that a tensor without dims has in it, an int or a float."""
 
     items: tuple[Output, ...]
 
@@ -161,7 +161,7 @@ class ViewOutput:
 Output = (
     GraphOutput
     | NumberOutput
-    | IntOutput
+    | ItemOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -174,7 +174,7 @@ Output = (
 )
 
 _NODES = (
-    *(IntOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput),
+    *(ItemOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput),
     ViewOutput,
 )
 # Values that compare by equality; a result may share one instead of making it anew.
@@ -210,8 +210,8 @@ def rebuild_output(
         return outputs[spec.index]
     if isinstance(spec, NumberOutput):
         return numbers[spec.index]
-    if isinstance(spec, IntOutput):
-        return int(*rebuild(spec.items))
+    if isinstance(spec, ItemOutput):
+        return rebuild(spec.items)[0].item()
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):

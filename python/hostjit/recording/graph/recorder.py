@@ -78,6 +78,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         caller: the frame that calls what is recorded.
         control: the first operator that chooses what runs (cond, while_loop); "" if none.
         has_hooks: the code has added hooks to the graph of the call.
+        has_numbers: the code has something that stands for a number.
     """
 
     supports_higher_order_operators = True
@@ -97,6 +98,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.caller: types.FrameType | None = None
         self.control = ""
         self.has_hooks = False
+        self.has_numbers = False
         self._added_hooks: list[AddedHook] = []
         self._first_of_graph = torch.autograd._get_sequence_nr()
 

@@ -19,6 +19,7 @@ from hostjit.capturing.results.outputs import (
     ConstantOutput,
     DictOutput,
     GraphOutput,
+    ItemOutput,
     ListOutput,
     NamedTupleOutput,
     ObjectOutput,
@@ -30,6 +31,7 @@ from hostjit.capturing.results.shared_results import can_be_made, is_repeated, v
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.calls.opened_objects import can_open, fields_of
 from hostjit.recording.graph.inputs import Bound, Constant, Leaf
+from hostjit.recording.graph.read_numbers import ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.reach.state import State
 
@@ -134,6 +136,8 @@ class Results:
         kind = type(value)
         if is_a(value, torch.Tensor):
             return self._tensor(value)
+        if is_a(value, ReadNumber):
+            return ItemOutput((self._tensor(value.tensor),))
         if is_a(value, IMMUTABLE_TYPES):
             return ConstantOutput(value)
         if id(value) in self._containers:

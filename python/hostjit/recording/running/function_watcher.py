@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hostjit.capturing.decompositions.attention import native_attention
+from hostjit.recording.graph.read_numbers import number_of
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.running.recurrent_networks import is_cast_network, recorded_network
 
@@ -69,6 +71,11 @@ class FunctionWatcher(TorchFunctionMode):
         if is_cast_network(func, args):
             self._recorder.refuse("it trains an LSTM under autocast")
         self._recorder.autocast.note()
+        if func is torch.Tensor.item and self._recorder.on_read == "guard":
+            number = number_of(args[0], sys._getframe(1), self._recorder)
+            if number is not None:
+                self._recorder.has_numbers = True
+                return number
         if func is torch._native_multi_head_attention and not args[0].is_nested:
             return native_attention(*args, **(kwargs or {}))
         with recorded_network(func, args):

@@ -21,11 +21,12 @@ from hostjit.collection_pause import collection_paused
 from hostjit.compiling.numbers_outside import NumberOutside
 from hostjit.recording.calls.mismatch import Signature
 from hostjit.recording.calls.opened_objects import Opened, expanded
-from hostjit.recording.code.libraries import is_library
+from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
 from hostjit.recording.code.seen_code import SeenCode
 from hostjit.recording.graph.inputs import Gradient
+from hostjit.recording.graph.read_numbers import hand_over_numbers, plain_result
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
@@ -87,7 +88,7 @@ class RecordedRun:
         self._seen = SeenCode(
             state.add_code,
             state.is_large,
-            functools.partial(note_library_call, state),
+            functools.partial(_begin, state, recorder),
             functools.partial(_note_c_call, state, recorder),
             functools.partial(note_state, recorder),
         )
@@ -108,13 +109,14 @@ class RecordedRun:
             ):
                 result = self._owner.target(*self._args, **self._kwargs)
         finally:
+            recorder.caller = None
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
-        recorder.caller = None
         recorder.leave_seeds()
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
-        return result
+        self._result = result
+        return plain_result(result)
 
     def gave_up(self) -> bool:
         """Tell whether what the call can reach was not looked at to the end: nothing repeats it."""
@@ -159,7 +161,7 @@ class RecordedRun:
             problem = problem or "it finds the gradient of a tensor in another place, too"
         return problem
 
-    def make(self, result: Any, signature: Signature) -> tuple[Replay, _C.Specialization]:
+    def make(self, signature: Signature) -> tuple[Replay, _C.Specialization]:
         """Compile what was recorded; raises CaptureError where that cannot be replayed."""
         recorder = self.recorder
         containers: dict[int, Any] = {}
@@ -173,7 +175,7 @@ class RecordedRun:
         walk_arguments(self._args, note)
         for value in self._kwargs.values():
             walk_arguments(value, note)
-        results = Results(result, recorder, self._state, containers)
+        results = Results(self._result, recorder, self._state, containers)
         wants_gradients = needs_gradients(results, recorder, self._seen.codes)
         replay = Replay(
             self._owner,
@@ -188,6 +190,13 @@ class RecordedRun:
         )
         with compile_lock:
             return replay, replay.build(self._args, self._kwargs)
+
+
+def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
+    """Look at what code is given that begins to run; return what a replay can't answer, or ""."""
+    if recorder.has_numbers and not is_own(frame.f_code.co_filename):
+        hand_over_numbers(frame)
+    return note_library_call(state, frame)
 
 
 def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:

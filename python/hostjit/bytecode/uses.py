@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code does with a value that a call gives it: whether it only computes with it and compares.
+
+Follows the value through the stack and the variables of one function, wherever its code may go on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import functools
+import types
+from collections.abc import Iterator, Sequence
+
+from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
+
+from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.splits import may_be_taken_apart
+
+__all__ = ["Uses", "uses_of_result"]
+
+# Takes the arguments of a call from the stack. Up to Python 3.11, CALL follows it.
+_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
+# How many values an operation takes from the stack; the second ones take as many more as they say.
+_TAKES = {
+    **dict.fromkeys(("NOP", "RESUME", "LOAD_CONST", "LOAD_DEREF", "LOAD_CLOSURE", "PUSH_NULL"), 0),
+    **dict.fromkeys(("KW_NAMES", "JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_CONST"), 0),
+    **dict.fromkeys(("JUMP_BACKWARD_NO_INTERRUPT", "LOAD_ASSERTION_ERROR", "LOAD_NAME"), 0),
+    **dict.fromkeys(("LOAD_SMALL_INT", "NOT_TAKEN", "PUSH_EXC_INFO", "LOAD_BUILD_CLASS"), 0),
+    **dict.fromkeys(("MAKE_CELL", "COPY_FREE_VARS", "IMPORT_FROM", "EXTENDED_ARG"), 0),
+    **dict.fromkeys(("POP_TOP", "STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "RETURN_VALUE"), 1),
+    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"), 1),
+    **dict.fromkeys(("LIST_APPEND", "SET_ADD", "LIST_EXTEND", "DICT_UPDATE", "END_FOR"), 1),
+    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE"), 1),
+    **dict.fromkeys(("TO_BOOL", "FORMAT_SIMPLE", "CONVERT_VALUE", "BEFORE_WITH", "POP_ITER"), 1),
+    **dict.fromkeys(("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_SUBSCR"), 2),
+    **dict.fromkeys(("STORE_ATTR", "DELETE_SUBSCR", "FORMAT_WITH_SPEC", "MAP_ADD"), 2),
+    **dict.fromkeys(("LIST_TO_TUPLE", "CALL_INTRINSIC_1", "DELETE_ATTR"), 1),
+    **dict.fromkeys(("STORE_SUBSCR", "BINARY_SLICE"), 3),
+    "STORE_SLICE": 4,
+}
+_TAKES_MORE = {
+    **dict.fromkeys(("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"), 0),
+    **dict.fromkeys(("RAISE_VARARGS",), 0),
+    **dict.fromkeys(("BUILD_CONST_KEY_MAP",), 1),
+    "CALL_KW": 3,
+    _CALL: 2,
+}
+_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+# What asks a number to compare itself, to say what it is, or for what it makes with another.
+_ASKS = frozenset(
+    {
+        *("COMPARE_OP", "UNARY_NOT", "TO_BOOL", "BINARY_OP"),
+        *("FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"),
+    }
+)
+_CONTAINERS = frozenset({"BUILD_TUPLE", "BUILD_LIST", "BUILD_CONST_KEY_MAP"})
+_PASSES = frozenset({"POP_TOP", "STORE_FAST", "IS_OP"})
+# Functions that ask in the same way. The first return one of the numbers, or make a number of it.
+_OF_NUMBERS = frozenset({"abs", "min", "max"})
+_ASKING = frozenset({"print", "round", "str", "repr", "float", "int", "bool", "format"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Uses:
+    """What is done with a value, where it goes no further than the function.
+
+    Attributes:
+        builtins: names of functions that it is given to, if these are Python's.
+        is_returned: the function returns it, by itself or in new containers.
+    """
+
+    builtins: frozenset[str]
+    is_returned: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def uses_of_result(code: types.CodeType, offset: int) -> Uses | None:
+    """Return what is done with the number that `tensor.item()` or an operator of Python gives.
+
+    Only comparing it, formatting it and computing with it is allowed, giving it to functions that
+    do, and returning it. What operators make of it is another value.
+
+    Args:
+        code: of a function.
+        offset: of the call or the operator, in bytes, as in `f_lasti` of a frame.
+
+    Returns None where others may see the number, and where something else is at `offset`.
+    """
+    if not may_be_taken_apart(code):
+        return None
+    instructions = cleaned_instructions(code)
+    place = _place_of(instructions, code, offset)
+    if place is None:
+        return None
+    try:
+        return _Value(instructions, CodeFlow(instructions, code), place).uses()
+    except _SeenElsewhereError:
+        return None
+
+
+def _place_of(instructions: Sequence[Instruction], code: types.CodeType, offset: int) -> int | None:
+    """Where an operator of Python or a call of `item` is; it may begin ahead of CALL.
+
+    Dynamo's instructions have offsets of their own, but as many calls and operators.
+    """
+    original = [*dis.get_instructions(code)]
+    index = next(i for i, each in enumerate(original) if each.offset >= offset)
+    index += original[index].opname == "PRECALL"
+    if original[index].opname not in ("BINARY_OP", "CALL"):
+        return None
+    name = original[index].opname
+    count = sum(each.opname == name for each in original[:index])
+    place = [i for i, each in enumerate(instructions) if each.opname == name][count]
+    if name == "BINARY_OP" or _calls_item(original, index):
+        return place
+    return None
+
+
+def _calls_item(instructions: Sequence[dis.Instruction], index: int) -> bool:
+    index -= 1 + (instructions[index - 1].opname == "PRECALL")
+    method = instructions[index]
+    return method.opname in ("LOAD_METHOD", "LOAD_ATTR") and method.argval == "item"
+
+
+class _SeenElsewhereError(Exception):
+    """Something else than the function may see the value, or nothing is known of that."""
+
+
+# What is where on the stack: the value, or one that a function of numbers makes of it; a container
+# with it; the name of a global variable; None for anything else.
+_VALUE, _CONTAINER = object(), object()
+_Stack = tuple[object, ...]
+_State = tuple[_Stack, frozenset[str]]
+
+
+class _Value:
+    """A value on its way."""
+
+    def __init__(self, instructions: Sequence[Instruction], flow: CodeFlow, place: int) -> None:
+        """`place`: behind that instruction, the value is on top of the stack."""
+        self._instructions = instructions
+        self._flow = flow
+        self._place = place
+        self._builtins: set[str] = set()
+        self._is_returned = False
+
+    def uses(self) -> Uses:
+        """Raises _SeenElsewhereError."""
+        ahead = self._follow(0, ((), frozenset()))
+        behind = self._place + 1
+        stack, _ = ahead[behind]
+        self._follow(behind, ((*stack[:-1], _VALUE), frozenset()))
+        return Uses(frozenset(self._builtins), self._is_returned)
+
+    def _follow(self, index: int, state: _State) -> dict[int, _State]:
+        """What is where ahead of each instruction that may run from one on."""
+        known: dict[int, _State] = {}
+        pending = [(index, state)]
+        while pending:
+            index, state = pending.pop()
+            merged = _merged(known.get(index), state)
+            if merged != known.get(index):
+                known[index] = merged
+                pending.extend(self._behind(index, *merged))
+        return known
+
+    def _behind(
+        self, index: int, stack: _Stack, names: frozenset[str]
+    ) -> Iterator[tuple[int, _State]]:
+        """What is where behind an instruction, by what runs next."""
+        found = self._instructions[index]
+        if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
+            if _has(stack[-2 - (found.arg or 0) :]):
+                raise _SeenElsewhereError
+        for handler in self._flow.handlers(index):
+            entry = found.exn_tab_entry
+            assert entry is not None
+            yield handler, ((*stack[: entry.depth], *[None] * (1 + entry.lasti)), names)
+        now, names = self._after(found, stack, names)
+        for after, _ in self._flow.successors(index):
+            depth = self._flow.depths[after]
+            yield after, ((*now, *[None] * depth)[:depth], names)
+
+    def _after(self, found: Instruction, stack: _Stack, names: frozenset[str]) -> _State:
+        """What is where behind an instruction; values at the end that are not there are None."""
+        name, argument = found.opname, found.arg or 0
+        if name == "COPY":
+            return (*stack, stack[-argument]), names
+        if name == "SWAP":
+            items = [*stack]
+            items[-1], items[-argument] = items[-argument], items[-1]
+            return tuple(items), names
+        if name.startswith("JUMP_IF_") and name.endswith("_OR_POP"):
+            return stack, names
+        if name in _LOADS:
+            return (*stack, _VALUE if found.argval in names else None), names
+        if name == "DELETE_FAST":
+            return stack, names - {found.argval}
+        if name == "LOAD_GLOBAL":
+            is_called = (argument & 1) * (None,)
+            return (*stack, *is_called, found.argval), names
+        takes = self._takes(found)
+        if takes is None:
+            if _has(stack) or "FAST" in name:
+                raise _SeenElsewhereError
+            return (), names
+        taken, stack = stack[len(stack) - takes :], stack[: len(stack) - takes]
+        if name == "STORE_FAST":
+            names = names | {found.argval} if _VALUE in taken else names - {found.argval}
+        if not _has(taken):
+            return stack, names
+        return (*stack, *self._made_of(name, taken)), names
+
+    def _takes(self, found: Instruction) -> int | None:
+        """How many values an instruction takes of the stack; None if that is not known."""
+        name, argument = found.opname, found.arg or 0
+        if name in _TAKES:
+            return _TAKES[name]
+        if name in _TAKES_MORE:
+            return _TAKES_MORE[name] + argument
+        if name == "BUILD_MAP":
+            return 2 * argument
+        if name == "FORMAT_VALUE":
+            return 1 + (argument & 4 == 4)
+        if name.startswith("POP_JUMP"):
+            return 1
+        return 2 if name == "CALL" else None
+
+    def _made_of(self, name: str, taken: _Stack) -> _Stack:
+        """What an instruction makes of the value; raises _SeenElsewhereError."""
+        if name == "RETURN_VALUE":
+            self._is_returned = True
+            return ()
+        if name in _CONTAINERS or (name == "BUILD_MAP" and not _has(taken[::2])):
+            return (_CONTAINER,)
+        if _CONTAINER in taken:
+            raise _SeenElsewhereError
+        if name == "UNARY_NEGATIVE":
+            return (_VALUE,)
+        if name in _ASKS or name in _PASSES or name.startswith("POP_JUMP"):
+            return ()
+        if name == "CALL" != _CALL:
+            return (_VALUE,)
+        if name == _CALL:
+            called = [each for each in taken[:2] if isinstance(each, str)]
+            if len(called) == 1 and called[0] in _OF_NUMBERS | _ASKING:
+                self._builtins.add(called[0])
+                return (_VALUE,) if called[0] in _OF_NUMBERS else ()
+        raise _SeenElsewhereError
+
+
+def _has(values: _Stack) -> bool:
+    return _VALUE in values or _CONTAINER in values
+
+
+def _merged(known: _State | None, state: _State) -> _State:
+    if known is None:
+        return state
+    assert len(known[0]) == len(state[0])
+    stack = tuple(
+        a if a == b else next((x for x in (_CONTAINER, _VALUE) if x in (a, b)), None)
+        for a, b in zip(known[0], state[0], strict=True)
+    )
+    return stack, known[1] | state[1]

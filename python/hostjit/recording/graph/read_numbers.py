@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that recorded code reads of tensors, and does nothing with but compare and compute.
+
+Of `while residual.item() > limit`, a replay need not compare the number, but what the code has
+decided by it. The number stays a tensor as long as the function that reads it keeps it to itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import operator
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+
+from hostjit.bytecode.uses import uses_of_result
+from hostjit.recording.code.libraries import is_library
+
+if TYPE_CHECKING:
+    from hostjit.recording.graph.recorder import Recorder
+
+__all__ = ["ReadNumber", "hand_over_numbers", "number_of", "plain_result"]
+
+_Number = bool | int | float
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+# Such ints are floats of 64 bits.
+_LARGEST_INT = 2**53
+# What computes with numbers, by the names of methods: as tensors do, and in ways of Python's own.
+_COMPUTED = ("add", "sub", "mul", "truediv")
+_READ = ("pow", "mod", "floordiv", "matmul", "and", "or", "xor", "lshift", "rshift")
+_FUNCTIONS = {"and": "and_", "or": "or_"}
+# Code that returns what it is returned: of modules without hooks, and of modes as decorators.
+_HANDING_ON = frozenset(
+    function.__code__
+    for function in (
+        *(torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl),
+        torch.no_grad()(lambda: None),
+    )
+)
+# The first of the ways of BINARY_OP that write to their first operand.
+_FIRST_IN_PLACE = 13
+
+
+def number_of(tensor: Any, frame: types.FrameType, recorder: Recorder) -> ReadNumber | None:
+    """Return what stands for the number that `tensor.item()` gives to the code of a frame.
+
+    Returns None where others may see the number, and where it has no such stand-in. What the
+    recorded call returns, others may see by `plain_result`.
+    """
+    if type(tensor) not in _TENSORS or tensor.numel() != 1:
+        return None
+    if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
+        return None
+    dtype = tensor.dtype
+    is_int = dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    if not (is_int or dtype.is_floating_point) or is_library(frame.f_code.co_filename):
+        return None
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
+    if not _is_kept(frame, recorder):
+        return None
+    # A copy: the tensor may be written.
+    plain = tensor.detach().reshape(()).to(torch.int64 if is_int else torch.float64, copy=True)
+    return ReadNumber(plain, recorder)
+
+
+def plain_result(result: Any) -> Any:
+    """Return the result of a recorded call with numbers in place of what stands for them."""
+    return _plain(result, set())
+
+
+def hand_over_numbers(frame: types.FrameType) -> None:
+    """Give the code of a frame, which begins, numbers in place of what stands for them.
+
+    Operators of Python call methods of what they are given besides such a number.
+    """
+    given = frame.f_locals
+    for name in [name for name, value in given.items() if type(value) is ReadNumber]:
+        given[name] = given[name].read()
+
+
+def _plain(value: Any, seen: set[int]) -> Any:
+    kind = type(value)
+    if kind is ReadNumber:
+        return value.tensor.item()
+    if kind not in (tuple, list, dict) or id(value) in seen:
+        return value
+    seen.add(id(value))
+    items = [*value.values()] if kind is dict else [*value]
+    plain = [_plain(item, seen) for item in items]
+    if all(map(operator.is_, plain, items)):
+        return value
+    return dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
+
+
+def _is_kept(frame: types.FrameType, recorder: Recorder) -> bool:
+    """Whether no function sees the number that the code of a frame is given now, but its own.
+
+    The caller of the recorded call may.
+    """
+    uses = uses_of_result(frame.f_code, frame.f_lasti)
+    if uses is None or not all(_is_pythons(name, frame) for name in uses.builtins):
+        return False
+    return not uses.is_returned or _returns_to(recorder.caller, frame)
+
+
+def _returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
+    """Whether the caller is given what a frame returns, and nobody between looks at it."""
+    behind = frame.f_back
+    while behind is not caller:
+        if behind is None or behind.f_code not in _HANDING_ON:
+            return False
+        behind = behind.f_back
+    return caller is not None
+
+
+def _is_pythons(name: str, frame: types.FrameType) -> bool:
+    """Whether the code of a frame finds Python's own function by a name."""
+    found = frame.f_globals.get(name, frame.f_builtins.get(name))
+    return found is not None and found is getattr(builtins, name)
+
+
+class ReadNumber:
+    """What a tensor without dims has in it, an int or a float: comparing it reads the answer alone.
+
+    Whatever else is done with it reads the number, and does that with it.
+
+    Attributes:
+        tensor: of int64 or float64.
+    """
+
+    __slots__ = ("_recorder", "tensor")
+    __array_ufunc__ = None  # NumPy's numbers leave it to this class
+
+    def __init__(self, tensor: torch.Tensor, recorder: Recorder) -> None:
+        """`tensor`: of int64 or float64, without a gradient."""
+        self.tensor = tensor
+        self._recorder = recorder
+
+    def _another(self, tensor: torch.Tensor) -> ReadNumber:
+        """A number that is made of this one."""
+        return ReadNumber(tensor, self._recorder)
+
+    def read(self) -> _Number:
+        """Return the number. From then on a replay compares it."""
+        number: _Number = self.tensor.item()
+        return number
+
+    @property
+    def _is_float(self) -> bool:
+        return self.tensor.is_floating_point()
+
+    def _operand(self, other: object) -> torch.Tensor | float | None:
+        """What another number is to the tensor, where they meet as in Python; None elsewhere."""
+        if isinstance(other, ReadNumber):
+            tensor = other.tensor
+            same = tensor.dtype == self.tensor.dtype and tensor.device == self.tensor.device
+            return tensor if same else None
+        if type(other) is float:
+            return other if self._is_float else None
+        if type(other) is not int:
+            return None
+        if self._is_float:
+            return float(other) if abs(other) <= _LARGEST_INT else None
+        return other if -(2**63) <= other < 2**63 else None
+
+    def _compare(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+        operand = self._operand(other)
+        if operand is None:
+            return compare(self.read(), other)
+        return bool(compare(self.tensor, operand))
+
+    def __lt__(self, other: object) -> Any:
+        return self._compare(other, operator.lt)
+
+    def __le__(self, other: object) -> Any:
+        return self._compare(other, operator.le)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compare(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compare(other, operator.ne)
+
+    def __gt__(self, other: object) -> Any:
+        return self._compare(other, operator.gt)
+
+    def __ge__(self, other: object) -> Any:
+        return self._compare(other, operator.ge)
+
+    def __hash__(self) -> int:
+        return hash(self.read())
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor != 0)
+
+    def __neg__(self) -> Any:
+        return self._another(-self.tensor) if self._is_float else -self.read()
+
+    def __abs__(self) -> Any:
+        return self._another(self.tensor.abs()) if self._is_float else abs(self.read())
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.read(), digits)
+
+    def __int__(self) -> int:
+        return int(self.read())
+
+    def __float__(self) -> float:
+        return float(self.read())
+
+    def __repr__(self) -> str:
+        return repr(self.read())
+
+    def __format__(self, specification: str) -> str:
+        return format(self.read(), specification)
+
+    def _compute(
+        self, name: str, other: object, frame: types.FrameType, *, is_second: bool = False
+    ) -> Any:
+        """What an operator gives to the code of a frame, for the number and something else."""
+        in_place = is_second and _is_in_place(frame)
+        if name in _COMPUTED and self._is_float:
+            if _is_real(other) and not in_place:
+                cast = self.tensor.to(other.dtype)
+                return getattr(other, f"__{'' if is_second else 'r'}{name}__")(cast)
+            operand = self._operand(other)
+            if operand is not None and _is_kept(frame, self._recorder):
+                pair: Any = (operand, self.tensor) if is_second else (self.tensor, operand)
+                if name != "truediv":
+                    return self._another(getattr(operator, name)(*pair))
+                if pair[1] != 0:  # else it raises
+                    return self._another(_quotient(*pair))
+        compute = getattr(operator, f"i{name}" if in_place else _FUNCTIONS.get(name, name))
+        number = self.read()
+        return compute(other, number) if is_second else compute(number, other)
+
+
+def _quotient(first: torch.Tensor | float, second: torch.Tensor | float) -> torch.Tensor:
+    """The quotient as Python rounds it: PyTorch multiplies a float by the reciprocal."""
+    if isinstance(first, torch.Tensor):
+        return first / second
+    assert isinstance(second, torch.Tensor)
+    return second.new_full((), first) / second
+
+
+def _is_in_place(frame: types.FrameType) -> bool:
+    """Whether the code of a frame asks for an operator that writes to its first operand."""
+    operation, argument = frame.f_code.co_code[frame.f_lasti :][:2]
+    return operation == dis.opmap["BINARY_OP"] and argument >= _FIRST_IN_PLACE
+
+
+def _is_real(other: object) -> TypeGuard[torch.Tensor]:
+    """Whether something is a tensor that meets a tensor of one number as it meets a number."""
+    if not isinstance(other, torch.Tensor) or type(other) not in _TENSORS:
+        return False
+    return other.is_cpu and other.dtype in (torch.float32, torch.float64)
+
+
+def _number_first(name: str) -> Callable[[ReadNumber, object], Any]:
+    def method(self: ReadNumber, other: object) -> Any:
+        return self._compute(name, other, sys._getframe(1))
+
+    return method
+
+
+def _number_second(name: str) -> Callable[[ReadNumber, object], Any]:
+    def method(self: ReadNumber, other: object) -> Any:
+        return self._compute(name, other, sys._getframe(1), is_second=True)
+
+    return method
+
+
+for _name in (*_COMPUTED, *_READ):
+    setattr(ReadNumber, f"__{_name}__", _number_first(_name))
+    setattr(ReadNumber, f"__r{_name}__", _number_second(_name))
