@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.backend.options import Options
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.compiling.array_arguments import MadeArrays, Place
 from hostjit.compiling.arrays import ArrayCompilation, check_arrays, makes_arrays
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.parts import PartCompilation, Parts
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.whole import Whole
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture
@@ -34,7 +34,7 @@ class ArrayPartsCompilation(ArrayCompilation):
 
     def __init__(self, owner: Compilation) -> None:
         super().__init__(owner, _with_arrays(owner.target), fallback=True)
-        self._parts = _ArrayParts(self.target, self.runtime, self._said, self._target_name())
+        self._parts = _ArrayParts(self.target, self._as_whole())
         self.record_no_more()
 
     def _fall_back(
@@ -64,15 +64,15 @@ class _ArrayParts(Parts):
         return route_any_call(self._target)
 
     def _rest(self, function: types.FunctionType, records: bool) -> PartCompilation:
-        return _ArrayPart(function, self._options, self._said, self._name)
+        return _ArrayPart(function, self._whole)
 
 
 class _ArrayPart(PartCompilation):
     _first_split = 0  # Python would be given tensors for arrays
 
-    def __init__(self, function: types.FunctionType, options: Options, said: set[str], name: str):
-        super().__init__(function, options, said, name)
-        self._parts = _ArrayParts(function, options.runtime, said, name)
+    def __init__(self, function: types.FunctionType, whole: Whole) -> None:
+        super().__init__(function, whole)
+        self._parts = _ArrayParts(function, whole)
         self._parts.in_use = True
 
     def _check(self, traced: DynamoCapture) -> None:

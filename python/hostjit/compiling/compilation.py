@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from hostjit.capturing.program import CapturedProgram
     from hostjit.compiling.arrays import ArrayCalls
     from hostjit.compiling.parts import Parts
+    from hostjit.compiling.whole import Whole
 
 __all__ = ["Compilation"]
 
@@ -404,16 +405,17 @@ class Compilation(Specializer):
         if self._parts is None and self._has_parts:
             from hostjit.compiling.parts import Parts
 
-            self._parts = Parts(
-                self.target,
-                self.runtime,
-                self._said,
-                self._target_name(),
-                self.choices,
-                self.numbers_outside,
-            )
+            self._parts = Parts(self.target, self._as_whole())
             self._parts.record_loops_alone = not self._may_record
         return self._parts
+
+    def _as_whole(self) -> Whole:
+        """Return what the parts of the target know of it."""
+        from hostjit.backend.options import Options
+        from hostjit.compiling.whole import Whole
+
+        options = Options(runtime=self.runtime, **self.choices.keywords())
+        return Whole(self._target_name(), self._said, options, self.numbers_outside)
 
     def _in_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         parts = self._make_parts()

@@ -8,6 +8,7 @@ import types
 from hostjit import _C
 from hostjit.backend.options import Options
 from hostjit.compiling.parts import PartCompilation, PassCompilation
+from hostjit.compiling.whole import Whole
 
 __all__ = ["compile_region"]
 
@@ -16,7 +17,6 @@ def compile_region(
     options: Options, function: types.FunctionType, is_pass: bool
 ) -> _C.CompiledFunction:
     """Compile what a pass of a loop does, or a part around one; nothing is said of that."""
-    said = {"parts"}
-    kind = PassCompilation if is_pass else PartCompilation
-    compilation = kind(function, options, said, function.__name__)
+    whole = Whole(function.__name__, {"parts"}, options)
+    compilation = (PassCompilation if is_pass else PartCompilation)(function, whole)
     return _C.CompiledFunction(function, compilation, called_by_dynamo=is_pass)

@@ -12,7 +12,6 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
-from hostjit.backend.options import Options
 from hostjit.bytecode.loops import (
     Outlined,
     outline_loop,
@@ -23,12 +22,11 @@ from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.compiling.calls import tensors_share_memory
-from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
-from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.whole import Whole
 from hostjit.optimizers import RULES, OptimizerCompilation
 
 __all__ = ["PartCompilation", "Parts"]
@@ -47,22 +45,11 @@ class Parts:
             in vain: each part would find that out anew, after several calls.
     """
 
-    def __init__(
-        self,
-        target: Callable[..., Any],
-        runtime: str | None,
-        said: set[str],
-        name: str,
-        choices: CodeChoices | None = None,
-        numbers_outside: NumbersOutside | None = None,
-    ):
+    def __init__(self, target: Callable[..., Any], whole: Whole) -> None:
         self.in_use = False
         self.record_loops_alone = False
-        self._numbers_outside = numbers_outside or NumbersOutside()
         self._target = target
-        self._options = Options(runtime=runtime, **(choices or CodeChoices()).keywords())
-        self._said = said
-        self._name = name
+        self._whole = whole
         self._functions: dict[Any, _C.CompiledFunction] = {}
         self._steps: dict[int, _C.CompiledFunction] = {}
         self._seen: dict[Any, list[Any]] = {}
@@ -86,18 +73,15 @@ class Parts:
         return self._functions[key]
 
     def _rest(self, function: types.FunctionType, records: bool) -> PartCompilation:
-        outside = self._numbers_outside
         loops_alone = self.record_loops_alone and not records
-        return PartCompilation(
-            function, self._options, self._said, self._name, outside, loops_alone
-        )
+        return PartCompilation(function, self._whole, records_loops_alone=loops_alone)
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""
         if type(optimizer) not in RULES:
             return None
         if id(optimizer) not in self._steps:
-            compilation = OptimizerCompilation.as_called(optimizer, self._options.runtime)
+            compilation = OptimizerCompilation.as_called(optimizer, self._whole.options.runtime)
             step = _C.CompiledFunction(compilation.target, compilation)
             self._steps[id(optimizer)] = step
         return self._steps[id(optimizer)]
@@ -108,7 +92,7 @@ class Parts:
 
     def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the code of a call that breaks, and compiles what it calls there."""
-        return FrameHook(run, self._target, self._options)
+        return FrameHook(run, self._target, self._whole.options)
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
@@ -153,7 +137,7 @@ class Parts:
         return self.part(function, records=True)
 
     def _pass(self, body: types.FunctionType) -> _C.CompiledFunction:
-        compilation = PassCompilation(body, self._options, self._said, self._name)
+        compilation = PassCompilation(body, self._whole)
         return _C.CompiledFunction(body, compilation, called_by_dynamo=True)
 
     def meets_other_objects(
@@ -219,12 +203,11 @@ class PassCompilation(Compilation):
 
     _is_part = True
 
-    def __init__(
-        self, function: types.FunctionType, options: Options, said: set[str], name: str
-    ) -> None:
+    def __init__(self, function: types.FunctionType, whole: Whole) -> None:
+        options = whole.options
         super().__init__(function, options.runtime, fallback=True, choices=options.choices())
-        self._said = said
-        self._name = name
+        self._said = whole.said
+        self._name = whole.name
 
     def _target_name(self) -> str:
         return self._name
@@ -237,20 +220,14 @@ class PartCompilation(Compilation):
     _first_split = 1
 
     def __init__(
-        self,
-        function: types.FunctionType,
-        options: Options,
-        said: set[str],
-        name: str,
-        numbers_outside: NumbersOutside | None = None,
-        records_loops_alone: bool = False,
-    ):
-        choices = options.choices()
-        super().__init__(function, options.runtime, fallback=True, choices=choices)
-        self._said = said
-        self._name = name
-        self.numbers_outside = numbers_outside or NumbersOutside()
-        self._parts = Parts(function, options.runtime, said, name, choices, self.numbers_outside)
+        self, function: types.FunctionType, whole: Whole, *, records_loops_alone: bool = False
+    ) -> None:
+        options = whole.options
+        super().__init__(function, options.runtime, fallback=True, choices=options.choices())
+        self._said = whole.said
+        self._whole = whole
+        self.numbers_outside = whole.numbers_outside
+        self._parts = Parts(function, whole)
         self._parts.in_use = True
         self._parts.record_loops_alone = records_loops_alone
 
@@ -275,7 +252,7 @@ class PartCompilation(Compilation):
         return self._leave_to_dynamo(self._parts, error, args, kwargs)
 
     def _target_name(self) -> str:
-        return self._name
+        return self._whole.name
 
 
 def _function_of(target: Callable[..., Any]) -> types.FunctionType | None:

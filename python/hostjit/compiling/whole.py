@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function whose calls run in parts, as its parts know it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hostjit.backend.options import Options
+from hostjit.compiling.numbers_outside import NumbersOutside
+
+__all__ = ["Whole"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """What a function and its parts have in common.
+
+    Attributes:
+        name: of the function. What parts say, they say of it.
+        said: what has been said.
+        options: how programs are compiled.
+        numbers_outside: what recordings of it found.
+    """
+
+    name: str
+    said: set[str]
+    options: Options
+    numbers_outside: NumbersOutside = dataclasses.field(default_factory=NumbersOutside)
