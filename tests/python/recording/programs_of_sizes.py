@@ -42,6 +42,8 @@ def _rows(number: int) -> torch.Tensor:
 
 _program("unique", lambda x: torch.unique(x) * 2)
 _program("unique_all", lambda x: torch.unique(x, return_inverse=True, return_counts=True))
+_program("list_of_none", lambda x: (x.relu(), len(x[:0].float().tolist()), x[:0].float().tolist()))
+_program("unique_in_a_row_of_none", lambda x: torch.unique_consecutive(x[:0], return_inverse=True))
 _program("unique_counts", lambda x: x.unique(return_counts=True)[1] + 1)
 _program("unique_of_floats", lambda x: torch.unique(x, return_inverse=True), _floats)
 _program("unique_signs", lambda x: 1 / torch.unique(x)[:2], lambda _: torch.tensor([0.0, -0.0, 1]))

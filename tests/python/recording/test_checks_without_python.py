@@ -34,7 +34,7 @@ def of_values(x: torch.Tensor) -> torch.Tensor:
 
 
 def of_kept_values(x: torch.Tensor) -> torch.Tensor:
-    return x * WEIGHT.sum().item()
+    return x * float(WEIGHT.sum())
 
 
 def of_values_of_gradients(x: torch.Tensor) -> torch.Tensor:

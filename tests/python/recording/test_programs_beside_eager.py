@@ -58,7 +58,7 @@ RUN_EAGERLY = frozenset(
         *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
         *("arg_is_view", "arg_pinned_shared"),
         *("weakref_dies", "weak_dict", "weak_set", "dunder_import", "exception"),
-        *("lock", "unique_empty"),
+        *("lock",),
         *programs_of_changes.RUN_EAGERLY,
         *programs_of_definitions.RUN_EAGERLY,
         *programs_of_graphs.RUN_EAGERLY,

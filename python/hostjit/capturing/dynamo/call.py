@@ -40,6 +40,7 @@ from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
 from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
 from hostjit.capturing.dynamo.identities import Identity, noting_identities
+from hostjit.capturing.dynamo.installed_names import GRAPH, OF_ONE_CAPTURE
 from hostjit.capturing.dynamo.logged_numbers import logging_numbers
 from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
@@ -66,10 +67,6 @@ from hostjit.capturing.numbers.python_functions import MadeOf, made_in, without_
 from hostjit.capturing.numbers.results import NumberResults
 
 __all__ = ["DynamoCapture", "function_modes", "guard_settings", "run_dynamo"]
-
-_GRAPH = "__compiled_fn"
-# What Dynamo puts among the user's globals for one capture alone.
-_OWN_NAMES = (_GRAPH, "__builtins_dict__", "__resume_at", "__hostjit")
 
 # A context in which the stack of torch-function modes is empty: Dynamo traces the modes itself.
 function_modes: Any = torch_function_mode_stack_state_mgr
@@ -349,7 +346,7 @@ def _run_dynamo(
         backend = captured.backend_input
         # A graph that computes nothing is called too from torch 2.15 on, by a function of Dynamo's.
         if backend is not None:
-            _remove_names(namespace, [name for name in installed if name.startswith(_GRAPH)])
+            _remove_names(namespace, [name for name in installed if name.startswith(GRAPH)])
     inputs = [] if backend is None else list(backend.example_inputs)
     found = [(n, value) for n, value in enumerate(inputs) if not is_number(value)]
     capture = DynamoCapture(
@@ -402,7 +399,7 @@ def _tracing_sets_modes_aside() -> bool:
 
 
 def _own_names(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.startswith(_OWN_NAMES)]
+    return [name for name in names if name.startswith(OF_ONE_CAPTURE)]
 
 
 def _remove_names(namespace: dict[str, Any], names: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 
 from hostjit.bytecode.uses import uses_of_result
+from hostjit.capturing.instances import is_one_of
 from hostjit.recording.code.libraries import is_library
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def number_of(tensor: Any, frame: types.FrameType, recorder: Recorder) -> ReadNu
     Returns None where others may see the number, and where it has no such stand-in. What the
     recorded call returns, others may see by `plain_result`.
     """
-    if type(tensor) not in _TENSORS or tensor.numel() != 1:
+    if not is_one_of(type(tensor), _TENSORS) or tensor.numel() != 1:
         return None
     if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
         return None
@@ -88,7 +89,7 @@ def _plain(value: Any, seen: set[int]) -> Any:
     kind = type(value)
     if kind is ReadNumber:
         return value.tensor.item()
-    if kind not in (tuple, list, dict) or id(value) in seen:
+    if not is_one_of(kind, (tuple, list, dict)) or id(value) in seen:
         return value
     seen.add(id(value))
     items = [*value.values()] if kind is dict else [*value]
@@ -257,7 +258,7 @@ def _is_in_place(frame: types.FrameType) -> bool:
 
 def _is_real(other: object) -> TypeGuard[torch.Tensor]:
     """Whether something is a tensor that meets a tensor of one number as it meets a number."""
-    if not isinstance(other, torch.Tensor) or type(other) not in _TENSORS:
+    if not isinstance(other, torch.Tensor) or not is_one_of(type(other), _TENSORS):
         return False
     return other.is_cpu and other.dtype in (torch.float32, torch.float64)
 

@@ -105,6 +105,8 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def read(self, tensor: torch.Tensor, what: str) -> None:
         """Note that Python code has seen the values of a tensor."""
         self._raise_if_asked(what, "keep it in a tensor, or record with on_read='guard'")
+        if tensor.numel() == 0:
+            return  # its size says it
         node = self.node_of(tensor)
         if node is None or tensor.numel() > _MOST_VALUES:
             self.refuse(f"{what} reads data that no guard can be about")
@@ -313,7 +315,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         return args, kwargs
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        if func in _OF_SIZES:
+        if func in _OF_SIZES or _is_constant(func, args, kwargs, result):
             return
         node = self.call(func, args, kwargs)
         if isinstance(result, torch.Tensor):
@@ -350,6 +352,16 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.read(same, "torch.equal")
         with torch.utils._python_dispatch._disable_current_modes():
             return bool(same)
+
+
+def _is_constant(func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+    """Tell whether an operator is given no tensor, and makes none but a value: promote_types."""
+    if func.namespace != "aten" or result is None:
+        return False
+    operands, results = pytree.tree_leaves((args, kwargs)), pytree.tree_leaves(result)
+    if any(isinstance(value, torch.fx.Node) for value in operands):
+        return False
+    return not any(isinstance(value, torch.Tensor) for value in results)
 
 
 def _lazy_views_resolved() -> contextlib.AbstractContextManager[None]:

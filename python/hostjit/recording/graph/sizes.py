@@ -41,7 +41,9 @@ def has_unknown_sizes(func: Any, args: Sequence[Any]) -> bool:
         return any(index is not None and index.dtype in _MASKS for index in args[1])
     if func is aten.unique_dim.default and not has_form_of_unique_dim(*args[:2]):
         return False
-    return func in _FORMS and (func not in _OF_DISTINCT_VALUES or args[0].numel() > 0)
+    if func in _OF_DISTINCT_VALUES and args[0].numel() == 0:
+        return _finds_nothing(func, args)
+    return func in _FORMS
 
 
 def record_sized(
@@ -51,7 +53,28 @@ def record_sized(
 
     `given`: the tensors for which `args` has nodes.
     """
-    return _FORMS[func](Writer(recorder, func), given, args, kwargs, result)
+    form = _nothing if _finds_nothing(func, given) else _FORMS[func]
+    return form(Writer(recorder, func), given, args, kwargs, result)
+
+
+def _finds_nothing(func: Any, given: Sequence[Any]) -> bool:
+    """Whether an operator looks for the distinct values of a tensor that has none."""
+    if func is aten.unique_consecutive.default and len(given) > 3:  # along a dim
+        return False
+    of_all = (aten._unique2.default, aten.unique_consecutive.default)
+    return func in of_all and given[0].numel() == 0
+
+
+def _nothing(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> tuple[Node, ...]:
+    return tuple(
+        write.call(
+            aten.empty_strided.default,
+            *(list(found.shape), list(found.stride())),
+            dtype=found.dtype,
+            device=found.device,
+        )
+        for found in result
+    )
 
 
 def _nonzero(write: Writer, given: Any, args: Any, kwargs: Any, result: Any) -> Node:

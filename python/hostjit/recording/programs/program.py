@@ -29,13 +29,26 @@ from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
-from hostjit.recording.graph.recorder import Read, Recorder
+from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.results import Results
 from hostjit.recording.running.generator_states import KEPT
 
-__all__ = ["RecordedProgram", "check_written_memory", "guard_graph", "make_program"]
+__all__ = ["ReadGraph", "RecordedProgram", "check_written_memory", "make_program"]
 
 aten = torch.ops.aten
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadGraph:
+    """A graph without an effect, which computes values that were read.
+
+    Attributes:
+        graph_module: as that of a CapturedProgram; one result for each read.
+        inputs: one for each placeholder.
+    """
+
+    graph_module: torch.fx.GraphModule
+    inputs: tuple[InputBinding, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +61,7 @@ class RecordedProgram:
         mutated: positions in `inputs` that the graph writes.
         output: the tuple of the result, then owner and value of each gradient assigned.
         backward: how gradients are computed, if results need them.
+        reads: what computes the values that Python code has read, if it has.
     """
 
     graph_module: torch.fx.GraphModule
@@ -55,6 +69,7 @@ class RecordedProgram:
     mutated: tuple[int, ...]
     output: TupleOutput
     backward: Backward | None
+    reads: ReadGraph | None = None
 
 
 def make_program(recorder: Recorder, results: Results, wants_gradients: bool) -> RecordedProgram:
@@ -66,20 +81,25 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
     for assignment in results.assignments:
         output += [assignment.owner, assignment.value]
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
-    graph = _copy(recorder.graph, results.nodes, detach=wants_gradients)
+    # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
+    reads = [] if wants_gradients else [read.node for read in recorder.reads]
+    graph = _copy(recorder.graph, [*results.nodes, *reads], detach=wants_gradients)
     module = graph_module(torch.nn.Module(), graph)
     if torch.is_grad_enabled() and not results.in_inference_mode:
         _check_shared(results)
     if wants_gradients:
-        return _with_backward(module, inputs, sources, results, TupleOutput(tuple(output)))
+        made = _with_backward(module, inputs, sources, results, TupleOutput(tuple(output)))
+        reads_apart = _traced_reads(recorder) if recorder.reads else None
+        return dataclasses.replace(made, reads=reads_apart)
     functional = _trace(module, inputs)
     bindings = _bind(sources, functional)
+    read_graph = _take_reads(functional, bindings, len(reads)) if reads else None
     needed = drop_unused(
         functional.graph_module, bindings, functional.mutated, TupleOutput(tuple(output))
     )
     assert isinstance(needed.output_spec, TupleOutput)
     return RecordedProgram(
-        functional.graph_module, needed.inputs, needed.mutated, needed.output_spec, None
+        functional.graph_module, needed.inputs, needed.mutated, needed.output_spec, None, read_graph
     )
 
 
@@ -96,31 +116,45 @@ def check_written_memory(program: RecordedProgram) -> None:
         ) from error
 
 
-def guard_graph(
-    recorder: Recorder, reads: Sequence[Read]
-) -> tuple[torch.fx.GraphModule, tuple[InputBinding, ...]]:
-    """Return the graph that computes what was read, without any effect, and its inputs."""
+def _traced_reads(recorder: Recorder) -> ReadGraph:
+    """Return what computes the values that were read, of the recorded graph up to the last one."""
+    nodes = [read.node for read in recorder.reads]
+    graph = _copy(recorder.graph, nodes, until=nodes[-1])
     inputs = [source.tensor for source in recorder.sources]
-    graph = _copy(recorder.graph, [read.node for read in reads], until=reads[-1].node)
     functional = _trace(graph_module(torch.nn.Module(), graph), inputs)
+    return _take_reads(functional, _bind(recorder.sources, functional), len(nodes))
+
+
+def _take_reads(
+    functional: FunctionalGraph, bindings: tuple[InputBinding, ...], count: int
+) -> ReadGraph:
+    """Take the last results of a graph into one of their own, which has no effect.
+
+    What the graph writes to its inputs, it writes at its end.
+    """
     traced = functional.graph_module.graph
-    for node in reversed(list(traced.nodes)):
-        if node.target is aten.copy_.default and node.args[0].op == "placeholder":
-            node.replace_all_uses_with(node.args[1])
-            traced.erase_node(node)
-    remove_dead_nodes(traced)
-    count = len(reads)
-    spec = TupleOutput(tuple(map(GraphOutput, range(count))))
     results = list(traced.output_node().args[0])  # type: ignore[arg-type]
-    for index, node in enumerate(results):
-        if node.op == "placeholder":
-            with traced.inserting_before(traced.output_node()):
-                clone = traced.call_function(aten.clone.default, (node,))
-            clone.meta.update(node.meta)
-            results[index] = clone
-    traced.output_node().args = (tuple(results),)
-    needed = drop_unused(functional.graph_module, _bind(recorder.sources, functional), (), spec)
-    return functional.graph_module, needed.inputs
+    traced.output_node().args = (tuple(results[:-count]),)
+    reads = results[-count:]
+    graph = torch.fx.Graph()
+    nodes: dict[torch.fx.Node, torch.fx.Node] = {}
+    missing = set(reads)
+    for node in traced.nodes:
+        if node.op == "placeholder" or missing:
+            nodes[node] = graph.node_copy(node, lambda old: nodes[old])
+        missing.discard(node)
+    for read in reads:
+        if read.op == "placeholder":
+            copy = graph.call_function(aten.clone.default, (nodes[read],))
+            copy.meta.update(read.meta)
+            nodes[read] = copy
+    graph.output(tuple(nodes[read] for read in reads))
+    remove_dead_nodes(graph)
+    remove_dead_nodes(traced)
+    functional.graph_module.recompile()
+    module = graph_module(functional.graph_module, graph)
+    spec = TupleOutput(tuple(map(GraphOutput, range(count))))
+    return ReadGraph(module, drop_unused(module, bindings, (), spec).inputs)
 
 
 def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[InputBinding, ...]:

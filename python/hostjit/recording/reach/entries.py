@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from hostjit import _C
+from hostjit.capturing.dynamo.installed_names import INSTALLED
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
@@ -165,8 +166,11 @@ class Items(Entry):
         self._keys: list[Any] | None = None
 
     def keys(self) -> list[Any]:
-        """The keys that there are."""
-        return [key for key, _ in stored_in(self._mapping)]
+        """The keys that there are, without what Dynamo puts among the globals of modules."""
+        keys = [key for key, _ in stored_in(self._mapping)]
+        if self._owner_type is not type(None):
+            return keys
+        return [key for key in keys if type(key) is not str or not key.startswith(INSTALLED)]
 
     def constants(self) -> set[Any]:
         """The keys of numbers, texts and None that others may assign."""

@@ -22,9 +22,9 @@ from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.graph.inputs import describe
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.program import (
+    ReadGraph,
     RecordedProgram,
     check_written_memory,
-    guard_graph,
     make_program,
 )
 from hostjit.recording.programs.pruning import prune
@@ -209,7 +209,7 @@ class Replay:
             [(i, touched[id(leaf)]) for i, leaf in enumerate(leaves) if id(leaf) in touched],
             [binding.index for binding in written if isinstance(binding, ArgumentLeaf)],
             pruned,
-            self._read_guard(recorder) if recorder.reads else None,
+            self._read_guard(recorder, program.reads) if program.reads else None,
             self._opened,
             state.settings(),
             unhooked_leaves(recorder.sources, leaves) if recorder.ran_backward else [],
@@ -286,16 +286,14 @@ class Replay:
         self._inputs = self.checks.renewed(self._inputs)
         return self._watches(), self._inputs, [], self._outside.all, ([], []), []
 
-    def _read_guard(self, recorder: Recorder) -> ReadGuard:
-        """Raises CaptureError where what was read cannot be computed without an effect."""
-        module, inputs = guard_graph(recorder, recorder.reads)
-        random = is_random(module.graph)
+    def _read_guard(self, recorder: Recorder, reads: ReadGraph) -> ReadGuard:
+        graph = reads.graph_module.graph
         return ReadGuard(
-            self._owner.compile_graph(module.graph, f"{self._owner.name}_reads"),
-            list(map(describe, inputs)),
+            self._owner.compile_graph(graph, f"{self._owner.name}_reads"),
+            list(map(describe, reads.inputs)),
             [read.expected for read in recorder.reads],
             [read.where for read in recorder.reads],
             generators=[x.generator for x in recorder.used.values() if not x.is_made],
-            is_random=random,
+            is_random=is_random(graph),
             runtime=self._owner.runtime,
         )
