@@ -96,6 +96,8 @@ class Compilation(Specializer):
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: Callable[..., Any] | None = None
         self._may_record = True
+        self._records_all = False
+        self._stops: set[CaptureFailure] = set()
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
@@ -142,10 +144,14 @@ class Compilation(Specializer):
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         if self._has_parts and (split := self._wide.answer(self, args, kwargs)):
             return split
+        if self._records_all and (recorded := self._recordings()):
+            return recorded
         if self._parts and self._parts.in_use:
             floats = self.shapes.refuses_numbers(args, kwargs)
-            if self._is_full(args, kwargs) or self._parts.varies(args, kwargs, floats=floats):
-                return self._parts.by_frames()
+            records = self.shapes.refuses_objects
+            varies = self._parts.varies(args, kwargs, floats=floats, records=records)
+            if self._is_full(args, kwargs) or varies:
+                return self._leave_to_frames(self._parts)
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
         elif parts := self._make_parts():
@@ -204,6 +210,8 @@ class Compilation(Specializer):
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         parts = self._parts
+        if error.failure in BREAKS:
+            self._stops.add(error.failure)
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
                 return self._leave_to_dynamo(parts, error, args, kwargs)
@@ -232,6 +240,10 @@ class Compilation(Specializer):
             return parts.by_frames()
         self._say(str(error.failure), f"runs eagerly: {error}")
         return route_any_call(torch._dynamo.disable(self.target))
+
+    def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
+        """Leave all further calls to Dynamo, or return None for one that runs eagerly."""
+        return parts.by_frames()
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile with as much left open as should be and can be."""
@@ -296,6 +308,7 @@ class Compilation(Specializer):
         taken = {number.position for number in captured.numbers}
         self._say_known(opened.numbers - taken, args, kwargs, "the code needs to know it")
         if captured.broke is not None:
+            self._stops.add(captured.broke.failure)
             self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:
             return self._run_eagerly(
@@ -415,7 +428,16 @@ class Compilation(Specializer):
         from hostjit.compiling.whole import Whole
 
         options = Options(runtime=self.runtime, **self.choices.keywords())
-        return Whole(self._target_name(), self._said, options, self.numbers_outside)
+        # Nothing holds this one but the function, so that it goes away with it.
+        record = weakref.WeakMethod(self._record_all)
+        return Whole(
+            self._target_name(),
+            self._said,
+            options,
+            self._stops,
+            self.numbers_outside,
+            lambda: (found := record()) is not None and found(),
+        )
 
     def _in_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         parts = self._make_parts()
@@ -430,10 +452,24 @@ class Compilation(Specializer):
         break is one of many: backward passes, and steps of optimizers. Not where each pass of a
         loop reads values.
         """
+        if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
+            return None
+        return self._recordings()
+
+    def _record_all(self) -> bool:
+        """Leave all calls to recordings from the next one on; tell whether they will be.
+
+        Only where values decide: of other lines many do what no replay repeats.
+        """
+        if self._stops != {CaptureFailure.DATA_DEPENDENT}:
+            return False
+        self._records_all = self._recordings() is not None
+        return self._records_all and self.answers_anew() is not None
+
+    def _recordings(self) -> _C.Specialization | None:
+        """Leave all calls to recordings; None where none are wanted."""
         function = self._function() if self._function is not None else None
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
-            return None
-        if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
             return None
         parts = self._make_parts()
         if parts is not None and parts.reads_in_passes():

@@ -243,6 +243,11 @@ class DynamicShapes:
         is_refused = (key, torch.is_grad_enabled()) in self._refused_numbers
         return is_refused or (self._dynamic is False and not self._bound.get(key))
 
+    @property
+    def refuses_objects(self) -> bool:
+        """Whether calls are compiled for the objects that they bring, whatever is in these."""
+        return self._objects.are_refused
+
     def may_replace_program(
         self, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> bool:

@@ -21,6 +21,7 @@ from hostjit.bytecode.splits import function_of, split_behind_gradients
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook
@@ -159,7 +160,9 @@ class Parts:
         known = self._objects.setdefault((tuple(kwargs), *kinds), KnownObjects())
         return known.note(objects)
 
-    def varies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, floats: bool) -> bool:
+    def varies(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, floats: bool, records: bool
+    ) -> bool:
         """Tell whether a call differs from an earlier one by what differs at every call.
 
         Code is compiled for the functions and the objects among its arguments. What a break leaves
@@ -170,8 +173,9 @@ class Parts:
             args: the positional arguments of the call.
             kwargs: its keyword arguments.
             floats: code is compiled for the floats among them, too.
+            records: and for objects that are no more than what is in them.
         """
-        structure: list[Any] = [floats]
+        structure: list[Any] = [floats, records]
         values: list[Any] = []
         objects: list[Any] = []
 
@@ -179,7 +183,7 @@ class Parts:
             structure.append(type(value))
             if isinstance(value, torch.Tensor):
                 structure.append((value.dtype, value.dim()))
-            elif is_made_by_callers(value):
+            elif is_made_by_callers(value) or (records and is_value(value)):
                 objects.append(value)
             elif isinstance(value, (tuple, list)):
                 structure.append(len(value))
@@ -226,6 +230,7 @@ class PartCompilation(Compilation):
         super().__init__(function, options.runtime, fallback=True, choices=options.choices())
         self._said = whole.said
         self._whole = whole
+        self._stops = whole.stops
         self.numbers_outside = whole.numbers_outside
         self._parts = Parts(function, whole)
         self._parts.in_use = True
@@ -240,6 +245,10 @@ class PartCompilation(Compilation):
         from hostjit.compiling.arrays import as_python
 
         return route_any_call(as_python(self))
+
+    def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
+        """Have the whole be recorded, rather, which is given what the code does not make."""
+        return None if self._whole.record() else super()._leave_to_frames(parts)
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

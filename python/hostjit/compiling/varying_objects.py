@@ -43,6 +43,11 @@ class VaryingObjects:
         self._refused_holders = self._refused = False
 
     @property
+    def are_refused(self) -> bool:
+        """Whether all are compared by identity, records too."""
+        return self._refused
+
+    @property
     def classes(self) -> ByFields:
         """Those that are compared by their fields, as far as code reads them."""
         return ByFields({kind: self._compared(kind) for kind in self._kinds.values()})

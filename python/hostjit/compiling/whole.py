@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from hostjit.backend.options import Options
+from hostjit.capturing.errors import CaptureFailure
 from hostjit.compiling.numbers_outside import NumbersOutside
 
 __all__ = ["Whole"]
@@ -19,10 +21,14 @@ class Whole:
         name: of the function. What parts say, they say of it.
         said: what has been said.
         options: how programs are compiled.
+        stops: why Dynamo stopped in it.
         numbers_outside: what recordings of it found.
+        record: has its calls recorded from the next one on; returns whether they will be.
     """
 
     name: str
     said: set[str]
     options: Options
+    stops: set[CaptureFailure] = dataclasses.field(default_factory=set)
     numbers_outside: NumbersOutside = dataclasses.field(default_factory=NumbersOutside)
+    record: Callable[[], bool] = lambda: False

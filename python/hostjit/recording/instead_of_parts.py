@@ -49,7 +49,7 @@ class RecordingsInsteadOfParts(Recordings):
     """
 
     # Calls in parts have programs for any numbers and sizes, and do not depend on what is read.
-    _limits = Limits(floats_only=False, floats=1, in_vain=3)
+    _limits = Limits(floats_only=False, floats=1, in_vain=3, operators=1000)
 
     def __init__(
         self,

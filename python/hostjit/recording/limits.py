@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 from hostjit import _C
@@ -23,6 +24,7 @@ class Limits:
         draws: recordings that read what the call draws, which each of them draws again to compare.
         in_vain: recordings one after the other whose values, those that the code reads, no later
             call had.
+        operators: of all recordings whose values no later call had. Thousands take seconds each.
     """
 
     floats_only: bool = True
@@ -30,6 +32,7 @@ class Limits:
     floats: int = 3
     draws: int = 3
     in_vain: int = 4
+    operators: int = 10_000
 
     def reason(
         self,
@@ -61,9 +64,14 @@ class Limits:
         self, known: Sequence[Replay], met_again: Callable[[], set[Replay | None]]
     ) -> bool:
         """Whether the code reads values that differ from call to call, such as sizes it finds."""
-        if len(known) < self.in_vain:
-            return False
-        last = known[-self.in_vain :]
-        if any(replay.checks.reads is None or replay.checks.met_again for replay in last):
-            return False
-        return met_again().isdisjoint(last)
+        met = met_again() if len(known) >= self.in_vain or self._are_large(known) else set()
+        in_vain = [
+            replay.checks.reads is not None and not replay.checks.met_again and replay not in met
+            for replay in known
+        ]
+        if len(known) >= self.in_vain and all(in_vain[-self.in_vain :]):
+            return True
+        return self._are_large([*itertools.compress(known, in_vain)])
+
+    def _are_large(self, recordings: Sequence[Replay]) -> bool:
+        return sum(replay.recording.operators for replay in recordings) > self.operators
