@@ -77,14 +77,15 @@ FUNCTIONS = [
 def test_an_object_of_one_call_is_compiled_for_few_times(function: Any, keeps: bool) -> None:
     torch.manual_seed(0)
     fast, kept, traced = hostjit.compile(function), [], []
-    for number in range(8):
+    for number in range(12):
         x = torch.randn(3 + number % 2, 4)
         with counted_captures() as count:
             result = fast(x)
         assert_close(result, function(x))
         kept += [result] if keeps else []
         traced.append(count[0])
-    assert traced[5:] == [0, 0, 0]
+    # Some calls are eager between: they were to be recorded, and print.
+    assert traced[8:] == [0, 0, 0, 0]
     assert sum(traced) < 12
 
 

@@ -97,7 +97,7 @@ class Compilation(Specializer):
         self._recorded: Callable[..., Any] | None = None
         self._may_record = True
         self._records_all = False
-        self._stops: set[CaptureFailure] = set()
+        self._before_recordings: list[_C.Specialization] = []
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
@@ -210,8 +210,6 @@ class Compilation(Specializer):
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         parts = self._parts
-        if error.failure in BREAKS:
-            self._stops.add(error.failure)
         if parts and error.failure not in _IN_NO_PARTS:
             if parts.in_use:
                 return self._leave_to_dynamo(parts, error, args, kwargs)
@@ -308,7 +306,6 @@ class Compilation(Specializer):
         taken = {number.position for number in captured.numbers}
         self._say_known(opened.numbers - taken, args, kwargs, "the code needs to know it")
         if captured.broke is not None:
-            self._stops.add(captured.broke.failure)
             self._say_parts(captured.broke)
         if captured.depends_on_storage_offset:
             return self._run_eagerly(
@@ -434,7 +431,6 @@ class Compilation(Specializer):
             self._target_name(),
             self._said,
             options,
-            self._stops,
             self.numbers_outside,
             lambda: (found := record()) is not None and found(),
         )
@@ -457,14 +453,23 @@ class Compilation(Specializer):
         return self._recordings()
 
     def _record_all(self) -> bool:
-        """Leave all calls to recordings from the next one on; tell whether they will be.
+        """Leave all calls to recordings from the next one on; tell whether they will be."""
+        if not self._records_all and self._recordings() is not None:
+            compiled = self._function() if self._function is not None else None
+            assert compiled is not None
+            self._records_all = True
+            self._before_recordings = [*compiled.specializations]
+            compiled.forget()
+        return self._records_all
 
-        Only where values decide: of other lines many do what no replay repeats.
-        """
-        if self._stops != {CaptureFailure.DATA_DEPENDENT}:
-            return False
-        self._records_all = self._recordings() is not None
-        return self._records_all and self.answers_anew() is not None
+    def give_up_recordings(self) -> None:
+        """Answer calls as before there were recordings, of which there will be no more."""
+        self.record_no_more()
+        compiled = self.answers_anew()
+        if compiled is not None:
+            for specialization in reversed(self._before_recordings):
+                compiled.add(specialization)
+        self._before_recordings = []
 
     def _recordings(self) -> _C.Specialization | None:
         """Leave all calls to recordings; None where none are wanted."""
@@ -493,7 +498,7 @@ class Compilation(Specializer):
 
     def record_no_more(self) -> None:
         """Run calls that cannot be captured whole in parts; of these, record loops alone."""
-        self._may_record = False
+        self._may_record = self._records_all = False
         self._recorded = None
         if self._parts is not None:
             self._parts.record_loops_alone = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.compiling.bytecode_call import CheckedCall
+from hostjit.compiling.whole import Whole
 
 __all__ = ["FrameHook"]
 
@@ -41,22 +43,38 @@ _NO_LIMIT = 1 << 30
 _log = logging.getLogger(__name__)
 
 
-class FrameHook:
-    """Runs a function with Dynamo compiling the frames that it can, those below included."""
+class _Compiled(threading.local):
+    """Counts the frames that Dynamo has compiled in a thread."""
 
-    def __init__(self, run: Callable[..., Any], target: Callable[..., Any], options: Options):
+    frames = 0
+
+
+_compiled = _Compiled()
+
+
+class FrameHook:
+    """Runs a function with Dynamo compiling the frames that it can, those below included.
+
+    Where it does, later calls of the whole are recorded: a replay has no frames.
+    """
+
+    def __init__(self, run: Callable[..., Any], target: Callable[..., Any], whole: Whole) -> None:
         self._run = run
         self._target = target
-        self._callback = _callback(options)
+        self._whole = whole
+        self._callback = _callback(whole.options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if forward_ad._current_level >= 0:
             return self._target(*args, **kwargs)
+        compiled = _compiled.frames
         before = set_eval_frame(self._callback)
         try:
             return self._run(*args, **kwargs)
         finally:
             set_eval_frame(before)
+            if _compiled.frames != compiled:
+                self._whole.record()
 
 
 # What they call may be the user's; all other code of this package is left alone with what it calls.
@@ -104,6 +122,7 @@ class _Callback:
             except Exception as error:
                 _log.info("%s runs eagerly", frame.f_code, exc_info=error)
                 return ConvertFrameReturn()
+            _compiled.frames += found.guarded_code is not None
             return found
 
 

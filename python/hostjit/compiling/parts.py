@@ -93,7 +93,7 @@ class Parts:
 
     def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the code of a call that breaks, and compiles what it calls there."""
-        return FrameHook(run, self._target, self._whole.options)
+        return FrameHook(run, self._target, self._whole)
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
@@ -230,7 +230,6 @@ class PartCompilation(Compilation):
         super().__init__(function, options.runtime, fallback=True, choices=options.choices())
         self._said = whole.said
         self._whole = whole
-        self._stops = whole.stops
         self.numbers_outside = whole.numbers_outside
         self._parts = Parts(function, whole)
         self._parts.in_use = True

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable
 
 from hostjit.backend.options import Options
-from hostjit.capturing.errors import CaptureFailure
 from hostjit.compiling.numbers_outside import NumbersOutside
 
 __all__ = ["Whole"]
@@ -21,7 +20,6 @@ class Whole:
         name: of the function. What parts say, they say of it.
         said: what has been said.
         options: how programs are compiled.
-        stops: why Dynamo stopped in it.
         numbers_outside: what recordings of it found.
         record: has its calls recorded from the next one on; returns whether they will be.
     """
@@ -29,6 +27,5 @@ class Whole:
     name: str
     said: set[str]
     options: Options
-    stops: set[CaptureFailure] = dataclasses.field(default_factory=set)
     numbers_outside: NumbersOutside = dataclasses.field(default_factory=NumbersOutside)
     record: Callable[[], bool] = lambda: False

@@ -29,7 +29,7 @@ def recorded_instead_of_parts(
     What a training step does in Python at its end, to read its loss say, runs as it is.
 
     Args:
-        compilation: of the function; `record_no_more` is called once recording is given up.
+        compilation: of the function; `give_up_recordings` is called where they don't do.
         function: answers all calls from then on.
     """
     split = split_behind_gradients(compilation.target)
@@ -49,7 +49,9 @@ class RecordingsInsteadOfParts(Recordings):
     """
 
     # Calls in parts have programs for any numbers and sizes, and do not depend on what is read.
-    _limits = Limits(floats_only=False, floats=1, in_vain=3, operators=1000)
+    _limits = Limits(
+        floats_only=False, floats=1, in_vain=3, operators=1000, operators_with_floats=200
+    )
 
     def __init__(
         self,
@@ -81,9 +83,7 @@ class RecordingsInsteadOfParts(Recordings):
     def _give_up(self) -> None:
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
-        self._compilation.record_no_more()
-        if function is not None:
-            function.forget()  # it finds this one no more
+        self._compilation.give_up_recordings()
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         self._give_up()

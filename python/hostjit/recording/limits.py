@@ -25,6 +25,7 @@ class Limits:
         in_vain: recordings one after the other whose values, those that the code reads, no later
             call had.
         operators: of all recordings whose values no later call had. Thousands take seconds each.
+        operators_with_floats: of one that reads a float of a tensor, seldom the same again.
     """
 
     floats_only: bool = True
@@ -33,6 +34,7 @@ class Limits:
     draws: int = 3
     in_vain: int = 4
     operators: int = 10_000
+    operators_with_floats: int = 10_000
 
     def reason(
         self,

@@ -320,6 +320,9 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
+        operators = len(recorder.graph.nodes)
+        if recorder.reads_floats and operators > self._limits.operators_with_floats:
+            return self._compile_from_now_on(f"reads floats among {operators} operators"), result
         problem = run.problem()
         if problem:
             refusal = CaptureError(recorder.failure, problem)

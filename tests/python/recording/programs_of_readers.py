@@ -167,6 +167,8 @@ for name, function, value, attribute in (
     ("getattr_static", lambda x: x * inspect.getattr_static(plain, "z" * 2), plain, "zz"),
     ("getmembers", lambda x: x * dict(inspect.getmembers(plain))["z" * 2], plain, "zz"),
     ("format_computed", lambda x: x * float(texts[0].format(plain)), plain, "zz"),
+    ("format_literal", lambda x: x * float("{.zz}".format(plain)), plain, "zz"),  # noqa: UP032
+    ("format_nested", lambda x: x * float("{0.zz:>{1}}".format(plain, 4)), plain, "zz"),
     ("format_keyword", lambda x: x * float(texts[1].format(o=plain)), plain, "zz"),
     ("format_map", lambda x: x * float(texts[1].format_map({"o": plain})), plain, "zz"),
     ("format_bound", lambda x: x * float(format_bound(plain)), plain, "zz"),

@@ -374,3 +374,25 @@ def hidden_attributes(wrap: Wrap) -> Step:
         return f(randn(2))
 
     return step
+
+
+@program
+def types_promoted(wrap: Wrap) -> Step:
+    f = wrap(lambda x, y: (x.to(torch.promote_types(x.dtype, y.dtype)) / 3, y))
+    return lambda i: f(randn(2), randn(2, dtype=torch.float64))
+
+
+@program
+def script_in_reach(wrap: Wrap) -> Step:
+    kept = {"twice": torch.jit.script(scripted), "gain": 2.0}
+    f = wrap(lambda x: x * kept["gain"] if x.dim() == 1 else kept["twice"](x))
+
+    def step(i):
+        kept["gain"] = 2.0 if i < 5 else 3.0
+        return f(randn(2)), f(randn(2, 2))
+
+    return step
+
+
+def scripted(x: torch.Tensor) -> torch.Tensor:
+    return x * 2

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import hostjit
+from hostjit.recording.code.names import names_of, reaches_any
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit.*runs (in parts|eagerly)")
 
@@ -154,3 +155,13 @@ def test_names_that_come_up_while_all_are_looked_at() -> None:
         weight = weight - 0.2 * (weight - i)
         torch.testing.assert_close(fast(torch.full((4,), float(i))), expected)
         torch.testing.assert_close(model.weight.detach(), weight)
+
+
+def test_a_literal_reaches_the_attributes_that_it_names() -> None:
+    assert not reaches_any((lambda x: "{0.a}, {1:>{2}}".format(*x)).__code__)
+    assert not reaches_any((lambda x: "{a}".format_map(x)).__code__)
+    assert {"a", "b"} <= names_of((lambda x: "{0.a:>{1.b}}".format(*x)).__code__)
+    assert reaches_any((lambda x: x.format(x)).__code__)
+    assert reaches_any((lambda x: (x, "{}".format(x), x.format)).__code__)  # noqa: UP032
+    assert reaches_any((lambda x: format(x, "{}")).__code__)
+    assert reaches_any((lambda x: getattr(x, "a")).__code__)  # noqa: B009

@@ -23,12 +23,23 @@ __all__ = [
     "imports_of",
     "names_of",
     "patterns_of",
+    "reaches_any",
     "reads_groups",
     "sets_by_variable",
 ]
 
 # Names in texts: of `operator.attrgetter("a.b")`, and in the fields of formats.
 _DOTTED, _FIELD, _NAME = map(re.compile, (r"[^\W\d][\w.]*", r"\{([^{}]*)\}", r"[^\W\d]\w*"))
+_NESTED = re.compile(r"\{[^{}]*\{")
+# Code that has one of these may reach any attribute.
+_FORMATTING = frozenset({"format", "format_map"})
+_DYNAMIC = frozenset(
+    {
+        *("getattr", "setattr", "delattr", "vars", "dir", "globals", "locals", "__dict__"),
+        *("__getattribute__", "attrgetter", "methodcaller"),
+        *_FORMATTING,
+    }
+)
 _OF_MODULES = os.path.join(TORCH, "nn") + os.sep
 
 
@@ -43,7 +54,8 @@ def names_of(code: types.CodeType) -> frozenset[str]:
             pending.extend(constant)  # keywords, and attributes in patterns
         elif isinstance(constant, str):
             dotted = constant if _DOTTED.fullmatch(constant) else ""
-            texts.update(dotted.split("."), *map(_NAME.findall, _FIELD.findall(constant)))
+            fields = [constant] if _NESTED.search(constant) else _FIELD.findall(constant)
+            texts.update(dotted.split("."), *map(_NAME.findall, fields))
     own = {code.co_name} if code.co_name[:2] == "__" else ()
     return frozenset({*code.co_names, *texts, *own}) - {""}
 
@@ -60,6 +72,25 @@ def asks_by_variable(code: types.CodeType) -> bool:
         for name, call in itertools.pairwise(found)
     )
     return bool(asked > constant)
+
+
+@functools.cache
+def reaches_any(code: types.CodeType) -> bool:
+    """Tell whether code may reach attributes whose names it does not have.
+
+    `"{0.name}".format(x)` has the name: that of a text which is no constant may be any.
+    """
+    names = _DYNAMIC.intersection(code.co_names)
+    if names - _FORMATTING or not names:
+        return bool(names) or asks_by_variable(code)
+    found = [*dis.get_instructions(code)]
+    texts = sum(
+        text.opname == "LOAD_CONST" and x.opname in ("LOAD_METHOD", "LOAD_ATTR")
+        for text, x in itertools.pairwise(found)
+        if x.argval in _FORMATTING
+    )
+    used = sum(x.argval in _FORMATTING for x in found if x.opname.startswith(("LOAD_", "STORE_")))
+    return texts != used or asks_by_variable(code)
 
 
 def sets_by_variable(code: types.CodeType) -> bool:

@@ -124,6 +124,11 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         copy = self.call(aten.clone.default, (node,), {})
         self.reads.append(Read(copy, expected, user_line(sys._getframe(1))))
 
+    @property
+    def reads_floats(self) -> bool:
+        """Whether a float was read, or a tensor of floats."""
+        return any(read.expected.is_floating_point() for read in self.reads)
+
     def note_hook(self, what: str, owner: Any) -> None:
         """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.
 

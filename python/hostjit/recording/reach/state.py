@@ -34,12 +34,12 @@ from hostjit.recording.code.c_callables import names_held
 from hostjit.recording.code.libraries import is_library, is_of_standard_library
 from hostjit.recording.code.library_calls import GLOBALS
 from hostjit.recording.code.names import (
-    asks_by_variable,
     formats,
     globals_of,
     imports_of,
     names_of,
     patterns_of,
+    reaches_any,
     reads_groups,
     sets_by_variable,
 )
@@ -55,13 +55,6 @@ from hostjit.recording.reach.walk import Walk
 
 __all__ = ["State"]
 
-# Code that has one of these may reach any attribute.
-_DYNAMIC = frozenset(
-    {
-        *("getattr", "setattr", "delattr", "vars", "dir", "globals", "locals", "__dict__"),
-        *("__getattribute__", "attrgetter", "methodcaller", "format", "format_map"),
-    }
-)
 # Code that has one of these names reads variables of other code, or what no dict has.
 _UNWATCHED = frozenset(
     {
@@ -104,7 +97,7 @@ class State(Walk):
                 self._hold(names_held(code))
                 if not _ABSENT.isdisjoint(code.co_names):
                     self._ask_for_absent()
-                if not _DYNAMIC.isdisjoint(code.co_names) or asks_by_variable(code):
+                if reaches_any(code):
                     self.add_everything()
             elif (
                 "__getattribute__" in code.co_names and is_of_standard_library(file)

@@ -16,7 +16,14 @@ from typing import Any
 
 import torch
 
-from hostjit.capturing.instances import HEAP_TYPE, has_member, instance_dict, is_a, shown
+from hostjit.capturing.instances import (
+    HEAP_TYPE,
+    has_member,
+    instance_dict,
+    is_a,
+    is_one_of,
+    shown,
+)
 from hostjit.launching.user_kernel import Kernel
 from hostjit.optimizers.rules import RULES
 from hostjit.recording import numpy_types
@@ -303,7 +310,7 @@ class Walk(Reached):
         if triton_types.is_kernel(value):
             self._visit_kernel(value, path)
             return
-        if kind is Kernel:
+        if is_one_of(kind, (Kernel, torch.jit.ScriptFunction)):
             return  # nobody can change one
         self._push(kind, kind.__qualname__)
         slots = self._visit_slots(value, path)

@@ -93,7 +93,7 @@ class Replay:
         self._wants_gradients = wants_gradients
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
-        self.reads_floats = any(read.expected.is_floating_point() for read in recorder.reads)
+        self.reads_floats = recorder.reads_floats
         self._random = recorder.draws, recorder.used  # which the program has by number
 
     @staticmethod
