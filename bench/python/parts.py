@@ -237,11 +237,50 @@ def searching() -> Case:
     return function, [(torch.randn(1, 8),) for _ in range(8)]
 
 
+class RungeKutta:
+    """Integrates by four stages a step; made by each call."""
+
+    def __init__(self, field: nn.Module) -> None:
+        self.field = field
+        self.calls = 0
+
+    def slope(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        slope: Tensor = self.field(x)
+        return slope
+
+    def check(self, x: Tensor) -> None:
+        if not self.slope(x).isfinite().all():
+            raise ValueError("the field has no value where it begins")
+
+    def step(self, x: Tensor, width: float) -> Tensor:
+        first = self.slope(x)
+        second = self.slope(x + width / 2 * first)
+        third = self.slope(x + width / 2 * second)
+        fourth = self.slope(x + width * third)
+        return x + width / 6 * (first + 2 * second + 2 * third + fourth)
+
+
+def integrating() -> Case:
+    """Four steps of an integrator that the call makes, and that checks what it is given."""
+    field = layers(4, 16, 4)
+
+    def function(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            integrator = RungeKutta(field)
+            integrator.check(x)
+            for _ in range(4):
+                x = integrator.step(x, 0.25)
+            return x / integrator.calls
+
+    return function, (torch.randn(3, 4),)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
-        *(solver, settling, searching),
+        *(solver, settling, searching, integrating),
     )
 }
 
