@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch.autograd import forward_ad
+from torch.utils import _pytree as pytree
 
 from hostjit import _C
 from hostjit.backend import compile_graph
@@ -33,9 +35,10 @@ from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.compiling.bytecode_call import CheckedCall
+from hostjit.compiling.frame_trial import FrameTrial
 from hostjit.compiling.whole import Whole
 
-__all__ = ["FrameHook"]
+__all__ = ["FrameHook", "leave_frames"]
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
@@ -43,19 +46,33 @@ _NO_LIMIT = 1 << 30
 _log = logging.getLogger(__name__)
 
 
-class _Compiled(threading.local):
-    """Counts the frames that Dynamo has compiled in a thread."""
+class _Frames(threading.local):
+    """What becomes of frames in a thread.
 
-    frames = 0
+    Attributes:
+        compiled: how many Dynamo has compiled.
+        depth: of the hooked functions that run, one in the other.
+        are_left: those to come are eager, until the outermost of these functions returns.
+    """
+
+    compiled = 0
+    depth = 0
+    are_left = False
 
 
-_compiled = _Compiled()
+_frames = _Frames()
+
+
+def leave_frames() -> None:
+    """Have the frames of the call that runs be eager: others like it will have none."""
+    _frames.are_left = _frames.depth > 0
 
 
 class FrameHook:
     """Runs a function with Dynamo compiling the frames that it can, those below included.
 
-    Where it does, later calls of the whole are recorded: a replay has no frames.
+    Where it does, later calls of the whole are recorded: a replay has no frames. Where the frames
+    take longer than eager mode does, they are left.
     """
 
     def __init__(self, run: Callable[..., Any], target: Callable[..., Any], whole: Whole) -> None:
@@ -63,23 +80,46 @@ class FrameHook:
         self._target = target
         self._whole = whole
         self._callback = _callback(whole.options)
+        self._trial = FrameTrial()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if forward_ad._current_level >= 0:
             return self._target(*args, **kwargs)
-        compiled = _compiled.frames
-        before = set_eval_frame(self._callback)
+        trial = self._trial
+        if trial.is_over:
+            return self._call(trial.by_frames, args, kwargs)
+        compiled, begin = _frames.compiled, time.perf_counter()
+        result = self._call(trial.by_frames, args, kwargs)
+        trial.note(time.perf_counter() - begin, compiled=_frames.compiled != compiled)
+        if _takes_longer(result):
+            trial.end()
+        return result
+
+    def _call(self, by_frames: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compiled = _frames.compiled
+        _frames.depth += 1
+        before = set_eval_frame(self._callback if by_frames else None)
         try:
             return self._run(*args, **kwargs)
         finally:
             set_eval_frame(before)
-            if _compiled.frames != compiled:
+            _frames.depth -= 1
+            _frames.are_left = _frames.are_left and _frames.depth > 0
+            if _frames.compiled != compiled:
                 self._whole.record()
 
 
 # What they call may be the user's; all other code of this package is left alone with what it calls.
-for _function in (FrameHook.__call__, CheckedCall.__call__):
+for _function in (FrameHook.__call__, FrameHook._call, CheckedCall.__call__):
     skip_code(_function.__code__)
+
+
+def _takes_longer(result: Any) -> bool:
+    """Tell whether more is to come of a call than was timed: a backward pass, or a GPU's work."""
+    if torch.cuda.is_initialized():
+        return True
+    leaves = pytree.tree_leaves(result) if torch.is_grad_enabled() else []
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
 
 class _Callback:
@@ -94,7 +134,7 @@ class _Callback:
         if frame.f_code.co_filename.startswith(_OWN_FOLDER):
             alone = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
             return ConvertFrameReturn(frame_exec_strategy=alone)
-        if frame.f_code.co_filename.startswith(_OPTIMIZERS):
+        if _frames.are_left or frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
         if is_traced_instead(frame.f_code) or overrides_operators(frame.f_code):
             return ConvertFrameReturn()
@@ -122,7 +162,7 @@ class _Callback:
             except Exception as error:
                 _log.info("%s runs eagerly", frame.f_code, exc_info=error)
                 return ConvertFrameReturn()
-            _compiled.frames += found.guarded_code is not None
+            _frames.compiled += found.guarded_code is not None
             return found
 
 

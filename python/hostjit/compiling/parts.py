@@ -24,7 +24,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
-from hostjit.compiling.frames import FrameHook
+from hostjit.compiling.frames import FrameHook, leave_frames
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.whole import Whole
@@ -247,7 +247,10 @@ class PartCompilation(Compilation):
 
     def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
         """Have the whole be recorded, rather, which is given what the code does not make."""
-        return None if self._whole.record() else super()._leave_to_frames(parts)
+        if not self._whole.record():
+            return super()._leave_to_frames(parts)
+        leave_frames()
+        return None
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
