@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import functools
+import logging
 import types
 from collections.abc import Iterator, Sequence
 
@@ -19,6 +20,9 @@ from hostjit.bytecode.splits import may_be_taken_apart
 
 __all__ = ["Uses", "uses_of_result"]
 
+_log = logging.getLogger(__name__)
+# The last way of BINARY_OP that computes, `^=`. From Python 3.14 on it looks up items, too.
+_LAST_OF_NUMBERS = 25
 # Takes the arguments of a call from the stack. Up to Python 3.11, CALL follows it.
 _CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 # How many values an operation takes from the stack; the second ones take as many more as they say.
@@ -96,6 +100,10 @@ def uses_of_result(code: types.CodeType, offset: int) -> Uses | None:
     try:
         return _Value(instructions, CodeFlow(instructions, code), place).uses()
     except _SeenElsewhereError:
+        return None
+    except (AssertionError, LookupError):
+        # Code of a form that is not known here: others may see the number.
+        _log.info("what %s does with a number is not known", code, exc_info=True)
         return None
 
 
@@ -210,7 +218,7 @@ class _Value:
             names = names | {found.argval} if _VALUE in taken else names - {found.argval}
         if not _has(taken):
             return stack, names
-        return (*stack, *self._made_of(name, taken)), names
+        return (*stack, *self._made_of(found, taken)), names
 
     def _takes(self, found: Instruction) -> int | None:
         """How many values an instruction takes of the stack; None if that is not known."""
@@ -227,8 +235,9 @@ class _Value:
             return 1
         return 2 if name == "CALL" else None
 
-    def _made_of(self, name: str, taken: _Stack) -> _Stack:
+    def _made_of(self, found: Instruction, taken: _Stack) -> _Stack:
         """What an instruction makes of the value; raises _SeenElsewhereError."""
+        name = found.opname
         if name == "RETURN_VALUE":
             self._is_returned = True
             return ()
@@ -238,6 +247,8 @@ class _Value:
             raise _SeenElsewhereError
         if name == "UNARY_NEGATIVE":
             return (_VALUE,)
+        if name == "BINARY_OP" and (found.arg or 0) > _LAST_OF_NUMBERS:
+            raise _SeenElsewhereError
         if name in _ASKS or name in _PASSES or name.startswith("POP_JUMP"):
             return ()
         if name == "CALL" != _CALL:
