@@ -213,6 +213,10 @@ class PassCompilation(Compilation):
         self._said = whole.said
         self._name = whole.name
 
+    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
+        """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
+        return super()._record_instead(error, in_loop=True)
+
     def _target_name(self) -> str:
         return self._name
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 
 from hostjit import _C
@@ -24,8 +23,9 @@ class Limits:
         draws: recordings that read what the call draws, which each of them draws again to compare.
         in_vain: recordings one after the other whose values, those that the code reads, no later
             call had.
-        operators: of all recordings whose values no later call had. Thousands take seconds each.
-        operators_with_floats: of one that reads a float of a tensor, seldom the same again.
+        operators: of recordings that read values, of those whose values no later call had and a new
+            one: a thousand take seconds to compile.
+        operators_with_floats: of a recording that reads a float, if it is a new one.
     """
 
     floats_only: bool = True
@@ -62,18 +62,44 @@ class Limits:
             return "reads numbers that it draws"
         return ""
 
+    def reason_against(
+        self,
+        operators: int,
+        known: Sequence[Replay],
+        met_again: Callable[[], set[Replay | None]],
+        *,
+        reads_floats: bool,
+    ) -> str:
+        """Say why a call that was recorded, and read values, is not to be compiled; "" if it is.
+
+        Args:
+            operators: of the call.
+            known: the recordings so far.
+            met_again: as of `reason`.
+            reads_floats: some of the values are floats.
+        """
+        if _C.recompile_limit() is None:
+            return ""
+        if reads_floats and operators > self.operators_with_floats:
+            return f"reads floats among {operators} operators"
+        met = met_again()
+        in_vain = [replay for replay in known if not (_was_met(replay) or replay in met)]
+        if operators + sum(x.recording.operators for x in in_vain) > self.operators:
+            return f"keeps meeting new values among {operators} operators"
+        return ""
+
     def _are_in_vain(
         self, known: Sequence[Replay], met_again: Callable[[], set[Replay | None]]
     ) -> bool:
         """Whether the code reads values that differ from call to call, such as sizes it finds."""
-        met = met_again() if len(known) >= self.in_vain or self._are_large(known) else set()
-        in_vain = [
-            replay.checks.reads is not None and not replay.checks.met_again and replay not in met
-            for replay in known
-        ]
-        if len(known) >= self.in_vain and all(in_vain[-self.in_vain :]):
-            return True
-        return self._are_large([*itertools.compress(known, in_vain)])
+        if len(known) < self.in_vain:
+            return False
+        last = known[-self.in_vain :]
+        if any(map(_was_met, last)):
+            return False
+        return met_again().isdisjoint(last)
 
-    def _are_large(self, recordings: Sequence[Replay]) -> bool:
-        return sum(replay.recording.operators for replay in recordings) > self.operators
+
+def _was_met(replay: Replay) -> bool:
+    """Whether a later call had the values that a recording read; also where there are none."""
+    return replay.checks.reads is None or replay.checks.met_again

@@ -320,9 +320,15 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
-        operators = len(recorder.graph.nodes)
-        if recorder.reads_floats and operators > self._limits.operators_with_floats:
-            return self._compile_from_now_on(f"reads floats among {operators} operators"), result
+        if recorder.reads:
+            reason = self._limits.reason_against(
+                len(recorder.graph.nodes),
+                calls.replays,
+                self._met_again,
+                reads_floats=recorder.reads_floats,
+            )
+            if reason:
+                return self._compile_from_now_on(reason), result
         problem = run.problem()
         if problem:
             refusal = CaptureError(recorder.failure, problem)
