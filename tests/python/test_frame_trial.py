@@ -24,7 +24,8 @@ def run(trial: FrameTrial, by_frames: float, eager: float, calls: int = 64) -> l
     for _ in range(calls):
         ran.append(trial.by_frames)
         if not trial.is_over:
-            trial.note(by_frames if trial.by_frames else eager, compiled=len(ran) <= 2)
+            way = trial.by_frames
+            trial.note(by_frames if way else eager, by_frames=way, compiled=len(ran) <= 2)
     return ran
 
 
@@ -45,7 +46,8 @@ def test_one_slow_call_decides_nothing() -> None:
     for number in range(40):
         if not trial.is_over:
             slow = 100.0 if number in (7, 11, 12) else 0.0
-            trial.note(slow + (1.0 if trial.by_frames else 2.0), compiled=False)
+            seconds = slow + (1.0 if trial.by_frames else 2.0)
+            trial.note(seconds, by_frames=trial.by_frames, compiled=False)
     assert trial.is_over
     assert trial.by_frames
 
@@ -54,9 +56,20 @@ def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
     trial = FrameTrial()
     for number in range(80):
         if not trial.is_over:
-            trial.note(1.0, compiled=number % 3 == 0)
+            trial.note(1.0, by_frames=True, compiled=number % 3 == 0)
     assert trial.is_over
     assert trial.by_frames
+
+
+def test_calls_of_several_threads_are_counted_in_any_order() -> None:
+    for all_by_frames in (False, True):
+        trial = FrameTrial()
+        for _ in range(80):
+            trial.note(1.0, by_frames=True, compiled=False)
+            if not all_by_frames:
+                trial.note(3.0, by_frames=False, compiled=False)
+        assert trial.is_over
+        assert trial.by_frames
 
 
 class Helper:
@@ -84,10 +97,11 @@ def test_calls_go_on_as_the_trial_says(
     trials: list[FrameTrial] = []
     note = FrameTrial.note
 
-    def noted(trial: FrameTrial, _: float, *, compiled: bool) -> None:
+    def noted(trial: FrameTrial, _: float, *, by_frames: bool, compiled: bool) -> None:
         if trial not in trials:
             trials.append(trial)
-        note(trial, 2.0 if trial.by_frames is eager_is_faster else 1.0, compiled=compiled)
+        seconds = 2.0 if by_frames is eager_is_faster else 1.0
+        note(trial, seconds, by_frames=by_frames, compiled=compiled)
 
     monkeypatch.setattr(FrameTrial, "note", noted)
     used: list[bool] = []

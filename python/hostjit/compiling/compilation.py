@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.by_fields import ByFields
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -454,13 +455,16 @@ class Compilation(Specializer):
 
     def _record_all(self) -> bool:
         """Leave all calls to recordings from the next one on; tell whether they will be."""
-        if not self._records_all and self._recordings() is not None:
-            compiled = self._function() if self._function is not None else None
-            assert compiled is not None
-            self._records_all = True
-            self._before_recordings = [*compiled.specializations]
-            compiled.forget()
-        return self._records_all
+        if is_left_locked():
+            return False
+        with compile_lock:
+            if not self._records_all and self._recordings() is not None:
+                compiled = self._function() if self._function is not None else None
+                assert compiled is not None
+                self._records_all = True
+                self._before_recordings = [*compiled.specializations]
+                compiled.forget()
+            return self._records_all
 
     def give_up_recordings(self) -> None:
         """Answer calls as before there were recordings, of which there will be no more."""

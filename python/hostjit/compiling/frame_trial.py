@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 __all__ = ["FrameTrial"]
@@ -30,35 +31,34 @@ class FrameTrial:
         self.is_over = False
         self._calls = 0
         self._settled = 0
-        self._times: list[float] = []
+        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._lock = threading.Lock()  # threads may call at once, and end in any order
 
-    def note(self, seconds: float, *, compiled: bool) -> None:
-        """Look at a call that has run as it was to. `compiled`: a frame of it was compiled."""
-        self._calls += 1
-        if compiled:
-            self._settled = 0
-            self._times.clear()
-        elif self._settled < _SETTLED:
-            self._settled += 1
-        else:
-            self._times.append(seconds)
-        if self._calls >= _MOST_CALLS:
-            self.end()
-        elif len(self._times) == len(_TURNS):
-            self._decide()
-        elif self._settled == _SETTLED:
-            self.by_frames = _TURNS[len(self._times)]
-        else:
-            self.by_frames = True
+    def note(self, seconds: float, *, by_frames: bool, compiled: bool) -> None:
+        """Look at a call that has ended. `compiled`: a frame of it was compiled."""
+        with self._lock:
+            if not self.is_over:
+                self._note(seconds, by_frames, compiled)
 
     def end(self) -> None:
         """Have all calls run by frames."""
-        self.by_frames = self.is_over = True
+        with self._lock:
+            self.by_frames = self.is_over = True
 
-    def _decide(self) -> None:
-        frames, eager = (
-            min(time for time, turn in zip(self._times, _TURNS, strict=True) if turn is kind)
-            for kind in (True, False)
-        )
-        self.end()
-        self.by_frames = frames <= _MARGIN * eager
+    def _note(self, seconds: float, by_frames: bool, compiled: bool) -> None:
+        self._calls += 1
+        if compiled:
+            self._settled = 0
+            self._times = {True: [], False: []}
+        elif self._settled < _SETTLED:
+            self._settled += 1
+        else:
+            self._times[by_frames].append(seconds)
+        count = sum(map(len, self._times.values()))
+        if self._calls >= _MOST_CALLS:
+            self.by_frames = self.is_over = True
+        elif count >= len(_TURNS) and all(self._times.values()):
+            self.is_over = True
+            self.by_frames = min(self._times[True]) <= _MARGIN * min(self._times[False])
+        else:
+            self.by_frames = self._settled < _SETTLED or _TURNS[count % len(_TURNS)]

@@ -88,9 +88,10 @@ class FrameHook:
         trial = self._trial
         if trial.is_over:
             return self._call(trial.by_frames, args, kwargs)
-        compiled, begin = _frames.compiled, time.perf_counter()
-        result = self._call(trial.by_frames, args, kwargs)
-        trial.note(time.perf_counter() - begin, compiled=_frames.compiled != compiled)
+        by_frames, compiled, begin = trial.by_frames, _frames.compiled, time.perf_counter()
+        result = self._call(by_frames, args, kwargs)
+        seconds = time.perf_counter() - begin
+        trial.note(seconds, by_frames=by_frames, compiled=_frames.compiled != compiled)
         if _takes_longer(result):
             trial.end()
         return result

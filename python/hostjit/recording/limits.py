@@ -25,7 +25,7 @@ class Limits:
             call had.
         operators: of recordings that read values, of those whose values no later call had and a new
             one: a thousand take seconds to compile.
-        operators_with_floats: of a recording that reads a float, if it is a new one.
+        operators_with_floats: of a new one that reads a float which is computed of arguments.
     """
 
     floats_only: bool = True
@@ -76,7 +76,7 @@ class Limits:
             operators: of the call.
             known: the recordings so far.
             met_again: as of `reason`.
-            reads_floats: some of the values are floats.
+            reads_floats: some of the values are floats that are computed of arguments.
         """
         if _C.recompile_limit() is None:
             return ""

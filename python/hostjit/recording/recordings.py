@@ -325,7 +325,7 @@ class Recordings(Specializer):
                 len(recorder.graph.nodes),
                 calls.replays,
                 self._met_again,
-                reads_floats=recorder.reads_floats,
+                reads_floats=recorder.reads_floats_of_arguments(),
             )
             if reason:
                 return self._compile_from_now_on(reason), result

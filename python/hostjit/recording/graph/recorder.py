@@ -24,7 +24,7 @@ from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
-from hostjit.recording.graph.inputs import Constant
+from hostjit.recording.graph.inputs import Constant, Leaf
 from hostjit.recording.graph.recorded_graph import RecordedGraph
 from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
 from hostjit.recording.reach.state import State
@@ -128,6 +128,18 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def reads_floats(self) -> bool:
         """Whether a float was read, or a tensor of floats."""
         return any(read.expected.is_floating_point() for read in self.reads)
+
+    def reads_floats_of_arguments(self) -> bool:
+        """Tell whether a float was read that is computed of arguments: others have another."""
+        pending = [read.node for read in self.reads if read.expected.is_floating_point()]
+        seen: set[torch.fx.Node] = set()
+        while pending:
+            node = pending.pop()
+            if node not in seen:
+                seen.add(node)
+                pending.extend(node.all_input_nodes)
+        inputs = zip(self.graph.find_nodes(op="placeholder"), self.sources, strict=True)
+        return any(isinstance(source, Leaf) for node, source in inputs if node in seen)
 
     def note_hook(self, what: str, owner: Any) -> None:
         """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.
