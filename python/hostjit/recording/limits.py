@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 from hostjit import _C
@@ -33,8 +34,8 @@ class Limits:
     floats: int = 3
     draws: int = 3
     in_vain: int = 4
-    operators: int = 10_000
-    operators_with_floats: int = 10_000
+    operators: float = math.inf
+    operators_with_floats: float = math.inf
 
     def reason(
         self,

@@ -226,7 +226,8 @@ class ReadNumber:
     ) -> Any:
         """What an operator gives to the code of a frame, for the number and something else."""
         in_place = is_second and _is_in_place(frame)
-        if name in _COMPUTED and self._is_float:
+        # A GPU divides by multiplying with the reciprocal, and a CPU takes no tensor from there.
+        if name in _COMPUTED and self._is_float and self.tensor.is_cpu:
             if _is_real(other) and not in_place:
                 cast = self.tensor.to(other.dtype)
                 return getattr(other, f"__{'' if is_second else 'r'}{name}__")(cast)
