@@ -30,6 +30,8 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   ProgramRow* row = nullptr;
   std::array<int64_t, kMostNumbers> numbers;  // set as far as the specialization has some
   NumberValues values;                        // empty until they are wanted
+  // Of open numbers that a program takes as tensors: by slot, from the first that is made on.
+  mutable std::vector<at::Tensor> number_tensors;
   // The lists, the dicts, the objects that were compared by their fields, and the parameters and
   // buffers of those, borrowed: code may ask which of them are one, and changes one where it
   // changes another.

@@ -138,6 +138,10 @@ py::object InputBinding::describe() const {
       return py::make_tuple("number", object_of(object_), object_of(key_),
                             position_ < 0 ? py::none() : py::object(py::int_(position_)));
     case Kind::kScalar: return py::make_tuple("open", slot_);
+    case Kind::kOpen:
+      return py::make_tuple(
+          "open", slot_,
+          borrow(reinterpret_cast<PyObject*>(is_float_ ? &PyFloat_Type : &PyLong_Type)));
   }
   return py::none();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/input_binding.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 #include <pybind11/pybind11.h>
@@ -36,6 +37,10 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
     slot_ = parts[1].cast<size_t>();
     HOSTJIT_CHECK(slot_ < Leaves::kMostNumbers, "an input is bound to open number ", slot_,
                   ", expected less than ", Leaves::kMostNumbers);
+    if (parts.size() > 2) {
+      kind_ = Kind::kOpen;
+      is_float_ = py::object(parts[2]).ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type);
+    }
     return;
   }
   object_ = PyRef::share(py::object(parts[1]).ptr());
@@ -86,7 +91,8 @@ bool InputBinding::other_holds() {
   switch (kind_) {
     case Kind::kLeaf:  // part of the arguments
     case Kind::kTensor: return holds();
-    case Kind::kScalar: return true;
+    case Kind::kScalar:
+    case Kind::kOpen: return true;
     case Kind::kTensorOfAnySize:
       return guard_->matches_of_any_size(THPVariable_Unpack(object_.get()));
     case Kind::kGradient: {
@@ -98,14 +104,25 @@ bool InputBinding::other_holds() {
   return false;
 }
 
-const at::Tensor& InputBinding::other_tensor() const {
+const at::Tensor& InputBinding::open_tensor(const Leaves& leaves) const {
+  if (leaves.number_tensors.empty()) leaves.number_tensors.resize(Leaves::kMostNumbers);
+  at::Tensor& tensor = leaves.number_tensors[slot_];
+  if (!tensor.defined()) {
+    tensor = at::detail::empty_cpu({}, is_float_ ? at::kDouble : at::kLong);
+    *static_cast<int64_t*>(tensor.unsafeGetTensorImpl()->mutable_data()) = leaves.numbers[slot_];
+  }
+  return tensor;
+}
+
+const at::Tensor& InputBinding::other_tensor(const Leaves& leaves) const {
+  if (kind_ == Kind::kOpen) return open_tensor(leaves);
   if (kind_ == Kind::kNumber || kind_ == Kind::kScalar) return number_;
   const at::Tensor& tensor = THPVariable_Unpack(object_.get());
   return kind_ == Kind::kGradient ? tensor.grad() : tensor;
 }
 
 bool InputBinding::fits_in_place(PyObject* before, PyObject* now) const {
-  if (kind_ == Kind::kLeaf || kind_ == Kind::kScalar || object_.get() != before) return true;
+  if (!object_ || object_.get() != before) return true;
   const at::Tensor& tensor = THPVariable_Unpack(now);
   return kind_ == Kind::kTensor            ? guard_->matches(tensor)
          : kind_ == Kind::kTensorOfAnySize ? guard_->matches_of_any_size(tensor)
@@ -119,9 +136,14 @@ void InputBinding::put_in_place(const StandIn& stand_in) {
   snapshot_ = {};
 }
 
+std::optional<DType> InputBinding::number_type() const {
+  if (kind_ == Kind::kNumber) return DType::kF64;
+  if (kind_ == Kind::kOpen) return is_float_ ? DType::kF64 : DType::kI64;
+  return std::nullopt;
+}
+
 bool InputBinding::needs_gradient() const {
-  return kind_ != Kind::kLeaf && kind_ != Kind::kNumber && kind_ != Kind::kScalar &&
-         THPVariable_Unpack(object_.get()).requires_grad();
+  return object_ && kind_ != Kind::kNumber && THPVariable_Unpack(object_.get()).requires_grad();
 }
 
 int InputBinding::traverse(visitproc visit, void* arg) const {

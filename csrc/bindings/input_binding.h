@@ -23,6 +23,7 @@ namespace hostjit {
 //   ("gradient", tensor, example)     the same, like the example
 //   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
 //   ("open", slot)                    that open number of the call, a scalar
+//   ("open", slot, type)              the same as a tensor without dims: of int64, or of float64
 class InputBinding {
  public:
   // Throws Error for anything else, and for a leaf that a call with `num_leaves` does not have.
@@ -38,14 +39,15 @@ class InputBinding {
     if (kind_ == Kind::kLeaf) return THPVariable_Unpack(leaves[leaf_]);
     if (kind_ == Kind::kTensor) [[likely]]
       return THPVariable_Unpack(object_.get());
-    return other_tensor();
+    return other_tensor(leaves);
   }
   // How the program takes a tensor held by reference of which holds() knows that it is as before;
   // null for others.
   const TensorArg* known_argument() const { return snapshot_.argument(); }
   // Whether it is an open number: then tensor() is undefined.
   bool is_scalar() const { return kind_ == Kind::kScalar; }
-  bool is_number() const { return kind_ == Kind::kNumber; }
+  // The dtype of a number that it is as a tensor without dims; nullopt for what is none.
+  std::optional<DType> number_type() const;
   int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
   // Of the arguments; -1 for what is none.
   Py_ssize_t leaf() const { return leaf_; }
@@ -70,10 +72,11 @@ class InputBinding {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber, kScalar };
+  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber, kScalar, kOpen };
   bool look_again();
   bool other_holds();
-  const at::Tensor& other_tensor() const;
+  const at::Tensor& other_tensor(const Leaves& leaves) const;
+  const at::Tensor& open_tensor(const Leaves& leaves) const;
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;
@@ -84,7 +87,8 @@ class InputBinding {
   PyRef key_;
   Py_ssize_t position_ = -1;  // -1: the value itself
   size_t slot_ = 0;
-  at::Tensor number_;  // float64, no dims
+  bool is_float_ = false;  // kOpen
+  at::Tensor number_;      // float64, no dims
 };
 
 // Of a sequence of descriptions.

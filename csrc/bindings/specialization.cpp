@@ -29,11 +29,14 @@ std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledPr
   HOSTJIT_CHECK(bindings.size() == num_inputs, "specialization: ", bindings.size(),
                 " bindings for ", num_inputs, " program inputs");
   for (size_t i = 0; i < bindings.size(); ++i) {
-    if (!program || !bindings[i].is_number()) continue;
+    const std::optional<DType> expected = bindings[i].number_type();
+    if (!program || !expected) continue;
     const Value* input = program->program().inputs()[i];
-    HOSTJIT_CHECK(input->type() == Type(TensorType::make(DType::kF64, {})),
+    HOSTJIT_CHECK(input->type() == Type(TensorType::make(*expected, {})),
                   "specialization: a number is bound to %", input->name(), ": ",
-                  to_string(input->type()), ", expected a float64 tensor without dims on the CPU");
+                  to_string(input->type()), ", expected ",
+                  *expected == DType::kF64 ? "a float64" : "an int64",
+                  " tensor without dims on the CPU");
   }
   return bindings;
 }
@@ -216,6 +219,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
                            PyObject* kwnames, Leaves& leaves) {
   leaves.clear();
   leaves.values.clear();
+  leaves.number_tensors.clear();
   leaves.objects.clear();
   if (any_arguments_) [[unlikely]]
     return state == state_;
