@@ -12,10 +12,10 @@ import types
 import unittest
 from collections.abc import Iterator
 
-from hostjit.bytecode.loops import lines_of_loops, with_compiled_passes
+from hostjit.bytecode.loops import PassVariables, lines_of_loops, with_compiled_passes
 
 
-def unchanged(code: types.CodeType) -> types.CodeType:
+def unchanged(code: types.CodeType, _: PassVariables | None = None) -> types.CodeType:
     return code
 
 

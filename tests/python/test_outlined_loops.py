@@ -246,6 +246,8 @@ def test_the_code_does_what_it_did(function: Any) -> None:
     def body(*args: Any) -> Any:
         nonlocal calls
         calls += 1
+        if outlined.variables is not None and outlined.variables.counts:
+            args = (*args[:-1], 1, 0)
         return outlined.body(*args)
 
     inputs = [torch.randn(4, 3) for _ in range(3)]

@@ -67,22 +67,23 @@ def _by_passes(
 
     It does what the code of the frame does, whatever its variables are: there is nothing to guard.
     """
-    from hostjit.compiling.loop_regions import compile_region
+    from hostjit.compiling.loop_regions import compile_part_of_frame, compile_pass_of_frame
 
     code = frame.f_code
     lines = translate_failure(error).lines_in(code)
     if not lines or is_library_file(code.co_filename):
         return None
 
-    def region(is_pass: bool) -> Callable[[types.CodeType], Callable[..., Any] | types.CodeType]:
-        def compile_it(found: types.CodeType) -> Callable[..., Any] | types.CodeType:
+    def of_region(compile_it: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_code(found: types.CodeType, *variables: Any) -> Any:
             if options is None or found.co_freevars:
                 return found
-            return compile_region(options, types.FunctionType(found, frame.f_globals), is_pass)
+            return compile_it(options, types.FunctionType(found, frame.f_globals), *variables)
 
-        return compile_it
+        return compile_code
 
-    made = with_compiled_passes(code, lines, region(True), region(False))
+    passes, parts = of_region(compile_pass_of_frame), of_region(compile_part_of_frame)
+    made = with_compiled_passes(code, lines, passes, parts)
     if made is None:
         return None
     compile_id = getattr(error, "compile_id", None) or CompileId(frame_id=0, frame_compile_id=0)

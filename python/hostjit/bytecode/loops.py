@@ -25,14 +25,47 @@ from hostjit.bytecode.splits import (
     may_be_taken_apart,
 )
 
-__all__ = ["Outlined", "lines_of_loops", "outline_loop", "with_compiled_passes"]
+__all__ = [
+    "Outlined",
+    "PassVariables",
+    "lines_of_loops",
+    "outline_loop",
+    "with_compiled_passes",
+]
 
 _log = logging.getLogger(__name__)
 # In the names of operations that call something, or compute.
 _COMPUTING = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "ITER", "FORMAT", "STORE_SUBSCR")
 
-# Returns what is called for a region.
-Compile = Callable[[types.CodeType], Callable[..., object] | types.CodeType]
+
+@dataclasses.dataclass(frozen=True)
+class PassVariables:
+    """The variables of a pass of a loop, as its function knows them.
+
+    Attributes:
+        taken: those that it takes, in order.
+        given: those that it returns where another pass follows, in order.
+        tells_where: these are behind a 0 then; a pass may lead elsewhere.
+        counts: its function takes two numbers more, how many passes it may run and by how much the
+            item of each differs from the one before, and tells how many it ran behind what it
+            returns where another pass follows. What is called for a pass takes the iterator of the
+            loop instead.
+        item: of those that it takes, the one that the loop gives a value ahead of each pass; None
+            if it takes no such.
+    """
+
+    taken: tuple[str, ...]
+    given: tuple[str, ...]
+    tells_where: bool
+    counts: bool
+    item: str | None
+
+
+# Return what is called for a region.
+CompilePass = Callable[
+    [types.CodeType, PassVariables | None], Callable[..., object] | types.CodeType
+]
+CompilePart = Callable[[types.CodeType], Callable[..., object] | types.CodeType]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +73,13 @@ class Outlined:
     """A function with a loop, and what one pass of the loop does.
 
     Attributes:
-        body: takes the item of the pass and variables; returns the tuple of those that it changes,
-            behind where it left the pass if there are several places.
+        body: takes variables; returns the tuple of those that it changes, behind where it left
+            the pass if there are several places.
+        variables: those, if another pass follows by them.
     """
 
     body: types.FunctionType
+    variables: PassVariables | None
     _target: types.FunctionType
     _pass: Region
 
@@ -76,7 +111,8 @@ def outline_loop(target: Callable[..., object]) -> Outlined | None:
         return None
     body = function_of(target, code_of_region(target.__code__, found))
     body.__defaults__ = body.__kwdefaults__ = None
-    return Outlined(body, target, found)
+    assert head is not None
+    return Outlined(body, loops.variables(head, found), target, found)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -89,7 +125,7 @@ def lines_of_loops(code: types.CodeType) -> frozenset[int]:
 
 
 def with_compiled_passes(
-    code: types.CodeType, lines: Set[int], compile_pass: Compile, compile_part: Compile
+    code: types.CodeType, lines: Set[int], compile_pass: CompilePass, compile_part: CompilePart
 ) -> types.CodeType | None:
     """Return code of which a loop has compiled passes, between two compiled parts.
 
@@ -97,7 +133,8 @@ def with_compiled_passes(
         code: of a function.
         lines: those that led to what cannot be followed; the loop is the outermost around one. If
             none is known, it is the only loop.
-        compile_pass: compiles what a pass does.
+        compile_pass: compiles what a pass does; its variables are None where no other pass follows
+            by these alone.
         compile_part: compiles what is ahead of the loop, and what follows it.
 
     Returns None where there is no such loop.
@@ -116,14 +153,14 @@ def _with_compiled_passes(
     loops: _Loops,
     code: types.CodeType,
     lines: Set[int],
-    compile_pass: Compile,
-    compile_part: Compile,
+    compile_pass: CompilePass,
+    compile_part: CompilePart,
 ) -> types.CodeType | None:
     found = loops.around(lines)
     if found is None:
         return None
     head, a_pass = found
-    calls = [(a_pass, compile_pass(code_of_region(code, a_pass)))]
+    calls = [(a_pass, compile_pass(code_of_region(code, a_pass), loops.variables(head, a_pass)))]
     for other in (loops.ahead_of(head), loops.behind(max(a_pass.inside))):
         if other is not None and loops.computes(other.inside):
             calls.append((other, compile_part(code_of_region(code, other))))
@@ -183,9 +220,24 @@ class _Loops:
     def a_pass(self, head: int) -> Region | None:
         """Return what runs in a pass of a loop."""
         inside = self.inside[head]
-        if self.instructions[head].opname == "FOR_ITER":
-            return self._region(head + 1, inside - {head}, has_item=True)
-        return self._region(head, inside)
+        if self.instructions[head].opname != "FOR_ITER":
+            return self._region(head, inside, again=head)
+        if self.instructions[head + 1].opname == "STORE_FAST":  # it stays in the loop
+            behind = inside - {head, head + 1}
+            found = self._region(head + 2, behind, is_of_iterator=True, again=head)
+            if found is not None and found.exits and found.exits[0][0] == head:
+                return found
+        return self._region(head + 1, inside - {head}, has_item=True, again=head)
+
+    def variables(self, head: int, a_pass: Region) -> PassVariables | None:
+        """Return the variables of a pass; None where another needs more, or none follows."""
+        again, given = a_pass.exits[0] if a_pass.exits else (None, ())
+        if again != head or a_pass.has_item:
+            return None
+        counts = a_pass.is_of_iterator
+        item = self.instructions[head + 1].argval if counts else None
+        item = item if item in a_pass.taken else None
+        return PassVariables(a_pass.taken, given, a_pass.tells_where, counts, item)
 
     def ahead_of(self, head: int) -> Region | None:
         """Return as much as possible of what runs ahead of a loop, in the same contexts."""
@@ -215,9 +267,25 @@ class _Loops:
         found = (self.instructions[i].opname for i in inside)
         return any(kind in name for name in found for kind in _COMPUTING)
 
-    def _region(self, entry: int, inside: Set[int], *, has_item: bool = False) -> Region | None:
-        code, flow = self._code, self._flow
-        return find_region(self.instructions, flow, code, entry, inside, has_item=has_item)
+    def _region(
+        self,
+        entry: int,
+        inside: Set[int],
+        *,
+        has_item: bool = False,
+        is_of_iterator: bool = False,
+        again: int | None = None,
+    ) -> Region | None:
+        return find_region(
+            self.instructions,
+            self._flow,
+            self._code,
+            entry,
+            inside,
+            has_item=has_item,
+            is_of_iterator=is_of_iterator,
+            again=again,
+        )
 
     def _begins_of_lines(self, depth: int = 0) -> list[int]:
         """Where lines begin with as many values on the stack as where statements begin."""

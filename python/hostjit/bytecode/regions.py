@@ -28,6 +28,8 @@ from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transf
 __all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
 
 _ITEM = "hostjit_item"
+_MOST = "hostjit_most"
+_STEP = "hostjit_step"
 _LEFT_AT = "hostjit_left_at"
 # Operations that change or move what is below by as much as they say, and how many they take first.
 _ABOVE = {
@@ -46,7 +48,10 @@ class Region:
         entry: the index of the instruction.
         inside: those of all its instructions.
         has_item: the code around leaves a value on the stack, the item of a pass of a loop.
-        depth: how many values are below that.
+        is_of_iterator: below that is the iterator of a loop, which is given to what is called for
+            a pass, last. The function itself is given how many passes it may run there, and says
+            behind the variables how many it ran, where the next follows: one.
+        depth: how many values are below that item.
         taken: the variables that it needs.
         exits: where it is left, by the index of the instruction that follows, and the variables
             that it leaves there.
@@ -56,6 +61,7 @@ class Region:
     entry: int
     inside: frozenset[int]
     has_item: bool
+    is_of_iterator: bool
     depth: int
     taken: tuple[str, ...]
     exits: tuple[tuple[int, tuple[str, ...]], ...]
@@ -66,6 +72,10 @@ class Region:
         """Whether what its function returns begins with where the region was left."""
         return len(self.exits) + self.returns > 1
 
+    def counts_at(self, place: int) -> bool:
+        """Tell whether what its function returns at an exit ends with how many passes it ran."""
+        return self.is_of_iterator and place == 0
+
 
 def find_region(
     instructions: Sequence[Instruction],
@@ -75,6 +85,8 @@ def find_region(
     inside: Set[int],
     *,
     has_item: bool = False,
+    is_of_iterator: bool = False,
+    again: int | None = None,
 ) -> Region | None:
     """Describe a region; None where it has more to do with the code around than variables.
 
@@ -85,6 +97,8 @@ def find_region(
         entry: the index of the instruction that the region begins with.
         inside: those of its instructions; see `CodeFlow.closed`.
         has_item: the code around leaves a value on the stack for it.
+        is_of_iterator: below is the iterator of a loop.
+        again: it is a pass of a loop, and the index of the instruction that the next one follows.
     """
     inside = flow.closed(entry, inside)
     depth = flow.depths[entry] - has_item
@@ -124,10 +138,19 @@ def find_region(
         or not flow.may_have_own(passed, entry, inside)
     ):
         return None
-    # Most often a region that is a pass of a loop is left for the next one.
-    order = sorted(exits, key=lambda after: after != (entry - 1 if has_item else entry))
+    # Most often a pass of a loop is left for the next one.
+    order = sorted(exits, key=lambda after: after != again)
     left = tuple((each, exits[each]) for each in order)
-    return Region(entry, frozenset(inside), has_item, depth, tuple(sorted(taken)), left, returns)
+    return Region(
+        entry,
+        frozenset(inside),
+        has_item,
+        is_of_iterator,
+        depth,
+        tuple(sorted(taken)),
+        left,
+        returns,
+    )
 
 
 def _lowest(instruction: Instruction, depth: int) -> int:
@@ -140,6 +163,8 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
     """Return the code of the function of a region."""
     item = _unused(_ITEM, code)
     parameters = (*([item] if region.has_item else []), *region.taken)
+    if region.is_of_iterator:
+        parameters = (*parameters, _unused(_MOST, code), _unused(_STEP, code))
 
     def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
         ends = {
@@ -221,10 +246,12 @@ def _unused(name: str, code: types.CodeType) -> str:
 def _end(region: Region, place: int, names: Sequence[str]) -> list[Instruction]:
     """Leave a region."""
     told = [create_instruction("LOAD_CONST", argval=place)] if region.tells_where else []
+    counted = [create_instruction("LOAD_CONST", argval=1)] if region.counts_at(place) else []
     return [
         *told,
         *(create_instruction("LOAD_FAST", argval=name) for name in names),
-        create_instruction("BUILD_TUPLE", arg=len(told) + len(names)),
+        *counted,
+        create_instruction("BUILD_TUPLE", arg=len(told) + len(names) + len(counted)),
         create_instruction("RETURN_VALUE"),
     ]
 
@@ -258,6 +285,11 @@ def _call(
         create_instruction("LOAD_DEREF" if name in code.co_cellvars else "LOAD_FAST", argval=name)
         for name in region.taken
     ]
+    if region.is_of_iterator:
+        if isinstance(run, types.CodeType):  # which runs one pass
+            given += [create_instruction("LOAD_CONST", argval=number) for number in (1, 0)]
+        else:  # the iterator is below two values for what is called, and its arguments
+            given.append(create_instruction("COPY", arg=len(given) + 3))
     block = [
         *keep,
         *add_push_null(_load(run, code)),
@@ -269,9 +301,8 @@ def _call(
         if region.returns:
             block.append(create_instruction("RETURN_VALUE"))
         for after, names in region.exits:
-            block += _go_on(
-                names, False, block[0] if after == region.entry else instructions[after]
-            )
+            target = block[0] if after == region.entry else instructions[after]
+            block += _go_on(names, target, is_told=False, is_counted=region.counts_at(0))
     else:
         block += [
             create_instruction("COPY", arg=1),
@@ -281,7 +312,7 @@ def _call(
         ]
         for place, (after, names) in enumerate(region.exits):
             target = block[0] if after == region.entry else instructions[after]
-            here = _go_on(names, True, target)
+            here = _go_on(names, target, is_told=True, is_counted=region.counts_at(place))
             if place + 1 < len(region.exits) + region.returns:
                 other = create_instruction("NOP")
                 block += [
@@ -316,11 +347,14 @@ def _load(run: Callable[..., Any] | types.CodeType, code: types.CodeType) -> lis
     return [*cells, load, create_instruction("MAKE_FUNCTION", arg=8 if cells else 0)]
 
 
-def _go_on(names: Sequence[str], is_told: bool, target: Instruction) -> list[Instruction]:
+def _go_on(
+    names: Sequence[str], target: Instruction, *, is_told: bool, is_counted: bool
+) -> list[Instruction]:
     return [
-        create_instruction("UNPACK_SEQUENCE", arg=len(names) + is_told),
+        create_instruction("UNPACK_SEQUENCE", arg=len(names) + is_told + is_counted),
         *([create_instruction("POP_TOP")] if is_told else []),
         *(create_instruction("STORE_FAST", argval=name) for name in names),
+        *([create_instruction("POP_TOP")] if is_counted else []),
         create_instruction("JUMP_FORWARD", target=target),
     ]
 

@@ -11,14 +11,14 @@ import dis
 import functools
 import logging
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.splits import may_be_taken_apart
 
-__all__ = ["Uses", "uses_of_result"]
+__all__ = ["Uses", "uses_of_parameter", "uses_of_result"]
 
 _log = logging.getLogger(__name__)
 # The last way of BINARY_OP that computes, `^=`. From Python 3.14 on it looks up items, too.
@@ -95,10 +95,25 @@ def uses_of_result(code: types.CodeType, offset: int) -> Uses | None:
         return None
     instructions = cleaned_instructions(code)
     place = _place_of(instructions, code, offset)
-    if place is None:
+    return None if place is None else _uses(code, instructions, lambda value: value.behind(place))
+
+
+@functools.lru_cache(maxsize=1024)
+def uses_of_parameter(code: types.CodeType, name: str) -> Uses | None:
+    """Return what is done with a number that a function is given, as `uses_of_result` does."""
+    if not may_be_taken_apart(code) or name in code.co_cellvars:
         return None
+    instructions = cleaned_instructions(code)
+    return _uses(code, instructions, lambda value: value.of_variable(name))
+
+
+def _uses(
+    code: types.CodeType,
+    instructions: Sequence[Instruction],
+    find: Callable[[_Value], Uses],
+) -> Uses | None:
     try:
-        return _Value(instructions, CodeFlow(instructions, code), place).uses()
+        return find(_Value(instructions, CodeFlow(instructions, code)))
     except _SeenElsewhereError:
         return None
     except (AssertionError, LookupError):
@@ -145,20 +160,28 @@ _State = tuple[_Stack, frozenset[str]]
 class _Value:
     """A value on its way."""
 
-    def __init__(self, instructions: Sequence[Instruction], flow: CodeFlow, place: int) -> None:
-        """`place`: behind that instruction, the value is on top of the stack."""
+    def __init__(self, instructions: Sequence[Instruction], flow: CodeFlow) -> None:
         self._instructions = instructions
         self._flow = flow
-        self._place = place
         self._builtins: set[str] = set()
         self._is_returned = False
 
-    def uses(self) -> Uses:
-        """Raises _SeenElsewhereError."""
+    def behind(self, place: int) -> Uses:
+        """Follow what is on top of the stack behind an instruction.
+
+        Raises _SeenElsewhereError.
+        """
         ahead = self._follow(0, ((), frozenset()))
-        behind = self._place + 1
-        stack, _ = ahead[behind]
-        self._follow(behind, ((*stack[:-1], _VALUE), frozenset()))
+        stack, _ = ahead[place + 1]
+        self._follow(place + 1, ((*stack[:-1], _VALUE), frozenset()))
+        return self._found()
+
+    def of_variable(self, name: str) -> Uses:
+        """Follow what a variable has where the code begins. Raises _SeenElsewhereError."""
+        self._follow(0, ((), frozenset({name})))
+        return self._found()
+
+    def _found(self) -> Uses:
         return Uses(frozenset(self._builtins), self._is_returned)
 
     def _follow(self, index: int, state: _State) -> dict[int, _State]:

@@ -13,6 +13,7 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
+from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
@@ -72,7 +73,10 @@ class Compilation(Specializer):
     Attributes:
         shapes: what is left open.
         numbers_outside: what recordings found; the function's parts know it from the first call on.
+        pass_variables: the function does what a pass of a loop with these does.
     """
+
+    pass_variables: PassVariables | None = None
 
     _has_parts = True
     # What may be saved compares all arguments.

@@ -4,19 +4,30 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
+from typing import Any
 
 from hostjit import _C
 from hostjit.backend.options import Options
-from hostjit.compiling.parts import PartCompilation, PassCompilation
+from hostjit.bytecode.loops import PassVariables
+from hostjit.compiling.parts import PartCompilation
+from hostjit.compiling.passes import compile_pass
 from hostjit.compiling.whole import Whole
 
-__all__ = ["compile_region"]
+__all__ = ["compile_part_of_frame", "compile_pass_of_frame"]
 
 
-def compile_region(
-    options: Options, function: types.FunctionType, is_pass: bool
-) -> _C.CompiledFunction:
-    """Compile what a pass of a loop does, or a part around one; nothing is said of that."""
-    whole = Whole(function.__name__, {"parts"}, options)
-    compilation = (PassCompilation if is_pass else PartCompilation)(function, whole)
-    return _C.CompiledFunction(function, compilation, called_by_dynamo=is_pass)
+def compile_pass_of_frame(
+    options: Options, function: types.FunctionType, variables: PassVariables | None
+) -> Callable[..., Any]:
+    """Compile what a pass of a loop does; nothing is said of that."""
+    return compile_pass(function, _whole(options, function), variables)
+
+
+def compile_part_of_frame(options: Options, function: types.FunctionType) -> _C.CompiledFunction:
+    """Compile what is ahead of a loop, or behind it; nothing is said of that."""
+    return _C.CompiledFunction(function, PartCompilation(function, _whole(options, function)))
+
+
+def _whole(options: Options, function: types.FunctionType) -> Whole:
+    return Whole(function.__name__, {"parts"}, options)

@@ -14,6 +14,7 @@ from torch._dynamo.eval_frame import skip_code
 from hostjit import _C
 from hostjit.bytecode.loops import (
     Outlined,
+    PassVariables,
     outline_loop,
     with_compiled_passes,
 )
@@ -26,6 +27,7 @@ from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook, leave_frames
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
+from hostjit.compiling.passes import compile_pass
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.whole import Whole
 from hostjit.optimizers import RULES, OptimizerCompilation
@@ -120,9 +122,10 @@ class Parts:
             return None
         run: Any = None
         if self._outlined is not None:
-            run = self._outlined.around(self._pass(self._outlined.body))
+            body, variables = self._outlined.body, self._outlined.variables
+            run = self._outlined.around(compile_pass(body, self._whole, variables))
         else:
-            passes = functools.partial(_of_region, self._pass, function)
+            passes = functools.partial(_pass_of_region, self._whole, function)
             parts = functools.partial(_of_region, self._part_recorded, function)
             lines = error.lines_in(function.__code__)
             code = with_compiled_passes(function.__code__, lines, passes, parts)
@@ -136,10 +139,6 @@ class Parts:
 
     def _part_recorded(self, function: types.FunctionType) -> _C.CompiledFunction:
         return self.part(function, records=True)
-
-    def _pass(self, body: types.FunctionType) -> _C.CompiledFunction:
-        compilation = PassCompilation(body, self._whole)
-        return _C.CompiledFunction(body, compilation, called_by_dynamo=True)
 
     def meets_other_objects(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_fields: ByFields
@@ -202,25 +201,6 @@ class Parts:
         return self._objects.setdefault(key, KnownObjects()).note(objects) or differs
 
 
-class PassCompilation(Compilation):
-    """Specializes what a pass of a loop does; what it says, it says for the whole."""
-
-    _is_part = True
-
-    def __init__(self, function: types.FunctionType, whole: Whole) -> None:
-        options = whole.options
-        super().__init__(function, options.runtime, fallback=True, choices=options.choices())
-        self._said = whole.said
-        self._name = whole.name
-
-    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
-        """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
-        return super()._record_instead(error, in_loop=True)
-
-    def _target_name(self) -> str:
-        return self._name
-
-
 class PartCompilation(Compilation):
     """Specializes a function that goes on behind a break; what it says, it says for the whole."""
 
@@ -281,6 +261,20 @@ def _of_region(
     code: types.CodeType,
 ) -> _C.CompiledFunction:
     """Compile what a region of a function does."""
+    return compile_it(_function_of_region(function, code))
+
+
+def _pass_of_region(
+    whole: Whole,
+    function: types.FunctionType,
+    code: types.CodeType,
+    variables: PassVariables | None,
+) -> Callable[..., Any]:
+    """Compile what a pass of a loop of a function does."""
+    return compile_pass(_function_of_region(function, code), whole, variables)
+
+
+def _function_of_region(function: types.FunctionType, code: types.CodeType) -> types.FunctionType:
     found = function_of(function, code)
     found.__defaults__ = found.__kwdefaults__ = None
-    return compile_it(found)
+    return found

@@ -356,6 +356,8 @@ def describe_output(
             return ("number", made.number(index))
         case capture_outputs.ItemOutput(items):
             return ("call", torch.Tensor.item, describe(items))
+        case capture_outputs.HandedOnOutput(items):
+            return ("call", capture_outputs.handed_on, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():

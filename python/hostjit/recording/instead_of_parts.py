@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hostjit import _C
+from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
+from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
@@ -42,6 +45,12 @@ def recorded_instead_of_parts(
     return split.joined(recorded, split.rest if split.is_short else compilation.part(split.rest))
 
 
+def _has_loops(target: Callable[..., Any]) -> bool:
+    """Whether passes of a loop can be compiled."""
+    code = getattr(target, "__code__", None)
+    return code is not None and bool(lines_of_loops(code))
+
+
 class RecordingsInsteadOfParts(Recordings):
     """Records calls that would run in parts; where that isn't right for one, it is for none.
 
@@ -52,6 +61,8 @@ class RecordingsInsteadOfParts(Recordings):
     _limits = Limits(
         floats_only=False, floats=1, in_vain=3, operators=1000, operators_with_floats=200
     )
+    # Passes of loops are, and one program runs as many as it takes.
+    _limits_of_loops = dataclasses.replace(_limits, operators_again=400)
 
     def __init__(
         self,
@@ -61,6 +72,8 @@ class RecordingsInsteadOfParts(Recordings):
     ) -> None:
         """Make none yet. `first`: the part of the function that is recorded; None for all of it."""
         self._compilation = compilation
+        if compilation.pass_variables is None and _has_loops(compilation.target):
+            self._limits = self._limits_of_loops
         self._is_part = first is not None
         super().__init__(
             first or compilation.target,
@@ -71,6 +84,10 @@ class RecordingsInsteadOfParts(Recordings):
             compilation.choices,
         )
         self._compiled = compiled
+        if first is None and compilation.pass_variables is not None:
+            self.pass_variables = compilation.pass_variables
+            body: Any = compilation.target
+            self.open_arguments = OpenArguments(body, self.pass_variables)
 
     def _new_outside(self) -> NumbersOutside:
         return self._compilation.numbers_outside  # what is a counter to the whole is to its parts

@@ -26,6 +26,7 @@ class Limits:
             call had.
         operators: of recordings that read values, of those whose values no later call had and a new
             one: a thousand take seconds to compile.
+        operators_again: the same where there are such recordings already.
         operators_with_floats: of a new one that reads a float which is computed of arguments.
     """
 
@@ -35,6 +36,7 @@ class Limits:
     draws: int = 3
     in_vain: int = 4
     operators: float = math.inf
+    operators_again: float = math.inf
     operators_with_floats: float = math.inf
 
     def reason(
@@ -52,10 +54,10 @@ class Limits:
             ran_backward: a recorded call runs a backward pass.
             met_again: which recordings had their values again, of those that the call path asks.
         """
-        limit = _C.recompile_limit()
-        if limit is None:
+        most = _C.recompile_limit()
+        if most is None:
             return ""
-        is_full = len(known) >= limit or tries > 2 * limit
+        is_full = len(known) >= most or tries > 2 * most
         reads_too_many = sum(replay.reads_floats for replay in known) >= self.floats
         if is_full or reads_too_many or self._are_in_vain(known, met_again):
             return f"has {len(known)} recordings and keeps meeting new calls"
@@ -85,7 +87,8 @@ class Limits:
             return f"reads floats among {operators} operators"
         met = met_again()
         in_vain = [replay for replay in known if not (_was_met(replay) or replay in met)]
-        if operators + sum(x.recording.operators for x in in_vain) > self.operators:
+        limit = min(self.operators, self.operators_again) if in_vain else self.operators
+        if operators + sum(x.recording.operators for x in in_vain) > limit:
             return f"keeps meeting new values among {operators} operators"
         return ""
 

@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
+from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
@@ -39,6 +40,7 @@ from hostjit.recording.calls.mismatch import Signature, named_arguments
 from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
 from hostjit.recording.calls.varying import Varying
 from hostjit.recording.errors import MismatchError, refusal_of
+from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.replays.replay import Recording, Replay
@@ -55,9 +57,16 @@ _MOST_OBJECTS = 64
 
 
 class Recordings(Specializer):
-    """Records calls of one callable; `_C.CompiledFunction` asks it at every miss."""
+    """Records calls of one callable; `_C.CompiledFunction` asks it at every miss.
+
+    Attributes:
+        pass_variables: the callable does what a pass of a loop with these does.
+        open_arguments: those of its arguments that may be any numbers; None if all are compared.
+    """
 
     records = True
+    pass_variables: PassVariables | None = None
+    open_arguments: OpenArguments | None = None
 
     _limits = Limits()
 
@@ -218,7 +227,8 @@ class Recordings(Specializer):
                 raise
             self._say("opened", f"runs eagerly: {error.what}")
             return None
-        varies = self._varying.note(*plain)
+        opened = self.open_arguments.names(args) if self.open_arguments else frozenset[str]()
+        varies = self._varying.note(*plain, opened)
         objects = object_leaves(*plain)
         count = self._calls.count()
         calls = self._calls.of(objects)

@@ -26,6 +26,7 @@ __all__ = [
     "ConstantOutput",
     "DictOutput",
     "GraphOutput",
+    "HandedOnOutput",
     "ItemOutput",
     "ListOutput",
     "NamedTupleOutput",
@@ -34,6 +35,7 @@ __all__ = [
     "Output",
     "TupleOutput",
     "ViewOutput",
+    "handed_on",
     "known_outputs",
     "map_outputs",
     "rebuild_output",
@@ -59,6 +61,19 @@ class NumberOutput:
 @dataclasses.dataclass(frozen=True)
 class ItemOutput:
     """The number that a tensor without dims has in it, an int or a float."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class HandedOnOutput:
+    """What a variable has that is given another one's value in each of several passes of a loop.
+
+    Attributes:
+        items: how many passes ran, a tensor without dims; what the variable has behind more passes
+            than there are further items; then what it has behind the first, the second and so on,
+            which are arguments.
+    """
 
     items: tuple[Output, ...]
 
@@ -162,6 +177,7 @@ Output = (
     GraphOutput
     | NumberOutput
     | ItemOutput
+    | HandedOnOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -174,7 +190,15 @@ Output = (
 )
 
 _NODES = (
-    *(ItemOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput),
+    *(
+        ItemOutput,
+        HandedOnOutput,
+        TupleOutput,
+        ListOutput,
+        NamedTupleOutput,
+        DictOutput,
+        ObjectOutput,
+    ),
     ViewOutput,
 )
 # Values that compare by equality; a result may share one instead of making it anew.
@@ -212,6 +236,8 @@ def rebuild_output(
         return numbers[spec.index]
     if isinstance(spec, ItemOutput):
         return rebuild(spec.items)[0].item()
+    if isinstance(spec, HandedOnOutput):
+        return handed_on(*rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):
@@ -234,6 +260,12 @@ def rebuild_output(
         sizes, strides = ([*map(known, numbers)] for numbers in (spec.sizes, spec.strides))
         return base.as_strided(sizes, strides, base.storage_offset() + known(spec.offset))
     return new_object(spec.type, spec.names, *rebuild(spec.items))
+
+
+def handed_on(passes: torch.Tensor, value: Any, *arguments: Any) -> Any:
+    """Return what a `HandedOnOutput` stands for, of its items."""
+    count = int(passes.item())
+    return arguments[count - 1] if count <= len(arguments) else value
 
 
 def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:

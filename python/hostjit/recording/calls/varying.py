@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import torch
@@ -27,9 +27,16 @@ class Varying:
         self._values: dict[str, set[str]] = {}
         self._sizes: set[tuple[torch.Size, ...]] = set()
 
-    def note(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """Look at a call; returns what differs more often than may be, "" for nothing."""
+    def note(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], opened: Set[str] = frozenset()
+    ) -> str:
+        """Look at a call; returns what differs more often than may be, "" for nothing.
+
+        `opened`: names of numbers that may be any.
+        """
         for name, value in number_leaves(args, kwargs):
+            if name in opened:
+                continue
             if isinstance(value, float) or not self._floats_only:
                 seen = self._values.setdefault(name, set())
                 seen.add(repr(value))

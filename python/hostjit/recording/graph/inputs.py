@@ -11,7 +11,10 @@ import torch
 from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
-__all__ = ["Bound", "Constant", "Gradient", "Leaf", "LiveInput", "Number", "Source", "bind"]
+__all__ = [
+    *("Bound", "Constant", "Gradient", "Leaf", "LiveInput", "Number", "OpenArgument", "Source"),
+    *("bind", "describe"),
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,7 +56,26 @@ class Number:
     description: tuple[Any, ...]
 
 
-Source = Leaf | Bound | Constant | Gradient | Number
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenArgument:
+    """A number among the arguments, of which calls may bring any; as a tensor without dims.
+
+    Attributes:
+        tensor: what it is, of int64 or float64.
+        slot: which of those of the recording it is.
+        type: of the number.
+        argument: which of the arguments it is.
+        position: which of the numbers among the arguments it is.
+    """
+
+    tensor: torch.Tensor
+    slot: int
+    type: type[int] | type[float]
+    argument: int
+    position: int
+
+
+Source = Leaf | Bound | Constant | Gradient | Number | OpenArgument
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,6 +102,9 @@ def bind(source: Source) -> InputBinding:
             check_tensor(tensor, "a gradient")
             facts = TensorFacts.of(tensor)
             return LiveInput(tensor, facts, "", description=("gradient", owner))
+        case OpenArgument(tensor, slot, kind):
+            facts = TensorFacts.of(tensor)
+            return LiveInput(tensor, facts, "", description=("open", slot, kind))
         case Number(tensor, description):
             return LiveInput(tensor, TensorFacts.of(tensor), "", description=description)
 

@@ -24,13 +24,23 @@ from hostjit.recording.code.libraries import is_library
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["ReadNumber", "hand_over_numbers", "number_of", "plain_result"]
+__all__ = [
+    "LARGEST_SMALL_INT",
+    "ReadNumber",
+    "hand_over_numbers",
+    "number_of",
+    "plain_result",
+]
 
 _Number = bool | int | float
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 # Such ints are floats of 64 bits.
 _LARGEST_INT = 2**53
+LARGEST_SMALL_INT = 2**52
+"""Of an argument that may be any: such ints, and what is added to them, fit into a float."""
+# What may be added to one, in each of thousands of passes.
+_LARGEST_ADDED = 2**31
 # What computes with numbers, by the names of methods: as tensors do, and in ways of Python's own.
 _COMPUTED = ("add", "sub", "mul", "truediv")
 _READ = ("pow", "mod", "floordiv", "matmul", "and", "or", "xor", "lshift", "rshift")
@@ -133,19 +143,24 @@ class ReadNumber:
 
     Attributes:
         tensor: of int64 or float64.
+        is_small: it is an int that fits into a float.
     """
 
-    __slots__ = ("_recorder", "tensor")
+    __slots__ = ("_recorder", "is_small", "tensor")
     __array_ufunc__ = None  # NumPy's numbers leave it to this class
 
-    def __init__(self, tensor: torch.Tensor, recorder: Recorder) -> None:
+    def __init__(self, tensor: torch.Tensor, recorder: Recorder, *, is_small: bool = False) -> None:
         """`tensor`: of int64 or float64, without a gradient."""
         self.tensor = tensor
+        self.is_small = is_small
         self._recorder = recorder
 
-    def _another(self, tensor: torch.Tensor) -> ReadNumber:
+    def _another(self, tensor: torch.Tensor, *, is_small: bool = False) -> ReadNumber:
         """A number that is made of this one."""
-        return ReadNumber(tensor, self._recorder)
+        return ReadNumber(tensor, self._recorder, is_small=is_small)
+
+    def _as_float(self) -> ReadNumber:
+        return self._another(self.tensor.to(torch.float64))
 
     def read(self) -> _Number:
         """Return the number. From then on a replay compares it."""
@@ -159,6 +174,8 @@ class ReadNumber:
     def _operand(self, other: object) -> torch.Tensor | float | None:
         """What another number is to the tensor, where they meet as in Python; None elsewhere."""
         if isinstance(other, ReadNumber):
+            if self._is_float and other.is_small:
+                other = other._as_float()
             tensor = other.tensor
             same = tensor.dtype == self.tensor.dtype and tensor.device == self.tensor.device
             return tensor if same else None
@@ -171,6 +188,10 @@ class ReadNumber:
         return other if -(2**63) <= other < 2**63 else None
 
     def _compare(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+        if _is_real(other) and self.tensor.is_cpu and (self._is_float or self.is_small):
+            return compare(self.tensor.to(other.dtype), other)
+        if self.is_small and _is_float(other):
+            return self._as_float()._compare(other, compare)
         operand = self._operand(other)
         if operand is None:
             return compare(self.read(), other)
@@ -201,10 +222,14 @@ class ReadNumber:
         return bool(self.tensor != 0)
 
     def __neg__(self) -> Any:
-        return self._another(-self.tensor) if self._is_float else -self.read()
+        if self._is_float or self.is_small:
+            return self._another(-self.tensor, is_small=self.is_small)
+        return -self.read()
 
     def __abs__(self) -> Any:
-        return self._another(self.tensor.abs()) if self._is_float else abs(self.read())
+        if self._is_float or self.is_small:
+            return self._another(self.tensor.abs(), is_small=self.is_small)
+        return abs(self.read())
 
     def __round__(self, digits: int | None = None) -> Any:
         return round(self.read(), digits)
@@ -226,21 +251,61 @@ class ReadNumber:
     ) -> Any:
         """What an operator gives to the code of a frame, for the number and something else."""
         in_place = is_second and _is_in_place(frame)
-        # A GPU divides by multiplying with the reciprocal, and a CPU takes no tensor from there.
-        if name in _COMPUTED and self._is_float and self.tensor.is_cpu:
-            if _is_real(other) and not in_place:
-                cast = self.tensor.to(other.dtype)
-                return getattr(other, f"__{'' if is_second else 'r'}{name}__")(cast)
-            operand = self._operand(other)
-            if operand is not None and _is_kept(frame, self._recorder):
-                pair: Any = (operand, self.tensor) if is_second else (self.tensor, operand)
-                if name != "truediv":
-                    return self._another(getattr(operator, name)(*pair))
-                if pair[1] != 0:  # else it raises
-                    return self._another(_quotient(*pair))
+        if self.is_small and not (_is_real(other) or _is_float(other) or name == "truediv"):
+            made = None if in_place else self._compute_small(name, other, frame, is_second)
+        else:
+            number = self._as_float() if self.is_small else self
+            made = None if in_place else number._compute_float(name, other, frame, is_second)
+        if made is not None:
+            return made
         compute = getattr(operator, f"i{name}" if in_place else _FUNCTIONS.get(name, name))
-        number = self.read()
-        return compute(other, number) if is_second else compute(number, other)
+        plain = self.read()
+        return compute(other, plain) if is_second else compute(plain, other)
+
+    def _compute_float(
+        self, name: str, other: object, frame: types.FrameType, is_second: bool
+    ) -> Any:
+        """What an operator makes of a float and something else; None: the number is read."""
+        # A GPU divides by multiplying with the reciprocal, and a CPU takes no tensor from there.
+        if name not in _COMPUTED or not self._is_float or not self.tensor.is_cpu:
+            return None
+        if _is_real(other):
+            cast = self.tensor.to(other.dtype)
+            return getattr(other, f"__{'' if is_second else 'r'}{name}__")(cast)
+        operand = self._operand(other)
+        if operand is None or not _is_kept(frame, self._recorder):
+            return None
+        pair: Any = (operand, self.tensor) if is_second else (self.tensor, operand)
+        if name != "truediv":
+            return self._another(getattr(operator, name)(*pair))
+        return self._another(_quotient(*pair)) if pair[1] != 0 else None  # where it raises
+
+    def _compute_small(
+        self, name: str, other: object, frame: types.FrameType, is_second: bool
+    ) -> Any:
+        """What an operator makes of a small int and an int; None: the number is read."""
+        operand: Any = other.tensor if isinstance(other, ReadNumber) and other.is_small else other
+        is_constant = type(other) is int
+        if not _is_kept(frame, self._recorder) or (is_constant and abs(operand) > _LARGEST_ADDED):
+            return None
+        if name in ("mod", "floordiv") and is_constant and operand > 0 and not is_second:
+            divide = torch.remainder if name == "mod" else torch.floor_divide
+            return self._another(divide(self.tensor, operand), is_small=True)
+        if name not in ("add", "sub", "mul") or not (is_constant or operand is not other):
+            return None
+        pair = (operand, self.tensor) if is_second else (self.tensor, operand)
+        compute = getattr(operator, name)
+        if name == "mul" or not is_constant:
+            # Pass after pass, it may grow out of its dtype.
+            first, second = (abs(each + 0.0) for each in pair)
+            size = first * second if name == "mul" else first + second
+            if not size <= LARGEST_SMALL_INT:
+                return None
+        return self._another(compute(*pair), is_small=True)
+
+
+def _is_float(value: object) -> bool:
+    return type(value) is float or (isinstance(value, ReadNumber) and value._is_float)
 
 
 def _quotient(first: torch.Tensor | float, second: torch.Tensor | float) -> torch.Tensor:

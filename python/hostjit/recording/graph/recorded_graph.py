@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureFailure
 from hostjit.recording.code.libraries import user_line
-from hostjit.recording.graph.inputs import Bound, Gradient, Leaf, Number, Source
+from hostjit.recording.graph.inputs import Bound, Gradient, Leaf, Number, OpenArgument, Source
 from hostjit.recording.reach.state import State
 
 __all__ = ["RecordedGraph"]
@@ -27,6 +27,8 @@ class RecordedGraph:
         sources: what the placeholders stand for.
         problem: why a replay would not do the same, in words; "" while it would.
         failure: the kind of the problem.
+        has_distinct_leaves: no tensor is two of the arguments.
+        opened: the numbers among the arguments that calls may bring any of.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State) -> None:
@@ -36,6 +38,8 @@ class RecordedGraph:
         self.failure = CaptureFailure.UNSUPPORTED_PROGRAM
         self._state = state
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
+        self.has_distinct_leaves = len(self._leaves) == len(leaves)
+        self.opened: list[OpenArgument] = []
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
@@ -90,6 +94,10 @@ class RecordedGraph:
         """Tell whether a tensor is in the graph."""
         return id(tensor) in self._nodes
 
+    def leaf_of(self, tensor: torch.Tensor) -> int | None:
+        """Return which tensor leaf of the arguments a tensor is; None if it is none."""
+        return self._leaves.get(id(tensor))
+
     def is_argument(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is an argument of the call."""
         return id(tensor) in self._leaves
@@ -123,6 +131,11 @@ class RecordedGraph:
             if gradient is tensor and id(owner) not in self._leaves:
                 return owner
         return None
+
+    def add_open(self, number: OpenArgument) -> None:
+        """Make a number among the arguments an input."""
+        self.opened.append(number)
+        self.add_input(number.tensor, number)
 
     def add_number(self, tensor: torch.Tensor, description: tuple[Any, ...]) -> None:
         """Make a tensor an input that is read from a dict at each call."""

@@ -56,12 +56,22 @@ _MOST_VALUES = 4096
 
 
 class Read:
-    """A read of data: `node` is what was read, a copy made there; `expected` the values."""
+    """A read of data.
 
-    def __init__(self, node: torch.fx.Node, expected: torch.Tensor, where: str) -> None:
+    Attributes:
+        node: what was read, a copy made there.
+        expected: the values.
+        where: the line that reads them.
+        is_size: they are the size of a result of an operator.
+    """
+
+    def __init__(
+        self, node: torch.fx.Node, expected: torch.Tensor, where: str, *, is_size: bool
+    ) -> None:
         self.node = node
         self.expected = expected
         self.where = where
+        self.is_size = is_size
 
 
 class Recorder(RecordedGraph, TorchDispatchMode):
@@ -113,16 +123,17 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             return
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             expected = tensor.detach().clone()
-        self._expect(node, expected)
+        self._expect(node, expected, is_size=False)
 
     def read_size(self, count: torch.fx.Node, size: int, what: str) -> None:
         """Note that the size of a result of `what` depends on values: it is that of a node."""
         self._raise_if_asked(what, "record with on_read='guard'")
-        self._expect(count, torch.tensor(size, device="cpu"))
+        self._expect(count, torch.tensor(size, device="cpu"), is_size=True)
 
-    def _expect(self, node: torch.fx.Node, expected: torch.Tensor) -> None:
+    def _expect(self, node: torch.fx.Node, expected: torch.Tensor, *, is_size: bool) -> None:
         copy = self.call(aten.clone.default, (node,), {})
-        self.reads.append(Read(copy, expected, user_line(sys._getframe(1))))
+        where = user_line(sys._getframe(1))
+        self.reads.append(Read(copy, expected, where, is_size=is_size))
 
     @property
     def reads_floats(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
@@ -30,6 +31,7 @@ from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.programs.repeated_pass import repeat
 from hostjit.recording.programs.results import Results
 from hostjit.recording.running.generator_states import KEPT
 
@@ -62,6 +64,7 @@ class RecordedProgram:
         output: the tuple of the result, then owner and value of each gradient assigned.
         backward: how gradients are computed, if results need them.
         reads: what computes the values that Python code has read, if it has.
+        is_repeated: the graph runs a pass of a loop until it would lead elsewhere.
     """
 
     graph_module: torch.fx.GraphModule
@@ -70,12 +73,26 @@ class RecordedProgram:
     output: TupleOutput
     backward: Backward | None
     reads: ReadGraph | None = None
+    is_repeated: bool = False
 
 
-def make_program(recorder: Recorder, results: Results, wants_gradients: bool) -> RecordedProgram:
+def make_program(
+    recorder: Recorder,
+    results: Results,
+    wants_gradients: bool,
+    variables: PassVariables | None = None,
+    args: Sequence[Any] = (),
+) -> RecordedProgram:
     """Make a recording a functional graph.
 
-    `wants_gradients`: results are to be differentiable. Raises CaptureError.
+    Args:
+        recorder: of the call.
+        results: of the call.
+        wants_gradients: results are to be differentiable.
+        variables: the call is a pass of a loop with these.
+        args: of the call.
+
+    Raises CaptureError.
     """
     output: list[Output] = [results.output]
     for assignment in results.assignments:
@@ -84,22 +101,32 @@ def make_program(recorder: Recorder, results: Results, wants_gradients: bool) ->
     # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
     reads = [] if wants_gradients else [read.node for read in recorder.reads]
     graph = _copy(recorder.graph, [*results.nodes, *reads], detach=wants_gradients)
-    module = graph_module(torch.nn.Module(), graph)
+    recorded = graph_module(torch.nn.Module(), graph)
     if torch.is_grad_enabled() and not results.in_inference_mode:
         _check_shared(results)
     if wants_gradients:
-        made = _with_backward(module, inputs, sources, results, TupleOutput(tuple(output)))
+        made = _with_backward(recorded, inputs, sources, results, TupleOutput(tuple(output)))
         reads_apart = _traced_reads(recorder) if recorder.reads else None
         return dataclasses.replace(made, reads=reads_apart)
-    functional = _trace(module, inputs)
+    functional = _trace(recorded, inputs)
     bindings = _bind(sources, functional)
+    repeated = None
+    if variables is not None:
+        repeated = repeat(functional, recorder, results, variables, args)
     read_graph = _take_reads(functional, bindings, len(reads)) if reads else None
-    needed = drop_unused(
-        functional.graph_module, bindings, functional.mutated, TupleOutput(tuple(output))
-    )
+    module = functional.graph_module
+    if repeated is not None:
+        module, output = repeated.graph_module, [repeated.output]
+    needed = drop_unused(module, bindings, functional.mutated, TupleOutput(tuple(output)))
     assert isinstance(needed.output_spec, TupleOutput)
     return RecordedProgram(
-        functional.graph_module, needed.inputs, needed.mutated, needed.output_spec, None, read_graph
+        module,
+        needed.inputs,
+        needed.mutated,
+        needed.output_spec,
+        None,
+        read_graph,
+        is_repeated=repeated is not None,
     )
 
 

@@ -19,7 +19,9 @@ from hostjit.capturing.tracing import is_random
 from hostjit.compiling.specialize import describe_backward, describe_output
 from hostjit.recording.calls.mismatch import Signature, difference_of_modes, named_arguments
 from hostjit.recording.calls.opened_objects import Opened, expanded
+from hostjit.recording.errors import refusal_of
 from hostjit.recording.graph.inputs import describe
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.program import (
     ReadGraph,
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from hostjit.recording.recordings import Recordings
 
 __all__ = ["Recording", "Replay"]
+
+# Of numbers among the arguments that may be any.
+_BOUNDS = {int: (-LARGEST_SMALL_INT, LARGEST_SMALL_INT), float: (None, None)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +100,7 @@ class Replay:
         self._leaves: Sequence[torch.Tensor] = leaves
         self.reads_floats = recorder.reads_floats
         self._random = recorder.draws, recorder.used  # which the program has by number
+        self._numbers = [(x.type, *_BOUNDS[x.type], x.position) for x in recorder.opened]
 
     @staticmethod
     def behind(specialization: _C.Specialization) -> Replay | None:
@@ -111,7 +117,7 @@ class Replay:
         recorder, results = self._recorder, self._results
         assert recorder is not None and results is not None
         owner, state = self._owner, self._state
-        program, pruned = self._make_program(recorder, results)
+        program, pruned = self._make_program(recorder, results, args)
         compiled, backward = self._compile(program)
         self._modes = ThreadState.current()
         self._inputs = list(map(describe, program.inputs))
@@ -139,6 +145,7 @@ class Replay:
                 revalidate=self._revalidate,
                 mutated=list(program.mutated),
                 runtime=owner.runtime,
+                numbers=self._numbers,
                 reuse_outputs=owner.reuse_outputs and backward is None and not assigned,
                 backward=backward,
                 outside=self._outside.all,
@@ -147,7 +154,8 @@ class Replay:
                 reads=self.checks.compiled_reads,
                 static_leaves=self._static.leaves,
                 aligned=self._aligned,
-                retries=bool(recorder.handled),
+                # A pass that is computed ahead may raise, and never run.
+                retries=bool(recorder.handled) or (program.is_repeated and not program.mutated),
                 in_inference_mode=results.in_inference_mode,
                 by_fields=ByFields.of(*self._opened).described(),
             )
@@ -161,11 +169,12 @@ class Replay:
         return specialization
 
     def _make_program(
-        self, recorder: Recorder, results: Results
+        self, recorder: Recorder, results: Results, args: tuple[Any, ...]
     ) -> tuple[RecordedProgram, Pruned | None]:
         """Return the functional program, and what of it runs once."""
         owner = self._owner
-        program = make_program(recorder, results, self._wants_gradients)
+        wants_gradients = self._wants_gradients
+        program = make_program(recorder, results, wants_gradients, owner.pass_variables, args)
         check_written_memory(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
@@ -284,11 +293,12 @@ class Replay:
         if not self._places.has_same_anchors(self._leaves_of(args, kwargs)):
             return None
         self._inputs = self.checks.renewed(self._inputs)
-        return self._watches(), self._inputs, [], self._outside.all, ([], []), []
+        numbers = self._numbers
+        return self._watches(), self._inputs, numbers, self._outside.all, ([], []), []
 
     def _read_guard(self, recorder: Recorder, reads: ReadGraph) -> ReadGuard:
         graph = reads.graph_module.graph
-        return ReadGuard(
+        guard = ReadGuard(
             self._owner.compile_graph(graph, f"{self._owner.name}_reads"),
             list(map(describe, reads.inputs)),
             [read.expected for read in recorder.reads],
@@ -297,3 +307,6 @@ class Replay:
             is_random=is_random(graph),
             runtime=self._owner.runtime,
         )
+        if recorder.opened and guard.compiled() is None:
+            raise refusal_of("what it reads takes numbers that only compiled code is given")
+        return guard

@@ -85,6 +85,10 @@ class RecordedRun:
         for code, variables in codes.items():
             state.add_code(code, variables)
         recorder.caller = sys._getframe()
+        args = self._args
+        if self._owner.open_arguments is not None:
+            args = tuple(self._owner.open_arguments.opened(args, recorder))
+            recorder.has_numbers = bool(recorder.opened)
         self._seen = SeenCode(
             state.add_code,
             state.is_large,
@@ -107,7 +111,7 @@ class RecordedRun:
                 recorder,
                 self._seen,
             ):
-                result = self._owner.target(*self._args, **self._kwargs)
+                result = self._owner.target(*args, **self._kwargs)
         finally:
             recorder.caller = None
             if profiler is not None:
@@ -194,7 +198,8 @@ class RecordedRun:
 
 def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
     """Look at what code is given that begins to run; return what a replay can't answer, or ""."""
-    if recorder.has_numbers and not is_own(frame.f_code.co_filename):
+    is_first = frame.f_back is recorder.caller  # what it is given was opened for it
+    if recorder.has_numbers and not is_first and not is_own(frame.f_code.co_filename):
         hand_over_numbers(frame)
     return note_library_call(state, frame)
 

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code calls for a pass of one of its loops: a compiled function, which may run several."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import types
+from typing import Any
+
+from torch._dynamo.eval_frame import skip_code
+
+from hostjit import _C
+from hostjit.bytecode.loops import PassVariables
+from hostjit.capturing.errors import CaptureError
+from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.whole import Whole
+
+__all__ = ["PassCompilation", "compile_pass"]
+
+# At once: between calls, Python looks at signals.
+_MOST_PASSES = 1 << 16
+
+
+def compile_pass(
+    body: types.FunctionType, whole: Whole, variables: PassVariables | None
+) -> _C.CompiledFunction | PassOfIterator:
+    """Return what is called for a pass of a loop."""
+    compilation = PassCompilation(body, whole, variables)
+    function = _C.CompiledFunction(body, compilation, called_by_dynamo=True)
+    if variables is None or not variables.counts:
+        return function
+    return PassOfIterator(function, variables)
+
+
+class PassCompilation(Compilation):
+    """Specializes what a pass of a loop does; what it says, it says for the whole."""
+
+    _is_part = True
+
+    def __init__(
+        self, function: types.FunctionType, whole: Whole, variables: PassVariables | None
+    ) -> None:
+        options = whole.options
+        super().__init__(function, options.runtime, fallback=True, choices=options.choices())
+        self._said = whole.said
+        self._name = whole.name
+        self.pass_variables = variables
+
+    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
+        """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
+        return super()._record_instead(error, in_loop=True)
+
+    def _target_name(self) -> str:
+        return self._name
+
+
+class PassOfIterator:
+    """Runs passes of a loop over an iterator, and takes their items but the first.
+
+    The last item is left to the loop, which gives its variable a value.
+    """
+
+    def __init__(self, function: _C.CompiledFunction, variables: PassVariables) -> None:
+        self._function = function
+        self._tells_where = variables.tells_where
+        self._takes_item = variables.item is not None
+
+    def __call__(self, *args: Any) -> Any:
+        *given, items = args
+        most, step = 1, 0
+        if type(items) is _RangeIterator:
+            most = max(1, min(operator.length_hint(items), _MOST_PASSES))
+            if self._takes_item:
+                of_range: Any = items.__reduce__()
+                step = of_range[1][0].step
+        result = self._function(*given, most, step)
+        if most > 1 and not (self._tells_where and result[0]) and result[-1] > 1:
+            skipped = result[-1] - 1
+            next(itertools.islice(items, skipped, skipped), None)
+        return result
+
+
+_RangeIterator = type(iter(range(0)))
+skip_code(PassOfIterator.__call__.__code__)

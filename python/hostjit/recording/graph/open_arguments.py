@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers among the arguments of a pass of a loop, of which one recording is for any values.
+
+A counter, a step size, what the last pass has read: the next pass is given another. Those that the
+code only computes with and compares are inputs of the program, as a `ReadNumber` is.
+"""
+
+from __future__ import annotations
+
+import builtins
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from hostjit.bytecode.loops import PassVariables
+from hostjit.bytecode.uses import uses_of_parameter
+from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, number_leaves
+from hostjit.recording.graph.inputs import OpenArgument
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber
+from hostjit.recording.graph.recorder import Recorder
+
+__all__ = ["OpenArguments"]
+
+
+class OpenArguments:
+    """Which arguments of the function of a pass may be any numbers, and are.
+
+    Attributes:
+        indices: of the arguments that may.
+    """
+
+    def __init__(self, body: types.FunctionType, variables: PassVariables) -> None:
+        self._names = variables.taken
+        self.indices = frozenset(
+            index for index, name in enumerate(variables.taken) if _is_kept(body, name)
+        )
+        if variables.counts:
+            self.indices |= {len(variables.taken), len(variables.taken) + 1}
+
+    def names(self, args: Sequence[Any]) -> frozenset[str]:
+        """Return what `number_leaves` calls those of a call."""
+        return frozenset(
+            f"L['args'][{index}]" for index in self.indices if _may_be_any(args[index])
+        )
+
+    def opened(self, args: Sequence[Any], recorder: Recorder) -> list[Any]:
+        """Return the arguments of a call that is recorded, with numbers that may be any."""
+        made = [*args]
+        positions = _positions(args)
+        for index in sorted(self.indices)[-MOST_NUMBERS:]:
+            value = args[index]
+            if not _may_be_any(value):
+                continue
+            kind = type(value)
+            tensor = torch.tensor(value, dtype=torch.int64 if kind is int else torch.float64)
+            slot, position = len(recorder.opened), positions[index]
+            recorder.add_open(OpenArgument(tensor, slot, kind, index, position))
+            if index < len(self._names):
+                made[index] = ReadNumber(tensor, recorder, is_small=kind is int)
+        return made
+
+
+def _positions(args: Sequence[Any]) -> list[int]:
+    """Where each argument is among the numbers of the call."""
+    counts = [len(number_leaves((value,), {})) for value in args]
+    return [sum(counts[:index]) for index in range(len(args))]
+
+
+def _may_be_any(value: Any) -> bool:
+    if type(value) is int:
+        return -LARGEST_SMALL_INT <= value <= LARGEST_SMALL_INT
+    return type(value) is float and abs(value) < float("inf")
+
+
+def _is_kept(body: types.FunctionType, name: str) -> bool:
+    """Whether the code keeps a number that it is given to itself, and to Python's functions."""
+    uses = uses_of_parameter(body.__code__, name)
+    if uses is None:
+        return False
+    found = {each: body.__globals__.get(each, vars(builtins).get(each)) for each in uses.builtins}
+    return all(value is getattr(builtins, each) for each, value in found.items())

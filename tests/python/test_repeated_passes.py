@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes of loops that values decide on: one program runs as many as it takes."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+from hostjit import _C
+from hostjit.bytecode.loops import PassVariables, with_compiled_passes
+from hostjit.bytecode.splits import function_of
+from hostjit.compiling.passes import PassOfIterator, compile_pass
+from hostjit.compiling.whole import Whole
+
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
+
+W = torch.linspace(-0.4, 0.4, 9, dtype=torch.float64).view(3, 3)
+LAYER = nn.Linear(3, 3, dtype=torch.float64).requires_grad_(False)
+nn.init.zeros_(LAYER.bias)
+
+
+def of_tensors(x: Tensor) -> Tensor:
+    while x.abs().sum() > 0.5:
+        x = x - 0.1 * (x @ W) - 0.05 * x
+    return x
+
+
+def by_numbers_that_are_read(x: Tensor) -> tuple[Tensor, int]:
+    count = 0
+    new = torch.tanh(x @ W + 0.5)
+    while (new - x).abs().max().item() > 1e-6 and count < 40:
+        x, new = new, torch.tanh(new @ W + 0.5)
+        count += 1
+    return new.exp(), count
+
+
+def until_a_return(x: Tensor) -> tuple[Tensor, int]:
+    passes = 0
+    while True:
+        step = (x**3 - 2 * x - 5) / (3 * x**2 - 2)
+        x = x - step
+        passes += 1
+        if step.abs().max() < 1e-9 or passes >= 25:
+            return x, passes
+
+
+def of_what_was_read_last(x: Tensor) -> tuple[Tensor, float]:
+    last = 0.0
+    while True:
+        x = x @ (W + 1)
+        norm = x.norm()
+        x = x / norm
+        if abs(norm.item() - last) < 1e-7:
+            return x, last
+        last = norm.item()
+
+
+def of_a_step(x: Tensor) -> tuple[Tensor, float]:
+    step = 8.0
+    cost = x.square().sum()
+    while (x - step * x.sign()).square().sum() > cost - 0.01 * step and step > 1e-3:
+        step *= 0.7
+    return x - step * x.sign(), step
+
+
+def over_a_range(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(60):
+        new = torch.tanh(x @ W + 0.1)
+        if torch.norm(new - x) < 1e-7:
+            return new * 2, i
+        x = new
+    return x, -1
+
+
+def to_the_end(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(9):  # noqa: B007
+        x = x * 0.99
+        if x.sum() > 100:
+            break
+    return x, i
+
+
+def with_items(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(2, 50, 3):
+        x = x + i / 7 - x * i * 0.01
+        if x.max() > 4:
+            break
+    return x, i
+
+
+def backwards(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(30, 0, -2):
+        x = x * 1.05
+        if x.abs().max() > i / 8:
+            break
+    return x, i
+
+
+def that_change_the_item(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(12):
+        x = x + i * 0.01
+        i = i * 2 + 1
+        if x.sum() > 3:
+            break
+    return x, i
+
+
+def that_know_the_item(x: Tensor) -> Tensor:
+    for i in range(10):
+        x = x + x[i % 2]
+        if x.sum() > 300:
+            break
+    return x
+
+
+def by_two_ways(x: Tensor) -> tuple[Tensor, int, int]:
+    up = down = 0
+    for _ in range(40):
+        if x.sum() > 1:
+            x = x * 0.6
+            down += 1
+        else:
+            x = x + 0.05
+            up += 1
+        if x.abs().max() < 0.1:
+            break
+    return x, up, down
+
+
+def counting_small_ints(x: Tensor) -> tuple[Tensor, int, int, float]:
+    i, left, part = 0, 40, 0.0
+    while left > 0:
+        i += 2
+        left = left - i % 3 - 1
+        part = part + i / 4 - abs(-i) // 3
+        x = x + i
+        if x.sum() > 500:
+            break
+    return x, i, left, part
+
+
+def of_containers(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    state = (x, {"cell": x * 0.5, "all": [x + 1]})
+    while state[0].sum() < 12:
+        hidden, others = state
+        hidden = hidden + 0.3 * others["cell"].abs() + 0.1
+        state = (hidden, {"cell": others["cell"] * 0.9, "all": [others["all"][0] + hidden]})
+    return state[0], state[1]["cell"], state[1]["all"][0]
+
+
+def that_write_in_place(x: Tensor) -> Tensor:
+    x = x.clone()
+    while x.sum() < 20:
+        x.mul_(1.1).add_(0.2)
+    return x
+
+
+def that_write_what_others_have(x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        while LAYER.bias.sum() < x.abs().sum() + 2:
+            LAYER.bias.add_(0.05 * LAYER(x).sigmoid().mean(0))
+        after = LAYER.bias.clone()
+        LAYER.bias.zero_()
+    return after, LAYER(x)
+
+
+def that_hand_values_on(x: Tensor) -> list[Tensor]:
+    first = second = x
+    while x.abs().sum() > 1:
+        first, second, x = second, x, x * 0.7
+    return [first, second, x]
+
+
+def of_values_behind(x: Tensor) -> tuple[Tensor, Tensor]:
+    made = x
+    while x.sum() < 9:
+        made = x.exp()
+        x = x + made.sigmoid()
+        rest = made - x
+        if rest.max() > 50:
+            break
+    return made, x
+
+
+def whose_variables_are_one(x: Tensor) -> tuple[Tensor, Tensor]:
+    a = b = x
+    while a.sum() < 7:
+        b = a.abs() + 0.25
+        a = b
+    return a, b
+
+
+def of_views(x: Tensor) -> Tensor:
+    while x[0].sum() < 4:
+        x = x.t().reshape(3, -1)[:, :2].t() + 0.4
+    return x
+
+
+def that_may_raise(x: Tensor) -> tuple[Tensor, int]:
+    matrix, count = x.t() @ x + 20 * torch.eye(3, dtype=x.dtype), 0
+    while matrix.diagonal().min() > 12:
+        matrix = matrix - 0.1 * torch.linalg.cholesky(matrix) - torch.eye(3)
+        count += 1
+    return matrix, count
+
+
+REPEATED: list[Callable[..., Any]] = [
+    *(of_tensors, by_numbers_that_are_read, until_a_return, of_what_was_read_last, of_a_step),
+    *(over_a_range, to_the_end, with_items, backwards, by_two_ways, counting_small_ints),
+    *(of_containers, that_write_in_place, that_write_what_others_have, that_hand_values_on),
+    *(of_values_behind, whose_variables_are_one, of_views, that_change_the_item),
+    that_may_raise,
+]
+
+
+def that_draw(x: Tensor) -> Tensor:
+    while x.sum() < 10:
+        x = x + torch.rand_like(x)
+    return x
+
+
+def that_grow(x: Tensor) -> Tensor:
+    while x.sum() < 10:
+        x = torch.cat([x, x.abs() + 0.5])
+    return x
+
+
+def that_swap(x: Tensor) -> tuple[Tensor, Tensor]:
+    other = x * 2
+    total = x.sum()
+    while total < 15:
+        x, other = other, x
+        total = total + x.abs().sum()
+    return x, other
+
+
+def over_rows(x: Tensor) -> Tensor:
+    total = x[0]
+    for row in [*x, *x, *x]:
+        if row.sum() > 3:
+            continue
+        total = total + row
+    return total
+
+
+def that_know_their_masks(x: Tensor) -> Tensor:
+    while x.abs().sum() > 1:
+        large = x[x > 0.1]
+        x = x * 0.8 - 0.01 * large.sum()
+    return x
+
+
+SINGLE: list[Callable[..., Any]] = [
+    *(that_draw, that_grow, that_swap, over_rows, that_know_the_item, that_know_their_masks),
+]
+
+
+class Passes:
+    """A function whose loop calls compiled passes."""
+
+    def __init__(self, function: types.FunctionType, runtime: str = "jit") -> None:
+        from hostjit.backend.options import Options  # which Dynamo has to be imported ahead of
+
+        self.compiled: list[_C.CompiledFunction] = []
+
+        def compile_it(code: types.CodeType, variables: PassVariables | None) -> Any:
+            body = function_of(function, code)
+            whole = Whole(function.__name__, set(), Options(runtime=runtime))
+            made = compile_pass(body, whole, variables)
+            self.compiled.append(made._function if isinstance(made, PassOfIterator) else made)
+            return made
+
+        lines = {line for _, _, line in function.__code__.co_lines() if line is not None}
+        code = with_compiled_passes(function.__code__, lines, compile_it, lambda found: found)
+        assert code is not None
+        self.run = function_of(function, code)
+
+    def loops(self) -> int:
+        """Count the programs that run several passes."""
+        recorded = self.compiled[0].owner._recorded
+        if recorded is None:
+            return 0
+        found = [str(each.program.program) for each in recorded.specializations]
+        return sum("while(" in text for text in found)
+
+
+def inputs() -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(2, 3, dtype=torch.float64) + shift / 4 for shift in range(8)]
+
+
+def check(function: Any, run: Callable[..., Any]) -> None:
+    for number, x in enumerate(inputs()):
+        given, kept = x.clone(), x.clone()
+        torch.manual_seed(number)
+        expected = function(kept)
+        torch.manual_seed(number)
+        found = run(given)
+        assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        assert_close(given, kept)
+        assert is_given(found, given) == is_given(expected, kept)
+
+
+def is_given(result: Any, x: Tensor) -> list[bool]:
+    """Tell which results are the tensor that a call was given."""
+    return [each is x for each in (result if isinstance(result, (tuple, list)) else [result])]
+
+
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("function", REPEATED)
+def test_one_program_runs_passes(function: Any, runtime: str) -> None:
+    passes = Passes(function, runtime)
+    check(function, passes.run)
+    assert passes.loops() > 0
+
+
+@pytest.mark.parametrize("function", SINGLE)
+def test_passes_that_run_one_by_one(function: Any) -> None:
+    passes = Passes(function)
+    check(function, passes.run)
+    assert passes.loops() == 0
+
+
+@pytest.mark.parametrize("how", ["hostjit.compile", "torch.compile"])
+@pytest.mark.parametrize("function", [*REPEATED, *SINGLE])
+def test_calls_are_as_eagers(function: Any, how: str) -> None:
+    torch._dynamo.reset()
+    if how == "hostjit.compile":
+        fast = hostjit.compile(function)
+    else:
+        fast = torch.compile(function, backend="hostjit")
+    check(function, fast)
