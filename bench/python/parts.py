@@ -200,6 +200,21 @@ def solver() -> Case:
     return function, [(torch.randn(16),) for _ in range(8)]
 
 
+def descending() -> Case:
+    """Gradient descent for forty systems of equations: forty numbers of passes."""
+
+    def function(matrix: Tensor, side: Tensor) -> tuple[Tensor, int]:
+        x = torch.zeros(matrix.shape[1])
+        for passes in range(500):  # noqa: B007
+            residual = matrix @ x - side
+            if residual.square().sum() < 1e-4:
+                break
+            x = x - 0.05 * (residual @ matrix)
+        return x, passes
+
+    return function, [(torch.randn(4, 12), torch.randn(4)) for _ in range(40)]
+
+
 def settling() -> Case:
     """A layer that is run until its state settles, for eight inputs, and a head behind that."""
     layer, head = layers(16, 16), layers(16, 4)
@@ -280,7 +295,7 @@ CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
-        *(solver, settling, searching, integrating),
+        *(solver, descending, settling, searching, integrating),
     )
 }
 

@@ -178,6 +178,17 @@ def that_hand_values_on(x: Tensor) -> list[Tensor]:
     return [first, second, x]
 
 
+def that_hand_on_beside_numbers(x: Tensor) -> tuple[Tensor, Tensor, float, int]:
+    before, rate, total = x, 0.25, 0
+    while x.abs().sum() > 1:
+        before, x = x, x * 0.6
+        if x.max() > 9:
+            rate = rate * 0.5
+        total += 1
+        x = x * (1 - rate / 10)
+    return before, x, rate, total
+
+
 def of_values_behind(x: Tensor) -> tuple[Tensor, Tensor]:
     made = x
     while x.sum() < 9:
@@ -211,10 +222,40 @@ def that_may_raise(x: Tensor) -> tuple[Tensor, int]:
     return matrix, count
 
 
+def cost_of(x: Tensor) -> Tensor:
+    return (x @ W - 0.3).square().sum() + 0.1 * x.square().sum()
+
+
+def that_follow_a_gradient(x: Tensor) -> tuple[Tensor, int]:
+    x = x.clone().requires_grad_(True)
+    for i in range(50):  # noqa: B007
+        cost = cost_of(x)
+        (gradient,) = torch.autograd.grad(cost, x)
+        with torch.no_grad():
+            x = (x - gradient).requires_grad_(True)
+        if cost.item() < 0.75:
+            break
+    return x, i
+
+
+def that_go_backward(x: Tensor) -> tuple[Tensor, float]:
+    last = 1e9
+    while True:
+        x = x.detach().requires_grad_(True)
+        cost = cost_of(x)
+        cost.backward()
+        x = (x - 0.3 * x.grad).detach()  # type: ignore[operator]
+        if last - cost.item() < 1e-4:
+            return x, last
+        last = cost.item()
+
+
 REPEATED: list[Callable[..., Any]] = [
+    *(that_follow_a_gradient, that_go_backward),
     *(of_tensors, by_numbers_that_are_read, until_a_return, of_what_was_read_last, of_a_step),
     *(over_a_range, to_the_end, with_items, backwards, by_two_ways, counting_small_ints),
     *(of_containers, that_write_in_place, that_write_what_others_have, that_hand_values_on),
+    that_hand_on_beside_numbers,
     *(of_values_behind, whose_variables_are_one, of_views, that_change_the_item),
     that_may_raise,
 ]
@@ -306,6 +347,30 @@ def check(function: Any, run: Callable[..., Any]) -> None:
         assert_close(found, expected, rtol=1e-9, atol=1e-9)
         assert_close(given, kept)
         assert is_given(found, given) == is_given(expected, kept)
+        assert [each.requires_grad for each in tensors(found)] == [
+            each.requires_grad for each in tensors(expected)
+        ]
+
+
+def tensors(result: Any) -> list[Tensor]:
+    items = result if isinstance(result, (tuple, list)) else [result]
+    return [each for each in items if isinstance(each, Tensor)]
+
+
+def of_functions_that_calls_make(x: Tensor) -> Tensor:
+    def change(y: Tensor) -> Tensor:
+        return torch.tanh(y @ W) * 1.1
+
+    while x.abs().sum() > 1.5:
+        x = change(x) - 0.1 * x
+    return x
+
+
+def test_functions_that_calls_make_are_not_recorded_each_time() -> None:
+    passes = Passes(of_functions_that_calls_make)
+    for _ in range(3):
+        check(of_functions_that_calls_make, passes.run)
+    assert passes.compiled[0].owner._recorded is None
 
 
 def is_given(result: Any, x: Tensor) -> list[bool]:

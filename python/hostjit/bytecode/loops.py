@@ -26,6 +26,7 @@ from hostjit.bytecode.splits import (
 )
 
 __all__ = [
+    "MOST_PASSES",
     "Outlined",
     "PassVariables",
     "lines_of_loops",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+MOST_PASSES = 1 << 12
+"""How many passes a program runs at once: between calls, Python looks at signals."""
 # In the names of operations that call something, or compute.
 _COMPUTING = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "ITER", "FORMAT", "STORE_SUBSCR")
 

@@ -74,9 +74,11 @@ class Compilation(Specializer):
         shapes: what is left open.
         numbers_outside: what recordings found; the function's parts know it from the first call on.
         pass_variables: the function does what a pass of a loop with these does.
+        records_parts: what Python does behind the last backward pass is not recorded.
     """
 
     pass_variables: PassVariables | None = None
+    records_parts = True
 
     _has_parts = True
     # What may be saved compares all arguments.
@@ -102,6 +104,7 @@ class Compilation(Specializer):
         self._recorded: Callable[..., Any] | None = None
         self._may_record = True
         self._records_all = False
+        self._tries_passes = False
         self._before_recordings: list[_C.Specialization] = []
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
@@ -462,6 +465,7 @@ class Compilation(Specializer):
         if is_left_locked():
             return False
         with compile_lock:
+            self._tries_passes = False
             if not self._records_all and self._recordings() is not None:
                 compiled = self._function() if self._function is not None else None
                 assert compiled is not None
@@ -473,6 +477,17 @@ class Compilation(Specializer):
     def give_up_recordings(self) -> None:
         """Answer calls as before there were recordings, of which there will be no more."""
         self.record_no_more()
+        self._answer_as_before()
+
+    def try_passes(self) -> None:
+        """Answer calls as before there were recordings, until a pass of a loop says what it is.
+
+        If one program runs passes, they do as well.
+        """
+        self._tries_passes, self._records_all = True, False
+        self._answer_as_before()
+
+    def _answer_as_before(self) -> None:
         compiled = self.answers_anew()
         if compiled is not None:
             for specialization in reversed(self._before_recordings):
@@ -485,7 +500,7 @@ class Compilation(Specializer):
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
         parts = self._make_parts()
-        if parts is not None and parts.reads_in_passes():
+        if self._tries_passes or (parts is not None and parts.reads_in_passes()):
             return None
         if self._recorded is None:
             from hostjit.recording.instead_of_parts import recorded_instead_of_parts
@@ -510,6 +525,14 @@ class Compilation(Specializer):
         self._recorded = None
         if self._parts is not None:
             self._parts.record_loops_alone = True
+
+    @property
+    def passes_were_tried(self) -> bool:
+        """Whether calls are recorded again, since passes of their loops run one by one."""
+        return self._records_all
+
+    def note_single_pass(self) -> None:
+        """Note that a recording of a pass of a loop does not lead to the end of the loop."""
 
     def note_program(self, program: _C.CompiledProgram) -> None:
         """Remember what questions about the program are about."""

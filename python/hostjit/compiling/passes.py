@@ -11,15 +11,13 @@ from typing import Any
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
-from hostjit.bytecode.loops import PassVariables
+from hostjit.bytecode.loops import MOST_PASSES, PassVariables
+from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.whole import Whole
 
 __all__ = ["PassCompilation", "compile_pass"]
-
-# At once: between calls, Python looks at signals.
-_MOST_PASSES = 1 << 16
 
 
 def compile_pass(
@@ -44,15 +42,34 @@ class PassCompilation(Compilation):
         options = whole.options
         super().__init__(function, options.runtime, fallback=True, choices=options.choices())
         self._said = whole.said
-        self._name = whole.name
+        self._whole = whole
         self.pass_variables = variables
+        # Of what is recorded to its end, one program runs several.
+        self.records_parts = variables is None
 
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
         return super()._record_instead(error, in_loop=True)
 
+    def give_up_recordings(self) -> None:
+        """Answer calls as before there were recordings; the whole may be recorded, rather.
+
+        What gradients are computed in is first recorded up to there.
+        """
+        if not self.records_parts and split_behind_gradients(self.target) is not None:
+            self.records_parts = True
+            self._recorded = None
+            self.answers_anew()
+            return
+        super().give_up_recordings()
+        self._whole.record()
+
+    def note_single_pass(self) -> None:
+        """Have the whole be recorded, rather, if that is not in vain."""
+        self._whole.record()
+
     def _target_name(self) -> str:
-        return self._name
+        return self._whole.name
 
 
 class PassOfIterator:
@@ -70,7 +87,7 @@ class PassOfIterator:
         *given, items = args
         most, step = 1, 0
         if type(items) is _RangeIterator:
-            most = max(1, min(operator.length_hint(items), _MOST_PASSES))
+            most = max(1, min(operator.length_hint(items), MOST_PASSES))
             if self._takes_item:
                 of_range: Any = items.__reduce__()
                 step = of_range[1][0].step

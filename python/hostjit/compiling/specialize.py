@@ -14,6 +14,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
 from hostjit.capturing.by_fields import ByFields
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.gradients.backward import (
     Backward,
     InputKept,
@@ -356,6 +357,11 @@ def describe_output(
             return ("number", made.number(index))
         case capture_outputs.ItemOutput(items):
             return ("call", torch.Tensor.item, describe(items))
+        case capture_outputs.LeafOutput(items):
+            if not isinstance(items[0], capture_outputs.GraphOutput):
+                what = "a new tensor that collects gradients is one that the call was given"
+                raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
+            return ("call", torch.Tensor.requires_grad_, describe(items))
         case capture_outputs.HandedOnOutput(items):
             return ("call", capture_outputs.handed_on, describe(items))
         case capture_outputs.ArgumentOutput(leaf):

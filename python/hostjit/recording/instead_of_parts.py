@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import split_behind_gradients
+from hostjit.capturing.arguments import object_leaves
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.recording.graph.open_arguments import OpenArguments
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from hostjit.compiling.compilation import Compilation
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
+
+# With so many recordings for objects that are gone, or functions of the same code, each call may
+# bring others.
+_MOST_GONE = 4
 
 
 def recorded_instead_of_parts(
@@ -35,7 +41,7 @@ def recorded_instead_of_parts(
         compilation: of the function; `give_up_recordings` is called where they don't do.
         function: answers all calls from then on.
     """
-    split = split_behind_gradients(compilation.target)
+    split = split_behind_gradients(compilation.target) if compilation.records_parts else None
     first = None if split is None else split.first
     owner = RecordingsInsteadOfParts(compilation, weakref.ref(function), first)
     recorded = _C.CompiledFunction(owner.target, owner)
@@ -61,8 +67,9 @@ class RecordingsInsteadOfParts(Recordings):
     _limits = Limits(
         floats_only=False, floats=1, in_vain=3, operators=1000, operators_with_floats=200
     )
-    # Passes of loops are, and one program runs as many as it takes.
-    _limits_of_loops = dataclasses.replace(_limits, operators_again=400)
+    # Of functions with loops, before it is known whether one program runs their passes.
+    _limits_of_loops = dataclasses.replace(_limits, operators=500)
+    _num_gone = 0
 
     def __init__(
         self,
@@ -84,6 +91,7 @@ class RecordingsInsteadOfParts(Recordings):
             compilation.choices,
         )
         self._compiled = compiled
+        self._functions: dict[types.CodeType, weakref.WeakSet[types.FunctionType]] = {}
         if first is None and compilation.pass_variables is not None:
             self.pass_variables = compilation.pass_variables
             body: Any = compilation.target
@@ -97,10 +105,40 @@ class RecordingsInsteadOfParts(Recordings):
         super().note_program(program)
         self._compilation.note_program(program)
 
+    def _forget_recorded(self, gone: weakref.ref[Any]) -> None:
+        self._num_gone += 1
+        super()._forget_recorded(gone)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._brings_others(args, kwargs) and _C.recompile_limit() is not None:
+            return self._compile_from_now_on("is given other objects, and never the same again")
+        if self._compilation.passes_were_tried:
+            self._limits = type(self)._limits
+        return super()._answer(args, kwargs)
+
+    def _brings_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Tell whether calls bring other objects, or functions, which they make, each time."""
+        for found in object_leaves(args, kwargs):
+            if isinstance(found, types.FunctionType):
+                known = self._functions.setdefault(found.__code__, weakref.WeakSet())
+                known.add(found)
+                if len(known) > _MOST_GONE:
+                    return True
+        return self._num_gone >= _MOST_GONE
+
+    def note_single_pass(self) -> None:
+        self._compilation.note_single_pass()
+
     def _give_up(self) -> None:
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
         self._compilation.give_up_recordings()
+
+    def _leave_other_ways(self, reason: str) -> _C.Specialization | None:
+        if self._limits is self._limits_of_loops:
+            self._compilation.try_passes()
+            return None  # calls may be recorded again
+        return super()._leave_other_ways(reason)
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         self._give_up()

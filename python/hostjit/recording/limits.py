@@ -26,7 +26,6 @@ class Limits:
             call had.
         operators: of recordings that read values, of those whose values no later call had and a new
             one: a thousand take seconds to compile.
-        operators_again: the same where there are such recordings already.
         operators_with_floats: of a new one that reads a float which is computed of arguments.
     """
 
@@ -36,7 +35,6 @@ class Limits:
     draws: int = 3
     in_vain: int = 4
     operators: float = math.inf
-    operators_again: float = math.inf
     operators_with_floats: float = math.inf
 
     def reason(
@@ -87,8 +85,7 @@ class Limits:
             return f"reads floats among {operators} operators"
         met = met_again()
         in_vain = [replay for replay in known if not (_was_met(replay) or replay in met)]
-        limit = min(self.operators, self.operators_again) if in_vain else self.operators
-        if operators + sum(x.recording.operators for x in in_vain) > limit:
+        if operators + sum(x.recording.operators for x in in_vain) > self.operators:
             return f"keeps meeting new values among {operators} operators"
         return ""
 

@@ -252,10 +252,10 @@ class Recordings(Specializer):
             self._raise_mismatch(known, args, kwargs)
         calls.tries += 1
         reason = self._limits.reason(known, calls.tries, self._ran_backward, self._met_again)
-        if varies and not reason and _C.recompile_limit() is not None:
-            reason = f"keeps meeting new values of {varies}"
         if reason:
-            return self._compile_from_now_on(reason)
+            return self._leave_other_ways(reason)
+        if varies and _C.recompile_limit() is not None:
+            return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(calls, args, kwargs)
 
     def _met_again(self) -> set[Replay | None]:
@@ -281,6 +281,10 @@ class Recordings(Specializer):
         compiled.owner.numbers_outside = self._outside
         self._answers_instead = compiled
         return route_any_call(compiled)
+
+    def _leave_other_ways(self, reason: str) -> _C.Specialization | None:
+        """Record no more ways through the code, of which there are too many."""
+        return self._compile_from_now_on(reason)
 
     def _raise_mismatch(
         self, known: Sequence[Replay], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -338,7 +342,7 @@ class Recordings(Specializer):
                 reads_floats=recorder.reads_floats_of_arguments(),
             )
             if reason:
-                return self._compile_from_now_on(reason), result
+                return self._leave_other_ways(reason), result
         problem = run.problem()
         if problem:
             refusal = CaptureError(recorder.failure, problem)
@@ -355,6 +359,9 @@ class Recordings(Specializer):
             return None, result  # the recordings were reset meanwhile
         self._calls.add(replay, calls)
         return specialization, result
+
+    def note_single_pass(self) -> None:
+        """Note that a recording of a pass that another follows runs that pass alone."""
 
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         """Compile a functional graph."""

@@ -28,6 +28,7 @@ __all__ = [
     "GraphOutput",
     "HandedOnOutput",
     "ItemOutput",
+    "LeafOutput",
     "ListOutput",
     "NamedTupleOutput",
     "NumberOutput",
@@ -61,6 +62,13 @@ class NumberOutput:
 @dataclasses.dataclass(frozen=True)
 class ItemOutput:
     """The number that a tensor without dims has in it, an int or a float."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafOutput:
+    """A new tensor in which gradients are to be collected."""
 
     items: tuple[Output, ...]
 
@@ -177,6 +185,7 @@ Output = (
     GraphOutput
     | NumberOutput
     | ItemOutput
+    | LeafOutput
     | HandedOnOutput
     | ArgumentOutput
     | BoundOutput
@@ -190,16 +199,8 @@ Output = (
 )
 
 _NODES = (
-    *(
-        ItemOutput,
-        HandedOnOutput,
-        TupleOutput,
-        ListOutput,
-        NamedTupleOutput,
-        DictOutput,
-        ObjectOutput,
-    ),
-    ViewOutput,
+    *(ItemOutput, LeafOutput, HandedOnOutput, TupleOutput, ListOutput, NamedTupleOutput),
+    *(DictOutput, ObjectOutput, ViewOutput),
 )
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
@@ -236,6 +237,8 @@ def rebuild_output(
         return numbers[spec.index]
     if isinstance(spec, ItemOutput):
         return rebuild(spec.items)[0].item()
+    if isinstance(spec, LeafOutput):
+        return rebuild(spec.items)[0].requires_grad_()
     if isinstance(spec, HandedOnOutput):
         return handed_on(*rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):

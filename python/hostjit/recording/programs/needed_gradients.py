@@ -11,7 +11,7 @@ import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.results import Results
+from hostjit.recording.programs.results import Results, is_new_leaf
 
 __all__ = ["needs_gradients"]
 
@@ -21,9 +21,16 @@ def needs_gradients(results: Results, recorder: Recorder, codes: Set[types.CodeT
 
     `codes`: what ran. Raises CaptureError where no recorded graph gives the gradients.
     """
-    graphs = [x for x in results.tensors[: results.user_count] if x.requires_grad]
+    wanted = [x for x in results.tensors[: results.user_count] if x.requires_grad]
+    graphs = [x for x in wanted if not is_new_leaf(x)]
     if all(map(_is_released, graphs)):
         return False
+    if len(graphs) < len(wanted):
+        raise CaptureError(
+            CaptureFailure.NEEDS_AUTOGRAD,
+            "it returns results that need gradients and new tensors that collect some",
+            hint="return them detached",
+        )
     if recorder.ran_backward:
         raise CaptureError(
             CaptureFailure.NEEDS_AUTOGRAD,

@@ -31,7 +31,7 @@ from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.repeated_pass import repeat
+from hostjit.recording.programs.repeated_pass import leads_to_next, repeat
 from hostjit.recording.programs.results import Results
 from hostjit.recording.running.generator_states import KEPT
 
@@ -65,6 +65,7 @@ class RecordedProgram:
         backward: how gradients are computed, if results need them.
         reads: what computes the values that Python code has read, if it has.
         is_repeated: the graph runs a pass of a loop until it would lead elsewhere.
+        is_single_pass: it runs one, which another follows.
     """
 
     graph_module: torch.fx.GraphModule
@@ -74,6 +75,7 @@ class RecordedProgram:
     backward: Backward | None
     reads: ReadGraph | None = None
     is_repeated: bool = False
+    is_single_pass: bool = False
 
 
 def make_program(
@@ -99,6 +101,7 @@ def make_program(
         output += [assignment.owner, assignment.value]
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
     # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
+    leads_on = variables is not None and leads_to_next(results.output, variables)
     reads = [] if wants_gradients else [read.node for read in recorder.reads]
     graph = _copy(recorder.graph, [*results.nodes, *reads], detach=wants_gradients)
     recorded = graph_module(torch.nn.Module(), graph)
@@ -107,11 +110,11 @@ def make_program(
     if wants_gradients:
         made = _with_backward(recorded, inputs, sources, results, TupleOutput(tuple(output)))
         reads_apart = _traced_reads(recorder) if recorder.reads else None
-        return dataclasses.replace(made, reads=reads_apart)
+        return dataclasses.replace(made, reads=reads_apart, is_single_pass=leads_on)
     functional = _trace(recorded, inputs)
     bindings = _bind(sources, functional)
     repeated = None
-    if variables is not None:
+    if variables is not None and leads_on:
         repeated = repeat(functional, recorder, results, variables, args)
     read_graph = _take_reads(functional, bindings, len(reads)) if reads else None
     module = functional.graph_module
@@ -127,6 +130,7 @@ def make_program(
         None,
         read_graph,
         is_repeated=repeated is not None,
+        is_single_pass=leads_on and repeated is None,
     )
 
 

@@ -19,7 +19,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
-from hostjit.bytecode.loops import PassVariables
+from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.instances import is_one_of
@@ -32,6 +32,7 @@ from hostjit.capturing.results.outputs import (
     GraphOutput,
     HandedOnOutput,
     ItemOutput,
+    LeafOutput,
     ListOutput,
     NumberOutput,
     Output,
@@ -46,11 +47,9 @@ from hostjit.recording.graph.inputs import Leaf, OpenArgument
 from hostjit.recording.graph.recorder import Read, Recorder
 from hostjit.recording.programs.results import Results
 
-__all__ = ["RepeatedPass", "repeat"]
+__all__ = ["RepeatedPass", "leads_to_next", "repeat"]
 
 aten = torch.ops.aten
-# At once, where nobody says how many: between calls, Python looks at signals.
-_MOST_PASSES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,7 @@ def repeat(
     variables: PassVariables,
     args: Sequence[Any],
 ) -> RepeatedPass | None:
-    """Return the program of several passes; None for a pass that can only run by itself.
+    """Return the program of a pass and those that follow; None for one that runs by itself.
 
     Args:
         functional: the graph of the pass; its results are those of `results`, then what was read.
@@ -87,8 +86,6 @@ def repeat(
     if not (_may_repeat(recorder, results) and _computes_alone(functional)):
         return None
     given = _given(results.output, variables)
-    if given is None:
-        return None
     now = [*args]
     for number in recorder.opened:
         now[number.argument] = number
@@ -97,6 +94,10 @@ def repeat(
         return _Loop(functional, recorder, results, variables, carried).made()
     except _CannotCarryError:
         return None
+
+
+# The first result of the graph is how many passes ran; what the loop carried follows.
+_COUNT = GraphOutput(0)
 
 
 class _CannotCarryError(Exception):
@@ -166,18 +167,19 @@ def _may_raise(node: Node) -> bool:
     return may_raise(node.target, operands)
 
 
-def _given(output: Output, variables: PassVariables) -> dict[str, Output] | None:
-    """What a pass leaves in variables; None where it does not lead to the next one."""
+def leads_to_next(output: Output, variables: PassVariables) -> bool:
+    """Tell whether another pass follows one that returns this."""
     if not isinstance(output, TupleOutput):
-        return None
-    items = [*output.items]
-    if variables.tells_where:
-        first = items.pop(0)
-        if not (isinstance(first, ConstantOutput) and first.value == 0):
-            return None
-    if variables.counts:
-        items.pop()
-    return dict(zip(variables.given, items, strict=True))
+        return False
+    first = output.items[0] if variables.tells_where else ConstantOutput(0)
+    return isinstance(first, ConstantOutput) and first.value == 0
+
+
+def _given(output: Output, variables: PassVariables) -> dict[str, Output]:
+    """What a pass that another follows leaves in variables."""
+    assert isinstance(output, TupleOutput)
+    items = output.items[1:] if variables.tells_where else output.items
+    return dict(zip(variables.given, items, strict=not variables.counts))
 
 
 def _carried(
@@ -226,7 +228,6 @@ def _fits(tensor: torch.Tensor, made: torch.Tensor) -> bool:
     """Whether the program may be given what was made in the place of a tensor."""
     return (
         type(tensor) is torch.Tensor
-        and not tensor.requires_grad
         and tensor.is_inference() == torch.is_inference_mode_enabled()
         and tensor.dtype == made.dtype
         and tensor.shape == made.shape
@@ -286,7 +287,11 @@ class _Loop:
             leaf = recorder.leaf_of(tensor)
             if leaf is not None and after == ArgumentOutput(leaf):
                 continue
-            begin, source = inputs.get(id(tensor)), self._source(after)
+            is_leaf = isinstance(after, LeafOutput)
+            if is_leaf != tensor.requires_grad or not tensor.is_leaf:
+                raise _CannotCarryError
+            begin = inputs.get(id(tensor))
+            source = self._source(after.items[0] if isinstance(after, LeafOutput) else after)
             is_written = begin in self._written or source in self._written
             if is_written or not _fits(tensor, source.meta["val"]):
                 raise _CannotCarryError
@@ -296,7 +301,7 @@ class _Loop:
         self._output = self._given(results.output)
         if variables.counts:
             assert isinstance(self._output, TupleOutput)
-            items = (*self._output.items[:-1], ItemOutput((self._count(),)))
+            items = (*self._output.items[:-1], ItemOutput((_COUNT,)))
             self._output = TupleOutput(items)
 
     def _fake_mode(self) -> Any:
@@ -353,10 +358,7 @@ class _Loop:
         if source not in known:
             self._slots.append(_Slot(None, source))
             known.append(source)
-        return GraphOutput(known.index(source))
-
-    def _count(self) -> GraphOutput:
-        return GraphOutput(len(self._slots))
+        return GraphOutput(1 + known.index(source))
 
     def _handed_on(self, node: Node) -> Output:
         """What has the value that an argument has ahead of each pass."""
@@ -366,7 +368,7 @@ class _Loop:
             if arguments[node] in found:
                 raise _CannotCarryError
             found.append(arguments[node])
-        return HandedOnOutput((self._count(), value, *found))
+        return HandedOnOutput((_COUNT, value, *found))
 
     def made(self) -> RepeatedPass:
         """Return the program."""
@@ -398,7 +400,8 @@ class _Loop:
             carried[-1].meta["val"] = node.meta["val"]
         for node, now in zip(self._written, carried, strict=False):
             self._call(graph, aten.copy_.default, nodes[node], now)
-        graph.output(tuple(carried))
+        *values, count = carried
+        graph.output((count, *values))
         remove_dead_nodes(graph)
         return RepeatedPass(graph_module(regions, graph), self._output)
 
@@ -452,7 +455,7 @@ class _Loop:
         ]
         count = self._call(graph, aten.add.Tensor, count, same)
         if self._most is None:
-            may_follow = self._call(graph, aten.lt.Scalar, count, _MOST_PASSES)
+            may_follow = self._call(graph, aten.lt.Scalar, count, MOST_PASSES)
         else:
             may_follow = self._call(graph, aten.lt.Tensor, count, nodes[self._most])
         goes_on = self._call(graph, aten.logical_and.default, same, may_follow)

@@ -20,6 +20,7 @@ from hostjit.capturing.results.outputs import (
     DictOutput,
     GraphOutput,
     ItemOutput,
+    LeafOutput,
     ListOutput,
     NamedTupleOutput,
     ObjectOutput,
@@ -35,7 +36,7 @@ from hostjit.recording.graph.read_numbers import ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.reach.state import State
 
-__all__ = ["Assignment", "Results"]
+__all__ = ["Assignment", "Results", "is_new_leaf"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,8 +184,8 @@ class Results:
                 return BoundOutput(source.tensor)
         elif type(tensor) is not torch.Tensor:
             raise _cannot_make(f"a new {type(tensor).__qualname__}")
-        elif tensor.requires_grad and tensor.is_leaf:
-            raise _cannot_make("a new tensor that gradients are to be collected in")
+        elif is_new_leaf(tensor) and (tensor.grad is not None or tensor._backward_hooks):
+            raise _cannot_make("a new tensor with a gradient or hooks")
         if tensor.is_conj() or tensor.is_neg():
             raise CaptureError(
                 CaptureFailure.LAZY_RESULT,
@@ -194,7 +195,13 @@ class Results:
         if node not in self.nodes:
             self.nodes.append(node)
             self.tensors.append(tensor)
-        return GraphOutput(self.nodes.index(node))
+        output = GraphOutput(self.nodes.index(node))
+        return LeafOutput((output,)) if is_new_leaf(tensor) else output
+
+
+def is_new_leaf(tensor: torch.Tensor) -> bool:
+    """Tell whether gradients are to be collected in a tensor that a call has made."""
+    return tensor.requires_grad and tensor.is_leaf
 
 
 def _cannot_make(what: str) -> CaptureError:

@@ -160,6 +160,8 @@ class Replay:
                 by_fields=ByFields.of(*self._opened).described(),
             )
         owner.note_program(compiled)
+        if program.is_single_pass:
+            owner.note_single_pass()
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
         count = pruned.operators if pruned is not None else 0
         self.recording = Recording(len(operators), len(self._inputs), len(recorder.reads), count)
