@@ -366,10 +366,28 @@ def of_functions_that_calls_make(x: Tensor) -> Tensor:
     return x
 
 
-def test_functions_that_calls_make_are_not_recorded_each_time() -> None:
-    passes = Passes(of_functions_that_calls_make)
+class Rule:
+    """How a loop changes what it is about."""
+
+    def __init__(self) -> None:
+        self.rate = 0.8
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ W) * 0.2 + x * self.rate
+
+
+def of_objects_that_calls_make(x: Tensor) -> Tensor:
+    rule = Rule()
+    while x.abs().sum() > 1.5:
+        x = rule(x)
+    return x
+
+
+@pytest.mark.parametrize("function", [of_functions_that_calls_make, of_objects_that_calls_make])
+def test_what_calls_make_is_not_recorded_each_time(function: Any) -> None:
+    passes = Passes(function)
     for _ in range(3):
-        check(of_functions_that_calls_make, passes.run)
+        check(function, passes.run)
     assert passes.compiled[0].owner._recorded is None
 
 

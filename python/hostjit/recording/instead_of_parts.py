@@ -19,14 +19,15 @@ from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
+from hostjit.recording.replays.replay import Replay
 
 if TYPE_CHECKING:
     from hostjit.compiling.compilation import Compilation
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 
-# With so many recordings for objects that are gone, or functions of the same code, each call may
-# bring others.
+# With so many recordings for objects that were soon gone, or functions of the same code, each call
+# may bring others.
 _MOST_GONE = 4
 
 
@@ -105,9 +106,9 @@ class RecordingsInsteadOfParts(Recordings):
         super().note_program(program)
         self._compilation.note_program(program)
 
-    def _forget_recorded(self, gone: weakref.ref[Any]) -> None:
-        self._num_gone += 1
-        super()._forget_recorded(gone)
+    def _forget_recorded(self, gone: weakref.ref[Any], replays: set[Replay]) -> None:
+        self._num_gone += any(replay.was_in_vain() for replay in replays)
+        super()._forget_recorded(gone, replays)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._brings_others(args, kwargs) and _C.recompile_limit() is not None:

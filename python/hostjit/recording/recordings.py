@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -119,7 +120,7 @@ class Recordings(Specializer):
         function = self.function() if self.function is not None else None
         return self if function is None else CapturedMethod(self, function, instance)
 
-    def _forget_recorded(self, gone: weakref.ref[Any]) -> None:
+    def _forget_recorded(self, gone: weakref.ref[Any], replays: set[Replay]) -> None:
         """Drop the recordings for an object that is gone. It may have been any call that ran."""
         self._opened.forget(gone)
         function = self.function() if self.function is not None else None
@@ -299,7 +300,7 @@ class Recordings(Specializer):
 
     def _record(self, calls: CallsOfObjects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call and record it; return what answers such calls later, and the result."""
-        profiler = active_profiler()
+        profiler, begin = active_profiler(), time.perf_counter()
         if profiler is not None and not is_resumable(profiler):
             return None
         try:
@@ -357,6 +358,7 @@ class Recordings(Specializer):
             return self._refuse(failure, args, kwargs), result
         if not self._calls.has(calls):
             return None, result  # the recordings were reset meanwhile
+        replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
 

@@ -38,10 +38,10 @@ class CallsByObject:
     iterates over what it changes.
     """
 
-    def __init__(self, on_gone: Callable[[weakref.ref[Any]], object]) -> None:
+    def __init__(self, on_gone: Callable[[weakref.ref[Any], set[Replay]], object]) -> None:
         """`on_gone` is called once the recordings for an object that is gone are forgotten.
 
-        Not for one without recordings.
+        With the object and these recordings; not for one of which no call was to be recorded.
         """
         self._on_gone = on_gone
         self._calls: dict[tuple[int, ...], CallsOfObjects] = {}
@@ -86,7 +86,7 @@ class CallsByObject:
         forgotten = {replay for calls in known for replay in calls.replays}
         in_order = self._in_order
         self._in_order = [replay for replay in in_order if replay not in forgotten]
-        self._on_gone(reference)
+        self._on_gone(reference, forgotten)
 
     def __iter__(self) -> Iterator[CallsOfObjects]:
         found = (self._calls.get(key) for key in list(self._calls))

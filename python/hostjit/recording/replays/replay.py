@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording", "Replay"]
 
+# A recording is worth what it takes if it may be used for so many times as long.
+_WORTH = 10
 # Of numbers among the arguments that may be any.
 _BOUNDS = {int: (-LARGEST_SMALL_INT, LARGEST_SMALL_INT), float: (None, None)}
 
@@ -99,8 +102,18 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.reads_floats = recorder.reads_floats
+        self._ready = self._seconds = 0.0
         self._random = recorder.draws, recorder.used  # which the program has by number
         self._numbers = [(x.type, *_BOUNDS[x.type], x.position) for x in recorder.opened]
+
+    def note_cost(self, begin: float) -> None:
+        """Note that the recording is ready, which was begun at a time of `time.perf_counter`."""
+        self._ready = time.perf_counter()
+        self._seconds = self._ready - begin
+
+    def was_in_vain(self) -> bool:
+        """Tell whether it has not been ready for long, as measured by how long it took to make."""
+        return time.perf_counter() - self._ready < _WORTH * self._seconds
 
     @staticmethod
     def behind(specialization: _C.Specialization) -> Replay | None:
