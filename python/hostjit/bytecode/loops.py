@@ -13,6 +13,7 @@ import itertools
 import logging
 import types
 from collections.abc import Callable, Iterable, Set
+from typing import Any
 
 from torch._dynamo.bytecode_transformation import cleaned_instructions
 
@@ -270,25 +271,9 @@ class _Loops:
         found = (self.instructions[i].opname for i in inside)
         return any(kind in name for name in found for kind in _COMPUTING)
 
-    def _region(
-        self,
-        entry: int,
-        inside: Set[int],
-        *,
-        has_item: bool = False,
-        is_of_iterator: bool = False,
-        again: int | None = None,
-    ) -> Region | None:
-        return find_region(
-            self.instructions,
-            self._flow,
-            self._code,
-            entry,
-            inside,
-            has_item=has_item,
-            is_of_iterator=is_of_iterator,
-            again=again,
-        )
+    def _region(self, entry: int, inside: Set[int], **kind: Any) -> Region | None:
+        """A region, of a kind as `find_region` takes it."""
+        return find_region(self.instructions, self._flow, self._code, entry, inside, **kind)
 
     def _begins_of_lines(self, depth: int = 0) -> list[int]:
         """Where lines begin with as many values on the stack as where statements begin."""
