@@ -404,6 +404,15 @@ def test_one_program_runs_passes(function: Any, runtime: str) -> None:
     assert passes.loops() > 0
 
 
+def test_each_of_several_sizes_has_a_program() -> None:
+    passes = Passes(over_a_range)
+    for _ in range(2):
+        for rows in range(1, 7):
+            x = torch.randn(rows, 3, dtype=torch.float64)
+            assert_close(passes.run(x), over_a_range(x))
+    assert passes.loops() == 6
+
+
 @pytest.mark.parametrize("function", SINGLE)
 def test_passes_that_run_one_by_one(function: Any) -> None:
     passes = Passes(function)

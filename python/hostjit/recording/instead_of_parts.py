@@ -70,6 +70,8 @@ class RecordingsInsteadOfParts(Recordings):
     )
     # Of functions with loops, before it is known whether one program runs their passes.
     _limits_of_loops = dataclasses.replace(_limits, operators=500)
+    # Of passes, of which parts with programs for any sizes are many times as slow.
+    _limits_of_passes = dataclasses.replace(_limits, sizes=8, ways=4)
     _num_gone = 0
 
     def __init__(
@@ -80,7 +82,9 @@ class RecordingsInsteadOfParts(Recordings):
     ) -> None:
         """Make none yet. `first`: the part of the function that is recorded; None for all of it."""
         self._compilation = compilation
-        if compilation.pass_variables is None and _has_loops(compilation.target):
+        if compilation.pass_variables is not None:
+            self._limits = self._limits_of_passes
+        elif _has_loops(compilation.target):
             self._limits = self._limits_of_loops
         self._is_part = first is not None
         super().__init__(
@@ -113,7 +117,7 @@ class RecordingsInsteadOfParts(Recordings):
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._brings_others(args, kwargs) and _C.recompile_limit() is not None:
             return self._compile_from_now_on("is given other objects, and never the same again")
-        if self._compilation.passes_were_tried:
+        if self._limits is self._limits_of_loops and self._compilation.passes_were_tried:
             self._limits = type(self)._limits
         return super()._answer(args, kwargs)
 

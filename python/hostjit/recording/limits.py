@@ -19,7 +19,9 @@ class Limits:
 
     Attributes:
         floats_only: of numbers, only floats do; ints, and sizes, are modes, of which there are few.
-        values: of a number among the arguments, and combinations of sizes.
+        values: of a number among the arguments.
+        sizes: combinations of sizes of tensors, where numbers other than floats count, too.
+        ways: recordings for each that the `recompile_limit` allows.
         floats: recordings that read a float of a tensor: it is seldom the same again.
         draws: recordings that read what the call draws, which each of them draws again to compare.
         in_vain: recordings one after the other whose values, those that the code reads, no later
@@ -31,6 +33,8 @@ class Limits:
 
     floats_only: bool = True
     values: int = 2
+    sizes: int = 2
+    ways: int = 1
     floats: int = 3
     draws: int = 3
     in_vain: int = 4
@@ -55,6 +59,7 @@ class Limits:
         most = _C.recompile_limit()
         if most is None:
             return ""
+        most *= self.ways
         is_full = len(known) >= most or tries > 2 * most
         reads_too_many = sum(replay.reads_floats for replay in known) >= self.floats
         if is_full or reads_too_many or self._are_in_vain(known, met_again):

@@ -92,12 +92,16 @@ class Recordings(Specializer):
         self._with_dims: list[Signature] = []
         self._codes: Codes = {}
         self._opened = OpenedClasses()
-        self._varying = Varying(self._limits.values, floats_only=self._limits.floats_only)
+        self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
+
+    def _new_varying(self) -> Varying:
+        limits = self._limits
+        return Varying(limits.values, limits.sizes, floats_only=limits.floats_only)
 
     def _new_outside(self) -> NumbersOutside:
         return NumbersOutside()
@@ -149,7 +153,7 @@ class Recordings(Specializer):
             function.add(specialization)
         self._calls.forget_all_but(set(map(Replay.behind, kept)), instance)
         self._answers_instead = None
-        self._varying = Varying(self._limits.values, floats_only=self._limits.floats_only)
+        self._varying = self._new_varying()
         self._said.clear()
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:

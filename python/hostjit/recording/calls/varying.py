@@ -21,8 +21,9 @@ class Varying:
     where that is asked for; without, they are taken for indices and modes, of which there are few.
     """
 
-    def __init__(self, most: int, *, floats_only: bool) -> None:
+    def __init__(self, most: int, most_sizes: int, *, floats_only: bool) -> None:
         self._most = most
+        self._most_sizes = most_sizes
         self._floats_only = floats_only
         self._values: dict[str, set[str]] = {}
         self._sizes: set[tuple[torch.Size, ...]] = set()
@@ -44,7 +45,7 @@ class Varying:
                     return f"the {type(value).__name__} {_readable(name)}"
         if not self._floats_only:
             self._sizes.add(tuple(leaf.shape for leaf in tensor_leaves(args, kwargs)))
-            if len(self._sizes) > self._most:
+            if len(self._sizes) > self._most_sizes:
                 return "the sizes of tensors"
         return ""
 
