@@ -108,6 +108,11 @@ def with_tensors(x: Tensor) -> Any:
     return x * a, a * x, x + a, a - x, x - a, a / (x.abs() + 1), x / (abs(a) + 1.5)
 
 
+def tensors_compared(x: Tensor) -> Any:
+    mean = x.mean().item()
+    return (x > mean) | (mean / 2 >= x.abs()), x[0] == mean
+
+
 def with_tensors_of_ints(x: Tensor) -> Any:
     n = torch.tensor([1, 2, 3])
     return n * x[0].item(), x[1].item() + n, n.half() * x[2].item()
@@ -174,7 +179,14 @@ def nested(x: Tensor) -> Any:
 KEPT = [
     *(a_while_loop, a_loop_that_settles, the_best_of_several, least_and_greatest, computed),
     *(chained, assigned_in_a_test, whether_it_is_zero, two_numbers, of_ints),
-    *(with_tensors, read_before_a_write, narrow_floats, with_a_gradient, within_a_context),
+    *(
+        with_tensors,
+        tensors_compared,
+        read_before_a_write,
+        narrow_floats,
+        with_a_gradient,
+        within_a_context,
+    ),
     *(decorated, nested),
 ]
 READ = [
