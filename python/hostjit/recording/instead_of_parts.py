@@ -6,8 +6,10 @@ from __future__ import annotations
 import dataclasses
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
@@ -16,6 +18,7 @@ from hostjit.capturing.arguments import object_leaves
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.recording.graph.open_arguments import OpenArguments
+from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
@@ -52,10 +55,12 @@ def recorded_instead_of_parts(
     return split.joined(recorded, split.rest if split.is_short else compilation.part(split.rest))
 
 
-def _has_loops(target: Callable[..., Any]) -> bool:
-    """Whether passes of a loop can be compiled."""
+def _places_in_loops(target: Callable[..., Any]) -> frozenset[str]:
+    """The lines of loops whose passes can be compiled, "file:line" each."""
     code = getattr(target, "__code__", None)
-    return code is not None and bool(lines_of_loops(code))
+    if code is None:
+        return frozenset()
+    return frozenset(f"{code.co_filename}:{line}" for line in lines_of_loops(code))
 
 
 class RecordingsInsteadOfParts(Recordings):
@@ -68,7 +73,7 @@ class RecordingsInsteadOfParts(Recordings):
     _limits = Limits(
         floats_only=False, floats=1, in_vain=3, operators=1000, operators_with_floats=200
     )
-    # Of functions with loops, before it is known whether one program runs their passes.
+    # Where values decide on loops, before it is known whether one program runs their passes.
     _limits_of_loops = dataclasses.replace(_limits, operators=500)
     # Of passes, of which parts with programs for any sizes are many times as slow.
     _limits_of_passes = dataclasses.replace(_limits, sizes=8, ways=4)
@@ -84,7 +89,7 @@ class RecordingsInsteadOfParts(Recordings):
         self._compilation = compilation
         if compilation.pass_variables is not None:
             self._limits = self._limits_of_passes
-        elif _has_loops(compilation.target):
+        elif _places_in_loops(compilation.target):
             self._limits = self._limits_of_loops
         self._is_part = first is not None
         super().__init__(
@@ -120,6 +125,12 @@ class RecordingsInsteadOfParts(Recordings):
         if self._limits is self._limits_of_loops and self._compilation.passes_were_tried:
             self._limits = type(self)._limits
         return super()._answer(args, kwargs)
+
+    def _note_reads(self, reads: Sequence[Read]) -> None:
+        decisions = {read.where for read in reads if read.expected.dtype is torch.bool}
+        if self._limits is self._limits_of_loops:
+            if decisions.isdisjoint(_places_in_loops(self._compilation.target)):
+                self._limits = type(self)._limits
 
     def _brings_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Tell whether calls bring other objects, or functions, which they make, each time."""

@@ -42,6 +42,7 @@ from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
 from hostjit.recording.calls.varying import Varying
 from hostjit.recording.errors import MismatchError, refusal_of
 from hostjit.recording.graph.open_arguments import OpenArguments
+from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.replays.replay import Recording, Replay
@@ -340,6 +341,7 @@ class Recordings(Specializer):
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
         if recorder.reads:
+            self._note_reads(recorder.reads)
             reason = self._limits.reason_against(
                 len(recorder.graph.nodes),
                 calls.replays,
@@ -365,6 +367,9 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
+
+    def _note_reads(self, reads: Sequence[Read]) -> None:
+        """Look at what a call has read."""
 
     def note_single_pass(self) -> None:
         """Note that a recording of a pass that another follows runs that pass alone."""
