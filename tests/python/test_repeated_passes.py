@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from in_passes import Passes, check
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit import _C
-from hostjit.bytecode.loops import PassVariables, with_compiled_passes
-from hostjit.bytecode.splits import function_of
-from hostjit.compiling.passes import PassOfIterator, compile_pass
-from hostjit.compiling.whole import Whole
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 
@@ -303,60 +298,6 @@ SINGLE: list[Callable[..., Any]] = [
 ]
 
 
-class Passes:
-    """A function whose loop calls compiled passes."""
-
-    def __init__(self, function: types.FunctionType, runtime: str = "jit") -> None:
-        from hostjit.backend.options import Options  # which Dynamo has to be imported ahead of
-
-        self.compiled: list[_C.CompiledFunction] = []
-
-        def compile_it(code: types.CodeType, variables: PassVariables | None) -> Any:
-            body = function_of(function, code)
-            whole = Whole(function.__name__, set(), Options(runtime=runtime))
-            made = compile_pass(body, whole, variables)
-            self.compiled.append(made._function if isinstance(made, PassOfIterator) else made)
-            return made
-
-        lines = {line for _, _, line in function.__code__.co_lines() if line is not None}
-        code = with_compiled_passes(function.__code__, lines, compile_it, lambda found: found)
-        assert code is not None
-        self.run = function_of(function, code)
-
-    def loops(self) -> int:
-        """Count the programs that run several passes."""
-        recorded = self.compiled[0].owner._recorded
-        if recorded is None:
-            return 0
-        found = [str(each.program.program) for each in recorded.specializations]
-        return sum("while(" in text for text in found)
-
-
-def inputs() -> list[Tensor]:
-    torch.manual_seed(0)
-    return [torch.randn(2, 3, dtype=torch.float64) + shift / 4 for shift in range(8)]
-
-
-def check(function: Any, run: Callable[..., Any]) -> None:
-    for number, x in enumerate(inputs()):
-        given, kept = x.clone(), x.clone()
-        torch.manual_seed(number)
-        expected = function(kept)
-        torch.manual_seed(number)
-        found = run(given)
-        assert_close(found, expected, rtol=1e-9, atol=1e-9)
-        assert_close(given, kept)
-        assert is_given(found, given) == is_given(expected, kept)
-        assert [each.requires_grad for each in tensors(found)] == [
-            each.requires_grad for each in tensors(expected)
-        ]
-
-
-def tensors(result: Any) -> list[Tensor]:
-    items = result if isinstance(result, (tuple, list)) else [result]
-    return [each for each in items if isinstance(each, Tensor)]
-
-
 def of_functions_that_calls_make(x: Tensor) -> Tensor:
     def change(y: Tensor) -> Tensor:
         return torch.tanh(y @ W) * 1.1
@@ -389,11 +330,6 @@ def test_what_calls_make_is_not_recorded_each_time(function: Any) -> None:
     for _ in range(3):
         check(function, passes.run)
     assert passes.compiled[0].owner._recorded is None
-
-
-def is_given(result: Any, x: Tensor) -> list[bool]:
-    """Tell which results are the tensor that a call was given."""
-    return [each is x for each in (result if isinstance(result, (tuple, list)) else [result])]
 
 
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from torch._dynamo.bytecode_transformation import Instruction
 
-__all__ = ["STORES", "CodeFlow"]
+__all__ = ["LOADS", "STORES", "CodeFlow"]
 
-_LOADS = frozenset(
-    {
-        *("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "DELETE_FAST"),
-        *("LOAD_DEREF", "LOAD_CLOSURE", "DELETE_DEREF"),
-    }
-)
+LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
+"""Operations that put the value of a variable on the stack which no function inside knows."""
+_READS = LOADS | {"DELETE_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "DELETE_DEREF"}
 STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
 """Operations that give a variable a value."""
 _DELETES = frozenset({"DELETE_FAST", "DELETE_DEREF"})
@@ -165,7 +162,7 @@ class CodeFlow:
         wanted = self._needed(behind)[index] & changed - self._outside
         assigned = self._assigned(index, before, frozenset(parameters))
         for i in before:  # what has no value raises there
-            if not self._variables(i, _LOADS) & wanted <= assigned.get(i, wanted):
+            if not self._variables(i, _READS) & wanted <= assigned.get(i, wanted):
                 return None
         return {name: name in assigned[index] for name in sorted(wanted)}
 
@@ -197,6 +194,20 @@ class CodeFlow:
     def is_entered_at(self, entry: int, inside: Set[int]) -> bool:
         """Tell whether some code begins with one of its instructions wherever it begins."""
         return all(self._before[each] <= inside for each in inside - {entry})
+
+    def follows_alone(self, index: int) -> bool:
+        """Tell whether an instruction runs behind the one before it, and nothing else."""
+        return self._before.get(index) == {index - 1}
+
+    def leading_to(self, index: int) -> set[int]:
+        """Return what may run ahead of an instruction, at some time."""
+        found: set[int] = set()
+        pending = [index]
+        while pending:
+            more = self._before[pending.pop()] - found
+            found |= more
+            pending += more
+        return found
 
     @functools.cached_property
     def _before(self) -> dict[int, set[int]]:
@@ -294,7 +305,7 @@ class CodeFlow:
             return False
         changed = self.changed_in(inside) & self._cells
         others = self._before.keys() - inside
-        known = _LOADS | _CHANGES
+        known = _READS | _CHANGES
         return not any(self._variables(i, known) & changed for i in others)
 
     def is_cell(self, name: str) -> bool:
@@ -304,7 +315,7 @@ class CodeFlow:
     def _is_known(self, index: int) -> bool:
         name = self._instructions[index].opname
         is_of_variables = any(kind in name for kind in ("FAST", "DEREF", "CELL", "CLOSURE"))
-        return not is_of_variables or name in _LOADS | _CHANGES | _OTHERS
+        return not is_of_variables or name in _READS | _CHANGES | _OTHERS
 
     def _needed(self, behind: set[int], hides_errors: bool = True) -> dict[int, set[str]]:
         """The variables that are read, from each instruction on, before they are written."""
@@ -322,7 +333,7 @@ class CodeFlow:
                 )
                 now = set[str]().union(*ways)
                 now -= self._variables(index, STORES)
-                now |= self._variables(index, _LOADS).union(*raised)
+                now |= self._variables(index, _READS).union(*raised)
                 if now != needed[index]:
                     needed[index], changed = now, True
         return needed

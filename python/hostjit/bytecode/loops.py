@@ -56,6 +56,7 @@ class PassVariables:
             loop instead.
         item: of those that it takes, the one that the loop gives a value ahead of each pass; None
             if it takes no such.
+        appended: those given that are lists of what a pass appends to others.
     """
 
     taken: tuple[str, ...]
@@ -63,6 +64,7 @@ class PassVariables:
     tells_where: bool
     counts: bool
     item: str | None
+    appended: frozenset[str] = frozenset()
 
 
 # Return what is called for a region.
@@ -241,7 +243,8 @@ class _Loops:
         counts = a_pass.is_of_iterator
         item = self.instructions[head + 1].argval if counts else None
         item = item if item in a_pass.taken else None
-        return PassVariables(a_pass.taken, given, a_pass.tells_where, counts, item)
+        appended = a_pass.appended.intersection(given)
+        return PassVariables(a_pass.taken, given, a_pass.tells_where, counts, item, appended)
 
     def ahead_of(self, head: int) -> Region | None:
         """Return as much as possible of what runs ahead of a loop, in the same contexts."""

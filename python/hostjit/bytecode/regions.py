@@ -8,6 +8,7 @@ those that it changes and others need: which these are depends on where the regi
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import types
@@ -22,6 +23,7 @@ from torch._dynamo.bytecode_transformation import (
     create_instruction,
 )
 
+from hostjit.bytecode.appended import Append, appended_lists, appends_in_place, own_list
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
@@ -31,6 +33,7 @@ _ITEM = "hostjit_item"
 _MOST = "hostjit_most"
 _STEP = "hostjit_step"
 _LEFT_AT = "hostjit_left_at"
+_SAFE = frozenset({"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "NOP"})
 # Operations that change or move what is below by as much as they say, and how many they take first.
 _ABOVE = {
     **dict.fromkeys(("SWAP", "COPY"), 0),
@@ -56,6 +59,8 @@ class Region:
         exits: where it is left, by the index of the instruction that follows, and the variables
             that it leaves there.
         returns: it may return, too.
+        appends: what it appends to lists of the code around. In the place of such a list, its
+            function returns what is to be appended to that.
     """
 
     entry: int
@@ -66,6 +71,12 @@ class Region:
     taken: tuple[str, ...]
     exits: tuple[tuple[int, tuple[str, ...]], ...]
     returns: bool
+    appends: tuple[Append, ...]
+
+    @functools.cached_property
+    def appended(self) -> frozenset[str]:
+        """The variables of the lists that it appends to."""
+        return frozenset(each.name for each in self.appends)
 
     @property
     def tells_where(self) -> bool:
@@ -109,6 +120,8 @@ def find_region(
     changed = flow.changed_in(inside)
     if any(changed & flow.needed_by(each) for each in flow.handlers_outside(inside)):
         return None
+    appends = appended_lists(instructions, flow, parameters_of(code), entry, inside)
+    appended = {each.name for each in appends}
     ahead = flow.assigned_at(entry, parameters_of(code))
     behind = flow.assigned_behind(entry, inside)
 
@@ -123,9 +136,10 @@ def find_region(
         for after, _ in flow.successors(index):
             if after in inside and after != entry:
                 continue
-            given = changed & needed(after)
+            given = (changed | appended) & needed(after)
             exits[after] = tuple(sorted(given))
             taken |= given - behind.get(index, given)
+    taken -= appended
     returns = any(instructions[i].opname.startswith("RETURN") for i in inside)
     passed = taken.union(*exits.values())
     if (
@@ -150,6 +164,7 @@ def find_region(
         tuple(sorted(taken)),
         left,
         returns,
+        appends,
     )
 
 
@@ -172,6 +187,9 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
         }
         begin = begin_of(instructions)
         start = [create_instruction("LOAD_FAST", argval=item)] if region.has_item else []
+        for name in sorted(region.appended):
+            start.append(create_instruction("BUILD_LIST", arg=0))
+            start.append(create_instruction("STORE_FAST", argval=own_list(name)))
         start.append(create_instruction("NOP"))
         start[0].copy_positions(instructions[region.entry])
         if min(region.inside) != region.entry:
@@ -179,6 +197,8 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
         targets = {instructions[after]: end[0] for after, end in ends.items()}
         kept: list[Instruction] = []
         flow = CodeFlow(instructions, code)
+        for append in region.appends:
+            appends_in_place(instructions, append)
         for i in sorted(region.inside):
             now = instructions[i]
             kept += _returned(now, region)
@@ -197,6 +217,7 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
         ]
         instructions[:] = _with_handlers(code_now, own, region.depth)
         names = [name for name in options["co_varnames"] if name not in parameters]
+        names += map(own_list, sorted(region.appended))
         options["co_varnames"] = (*parameters, *names)
         options["co_argcount"] = len(parameters)
         options["co_posonlyargcount"] = options["co_kwonlyargcount"] = 0
@@ -249,7 +270,12 @@ def _end(region: Region, place: int, names: Sequence[str]) -> list[Instruction]:
     counted = [create_instruction("LOAD_CONST", argval=1)] if region.counts_at(place) else []
     return [
         *told,
-        *(create_instruction("LOAD_FAST", argval=name) for name in names),
+        *(
+            create_instruction(
+                "LOAD_FAST", argval=own_list(name) if name in region.appended else name
+            )
+            for name in names
+        ),
         *counted,
         create_instruction("BUILD_TUPLE", arg=len(told) + len(names) + len(counted)),
         create_instruction("RETURN_VALUE"),
@@ -302,7 +328,7 @@ def _call(
             block.append(create_instruction("RETURN_VALUE"))
         for after, names in region.exits:
             target = block[0] if after == region.entry else instructions[after]
-            block += _go_on(names, target, is_told=False, is_counted=region.counts_at(0))
+            block += _go_on(region, 0, names, target)
     else:
         block += [
             create_instruction("COPY", arg=1),
@@ -312,7 +338,7 @@ def _call(
         ]
         for place, (after, names) in enumerate(region.exits):
             target = block[0] if after == region.entry else instructions[after]
-            here = _go_on(names, target, is_told=True, is_counted=region.counts_at(place))
+            here = _go_on(region, place, names, target)
             if place + 1 < len(region.exits) + region.returns:
                 other = create_instruction("NOP")
                 block += [
@@ -348,14 +374,31 @@ def _load(run: Callable[..., Any] | types.CodeType, code: types.CodeType) -> lis
 
 
 def _go_on(
-    names: Sequence[str], target: Instruction, *, is_told: bool, is_counted: bool
+    region: Region, place: int, names: Sequence[str], target: Instruction
 ) -> list[Instruction]:
+    """Give variables what the function of a region has returned where it was left."""
+    is_told, is_counted = region.tells_where, region.counts_at(place)
+    stored = [_appended(name) if name in region.appended else _stored(name) for name in names]
     return [
         create_instruction("UNPACK_SEQUENCE", arg=len(names) + is_told + is_counted),
         *([create_instruction("POP_TOP")] if is_told else []),
-        *(create_instruction("STORE_FAST", argval=name) for name in names),
+        *itertools.chain(*stored),
         *([create_instruction("POP_TOP")] if is_counted else []),
         create_instruction("JUMP_FORWARD", target=target),
+    ]
+
+
+def _stored(name: str) -> list[Instruction]:
+    return [create_instruction("STORE_FAST", argval=name)]
+
+
+def _appended(name: str) -> list[Instruction]:
+    """Append what is in a list on the stack to that in a variable."""
+    return [
+        create_instruction("LOAD_FAST", argval=name),
+        create_instruction("SWAP", arg=2),
+        create_instruction("LIST_EXTEND", arg=1),
+        create_instruction("POP_TOP"),
     ]
 
 
@@ -365,7 +408,9 @@ def _handlers_around(
     """What handles the errors that some code does not handle, by its first instruction."""
     own = {instructions[i] for i in inside}
     found = {}
-    for entry in (instructions[i].exn_tab_entry for i in sorted(inside)):
+    # From CPython 3.12 on, nothing handles errors of what raises none.
+    raising = (instructions[i] for i in sorted(inside) if instructions[i].opname not in _SAFE)
+    for entry in (each.exn_tab_entry for each in raising):
         handler = None if entry is None else entry.target
         if handler not in own:
             found[handler] = entry

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
-from hostjit.bytecode.flow import CodeFlow
-from hostjit.bytecode.splits import may_be_taken_apart
+from hostjit.bytecode.appended import appends_to_new_lists
+from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
 __all__ = ["Uses", "uses_of_parameter", "uses_of_result"]
 
@@ -50,16 +51,14 @@ _TAKES_MORE = {
     "CALL_KW": 3,
     _CALL: 2,
 }
-_LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 # What asks a number to compare itself, to say what it is, or for what it makes with another.
 _ASKS = frozenset(
     {
-        *("COMPARE_OP", "UNARY_NOT", "TO_BOOL", "BINARY_OP"),
+        *("COMPARE_OP", "UNARY_NOT", "TO_BOOL", "BINARY_OP", "IS_OP"),
         *("FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"),
     }
 )
 _CONTAINERS = frozenset({"BUILD_TUPLE", "BUILD_LIST", "BUILD_CONST_KEY_MAP"})
-_PASSES = frozenset({"POP_TOP", "STORE_FAST", "IS_OP"})
 # Functions that ask in the same way. The first return one of the numbers, or make a number of it.
 _OF_NUMBERS = frozenset({"abs", "min", "max"})
 _ASKING = frozenset({"print", "round", "str", "repr", "float", "int", "bool", "format"})
@@ -113,7 +112,7 @@ def _uses(
     find: Callable[[_Value], Uses],
 ) -> Uses | None:
     try:
-        return find(_Value(instructions, CodeFlow(instructions, code)))
+        return find(_Value(instructions, CodeFlow(instructions, code), code))
     except _SeenElsewhereError:
         return None
     except (AssertionError, LookupError):
@@ -150,19 +149,26 @@ class _SeenElsewhereError(Exception):
     """Something else than the function may see the value, or nothing is known of that."""
 
 
-# What is where on the stack: the value, or one that a function of numbers makes of it; a container
-# with it; the name of a global variable; None for anything else.
+# What is where on the stack, and in variables: the value, or one that a function of numbers makes
+# of it; a new container with it. On the stack also the name of a global variable, and None for
+# anything else.
 _VALUE, _CONTAINER = object(), object()
 _Stack = tuple[object, ...]
-_State = tuple[_Stack, frozenset[str]]
+_Names = frozenset[tuple[str, object]]
+_State = tuple[_Stack, _Names]
 
 
 class _Value:
     """A value on its way."""
 
-    def __init__(self, instructions: Sequence[Instruction], flow: CodeFlow) -> None:
+    def __init__(
+        self, instructions: Sequence[Instruction], flow: CodeFlow, code: types.CodeType
+    ) -> None:
         self._instructions = instructions
         self._flow = flow
+        appends = appends_to_new_lists(instructions, flow, parameters_of(code))
+        self._loads_list = {append.begin for append in appends}
+        self._appends = {append.takes: append.name for append in appends}
         self._builtins: set[str] = set()
         self._is_returned = False
 
@@ -178,7 +184,7 @@ class _Value:
 
     def of_variable(self, name: str) -> Uses:
         """Follow what a variable has where the code begins. Raises _SeenElsewhereError."""
-        self._follow(0, ((), frozenset({name})))
+        self._follow(0, ((), frozenset({(name, _VALUE)})))
         return self._found()
 
     def _found(self) -> Uses:
@@ -196,11 +202,12 @@ class _Value:
                 pending.extend(self._behind(index, *merged))
         return known
 
-    def _behind(
-        self, index: int, stack: _Stack, names: frozenset[str]
-    ) -> Iterator[tuple[int, _State]]:
+    def _behind(self, index: int, stack: _Stack, names: _Names) -> Iterator[tuple[int, _State]]:
         """What is where behind an instruction, by what runs next."""
         found = self._instructions[index]
+        if index in self._appends and _has(stack[-1:]):
+            stack = (*stack[:-1], None)
+            names |= {(self._appends[index], _CONTAINER)}
         if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
             if _has(stack[-2 - (found.arg or 0) :]):
                 raise _SeenElsewhereError
@@ -208,12 +215,15 @@ class _Value:
             entry = found.exn_tab_entry
             assert entry is not None
             yield handler, ((*stack[: entry.depth], *[None] * (1 + entry.lasti)), names)
-        now, names = self._after(found, stack, names)
+        if index in self._loads_list:
+            now: _Stack = (*stack, None)
+        else:
+            now, names = self._after(found, stack, names)
         for after, _ in self._flow.successors(index):
             depth = self._flow.depths[after]
             yield after, ((*now, *[None] * depth)[:depth], names)
 
-    def _after(self, found: Instruction, stack: _Stack, names: frozenset[str]) -> _State:
+    def _after(self, found: Instruction, stack: _Stack, names: _Names) -> _State:
         """What is where behind an instruction; values at the end that are not there are None."""
         name, argument = found.opname, found.arg or 0
         if name == "COPY":
@@ -224,10 +234,10 @@ class _Value:
             return tuple(items), names
         if name.startswith("JUMP_IF_") and name.endswith("_OR_POP"):
             return stack, names
-        if name in _LOADS:
-            return (*stack, _VALUE if found.argval in names else None), names
+        if name in LOADS:
+            return (*stack, _in_variable(found.argval, names)), names
         if name == "DELETE_FAST":
-            return stack, names - {found.argval}
+            return stack, _with_variable(found.argval, None, names)
         if name == "LOAD_GLOBAL":
             is_called = (argument & 1) * (None,)
             return (*stack, *is_called, found.argval), names
@@ -238,7 +248,7 @@ class _Value:
             return (), names
         taken, stack = stack[len(stack) - takes :], stack[: len(stack) - takes]
         if name == "STORE_FAST":
-            names = names | {found.argval} if _VALUE in taken else names - {found.argval}
+            return stack, _with_variable(found.argval, taken[0], names)
         if not _has(taken):
             return stack, names
         return (*stack, *self._made_of(found, taken)), names
@@ -266,13 +276,18 @@ class _Value:
             return ()
         if name in _CONTAINERS or (name == "BUILD_MAP" and not _has(taken[::2])):
             return (_CONTAINER,)
+        if name == "POP_TOP":
+            return ()
+        if name == _CALL and _CONTAINER in taken[2:] and "len" in taken[:2]:
+            self._builtins.add("len")
+            return ()
         if _CONTAINER in taken:
             raise _SeenElsewhereError
         if name == "UNARY_NEGATIVE":
             return (_VALUE,)
         if name == "BINARY_OP" and (found.arg or 0) > _LAST_OF_NUMBERS:
             raise _SeenElsewhereError
-        if name in _ASKS or name in _PASSES or name.startswith("POP_JUMP"):
+        if name in _ASKS or name.startswith("POP_JUMP"):
             return ()
         if name == "CALL" != _CALL:
             return (_VALUE,)
@@ -282,6 +297,15 @@ class _Value:
                 self._builtins.add(called[0])
                 return (_VALUE,) if called[0] in _OF_NUMBERS else ()
         raise _SeenElsewhereError
+
+
+def _in_variable(name: str, names: _Names) -> object:
+    return next((kind for kind in (_CONTAINER, _VALUE) if (name, kind) in names), None)
+
+
+def _with_variable(name: str, value: object, names: _Names) -> _Names:
+    names = names - {(name, _VALUE), (name, _CONTAINER)}
+    return names | {(name, value)} if _has((value,)) else names
 
 
 def _has(values: _Stack) -> bool:

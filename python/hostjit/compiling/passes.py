@@ -46,6 +46,7 @@ class PassCompilation(Compilation):
         self.pass_variables = variables
         # Of what is recorded to its end, one program runs several.
         self.records_parts = variables is None
+        self._records_all = variables is not None
 
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""

@@ -364,6 +364,9 @@ def describe_output(
             return ("call", torch.Tensor.requires_grad_, describe(items))
         case capture_outputs.HandedOnOutput(items):
             return ("call", capture_outputs.handed_on, describe(items))
+        case capture_outputs.CollectedOutput(items, columns, form):
+            collect = functools.partial(capture_outputs.collected, columns, form)
+            return ("call", collect, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():

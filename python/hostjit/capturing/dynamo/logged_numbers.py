@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.bytecode_transformation import create_call_method
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
-from torch._dynamo.variables.misc import GetAttrVariable
+from torch._dynamo.variables.misc import GetAttrVariable, NullVariable
 from torch._dynamo.variables.tensor import TensorVariable
 
 from hostjit.capturing.dynamo.growing_lists import GrowingVariable
@@ -97,7 +97,9 @@ def _is_appended(tx: Any) -> bool:
     """Whether a list that code only adds to waits for what the call gives that is followed now."""
     if tx.instruction_pointer is None or not tx.stack:
         return False
-    waiting = tx.stack[-1]
+    # From CPython 3.13 on a null is above what is called, and not below.
+    called = (each for each in reversed(tx.stack) if not isinstance(each, NullVariable))
+    waiting = next(called, None)
     if not (isinstance(waiting, GetAttrVariable) and isinstance(waiting.obj, GrowingVariable)):
         return False
     if waiting.name not in ("append", "appendleft"):

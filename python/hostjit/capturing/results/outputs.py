@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentOutput",
     "BoundOutput",
+    "CollectedOutput",
+    "Column",
     "ConstantOutput",
     "DictOutput",
     "GraphOutput",
@@ -36,6 +39,7 @@ __all__ = [
     "Output",
     "TupleOutput",
     "ViewOutput",
+    "collected",
     "handed_on",
     "known_outputs",
     "map_outputs",
@@ -84,6 +88,39 @@ class HandedOnOutput:
     """
 
     items: tuple[Output, ...]
+
+
+class Column(enum.Enum):
+    """What one value of each of several passes of a loop is made of."""
+
+    NUMBERS = enum.auto()
+    """Of a tensor with a number for each pass."""
+    MADE = enum.auto()
+    """Of a tensor with a tensor for each pass, and what the last one has made."""
+    TAKEN = enum.auto()
+    """Of what the first pass was given, and a tensor with what each has made for the next."""
+    SAME = enum.auto()
+    """Of one that is the same for all."""
+
+    @property
+    def num_items(self) -> int:
+        """Of how many items."""
+        return 2 if self in (Column.MADE, Column.TAKEN) else 1
+
+
+@dataclasses.dataclass(frozen=True)
+class CollectedOutput:
+    """A new list of what each of several passes of a loop has appended.
+
+    Attributes:
+        items: how many passes ran, a tensor without dims; what the columns are made of.
+        columns: the values of the passes.
+        form: what one pass appends, a list over columns.
+    """
+
+    items: tuple[Output, ...]
+    columns: tuple[Column, ...]
+    form: ListOutput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +224,7 @@ Output = (
     | ItemOutput
     | LeafOutput
     | HandedOnOutput
+    | CollectedOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -199,8 +237,8 @@ Output = (
 )
 
 _NODES = (
-    *(ItemOutput, LeafOutput, HandedOnOutput, TupleOutput, ListOutput, NamedTupleOutput),
-    *(DictOutput, ObjectOutput, ViewOutput),
+    *(ItemOutput, LeafOutput, HandedOnOutput, CollectedOutput, TupleOutput, ListOutput),
+    *(NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
 )
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
@@ -241,6 +279,8 @@ def rebuild_output(
         return rebuild(spec.items)[0].requires_grad_()
     if isinstance(spec, HandedOnOutput):
         return handed_on(*rebuild(spec.items))
+    if isinstance(spec, CollectedOutput):
+        return collected(spec.columns, spec.form, *rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):
@@ -269,6 +309,48 @@ def handed_on(passes: torch.Tensor, value: Any, *arguments: Any) -> Any:
     """Return what a `HandedOnOutput` stands for, of its items."""
     count = int(passes.item())
     return arguments[count - 1] if count <= len(arguments) else value
+
+
+def collected(columns: Sequence[Column], form: ListOutput, passes: Any, *items: Any) -> list[Any]:
+    """Return what a `CollectedOutput` stands for, of its items."""
+    count, rest = int(passes.item()), iter(items)
+    values = [_of_passes(column, count, rest) for column in columns]
+    found = [_in_passes(item, values, count) for item in form.items]
+    return found[0] if len(found) == 1 else [*itertools.chain(*zip(*found, strict=True))]
+
+
+def _of_passes(column: Column, count: int, items: Iterator[Any]) -> list[Any]:
+    """The value of each pass."""
+    match column:
+        case Column.NUMBERS:
+            numbers: list[Any] = next(items)[:count].tolist()
+            return numbers
+        case Column.MADE:
+            return [*_rows(next(items), count - 1), next(items)]
+        case Column.TAKEN:
+            return [next(items), *_rows(next(items), count - 1)]
+        case Column.SAME:
+            return [next(items)] * count
+
+
+def _rows(column: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
+    """The first rows, each a new tensor."""
+    rows: Any = torch.unbind_copy(column[:count])  # type: ignore[func-returns-value]
+    return iter(rows)
+
+
+def _in_passes(form: Output, values: Sequence[list[Any]], count: int) -> list[Any]:
+    """What each pass makes of values."""
+    if isinstance(form, GraphOutput):
+        return values[form.index]
+    assert isinstance(form, (TupleOutput, ListOutput, DictOutput))
+    items = [_in_passes(item, values, count) for item in form.items]
+    rows = zip(*items, strict=True) if items else itertools.repeat((), count)
+    if isinstance(form, TupleOutput):
+        return [*rows]
+    if isinstance(form, ListOutput):
+        return [*map(list, rows)]
+    return [form.type(zip(form.keys, row, strict=True)) for row in rows]
 
 
 def map_outputs(spec: Output, replace: Callable[[GraphOutput], Output]) -> Output:

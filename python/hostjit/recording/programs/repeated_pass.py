@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,11 +23,11 @@ from torch.fx import Graph, Node
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.graph_module import graph_module
-from hostjit.capturing.instances import is_one_of
-from hostjit.capturing.open_sizes import is_dense
 from hostjit.capturing.results.outputs import (
     ArgumentOutput,
     BoundOutput,
+    CollectedOutput,
+    Column,
     ConstantOutput,
     DictOutput,
     GraphOutput,
@@ -38,13 +39,12 @@ from hostjit.capturing.results.outputs import (
     Output,
     TupleOutput,
     ViewOutput,
-    same_constant,
 )
-from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
-from hostjit.capturing.tracing import is_random
-from hostjit.recording.code.handlers import may_raise
-from hostjit.recording.graph.inputs import Leaf, OpenArgument
-from hostjit.recording.graph.recorder import Read, Recorder
+from hostjit.capturing.traced_graph import remove_dead_nodes
+from hostjit.recording.graph.inputs import Leaf
+from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.programs.carried import CannotCarryError, carried, fits
+from hostjit.recording.programs.may_repeat import may_repeat
 from hostjit.recording.programs.results import Results
 
 __all__ = ["RepeatedPass", "leads_to_next", "repeat"]
@@ -83,88 +83,25 @@ def repeat(
     """
     if not (recorder.reads or variables.counts):
         return None
-    if not (_may_repeat(recorder, results) and _computes_alone(functional)):
+    if not may_repeat(functional, recorder, results):
         return None
     given = _given(results.output, variables)
     now = [*args]
     for number in recorder.opened:
         now[number.argument] = number
     try:
-        carried = _carried(variables, now, given)
-        return _Loop(functional, recorder, results, variables, carried).made()
-    except _CannotCarryError:
+        pairs = carried(variables, now, given)
+        return _Loop(functional, recorder, results, variables, pairs).made()
+    except CannotCarryError:
         return None
 
 
+# A program runs so many passes at once that append to lists: as long a column is copied for each.
+_MOST_ROWS = 256
+_COLUMN_BYTES = 1 << 14
+_FEWEST_ROWS = 8
 # The first result of the graph is how many passes ran; what the loop carried follows.
 _COUNT = GraphOutput(0)
-
-
-class _CannotCarryError(Exception):
-    """A pass changes a variable to something that the same program can't take in the next pass."""
-
-
-def _may_repeat(recorder: Recorder, results: Results) -> bool:
-    """Whether a pass does nothing but compute and decide."""
-    return (
-        all(map(_is_decision, recorder.reads))
-        and not (results.assignments or results.in_inference_mode)
-        and not (recorder.draws or recorder.used or recorder.handled)
-        and recorder.has_distinct_leaves
-        and _are_apart(recorder, results)
-    )
-
-
-def _is_decision(read: Read) -> bool:
-    """Whether a value that was read is one that `==` compares by its bits, and not a size."""
-    expected = read.expected
-    is_exact = not (expected.is_floating_point() or expected.is_complex())
-    return is_exact and expected.numel() == 1 and not read.is_size
-
-
-def _are_apart(recorder: Recorder, results: Results) -> bool:
-    """Whether no results share memory, with each other or with inputs; but for numbers."""
-    found = [storage_of(source.tensor) for source in recorder.sources]
-    numbers = [source.tensor for source in recorder.opened]
-    for tensor in results.tensors:
-        if any(tensor is number for number in numbers):
-            continue
-        if storage_of(tensor) in found:
-            return False
-        found.append(storage_of(tensor))
-    return True
-
-
-def _computes_alone(functional: FunctionalGraph) -> bool:
-    """Whether a graph computes on the CPU, by operators without effects but writes at its end.
-
-    Where there are such, Python can't run a pass instead of one that is computed ahead and raises.
-    """
-    graph = functional.graph_module.graph
-    if is_random(graph) or not all(map(_is_known, graph.nodes)):
-        return False
-    return not functional.mutated or not any(map(_may_raise, graph.nodes))
-
-
-def _is_known(node: Node) -> bool:
-    value = node.meta.get("val")
-    if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-        return False
-    if node.op != "call_function":
-        return node.op in ("placeholder", "output")
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return node.target is operator.getitem
-    if node.target is aten.copy_.default:
-        written: Any = node.args[0]
-        return bool(written.op == "placeholder") and not node.users
-    return node.target.namespace == "aten" and not node.target._schema.is_mutable
-
-
-def _may_raise(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    operands = torch.fx.node.map_arg(node.args, lambda found: found.meta["val"])
-    return may_raise(node.target, operands)
 
 
 def leads_to_next(output: Output, variables: PassVariables) -> bool:
@@ -182,60 +119,6 @@ def _given(output: Output, variables: PassVariables) -> dict[str, Output]:
     return dict(zip(variables.given, items, strict=not variables.counts))
 
 
-def _carried(
-    variables: PassVariables, args: Sequence[Any], given: Mapping[str, Output]
-) -> list[tuple[torch.Tensor, Output]]:
-    """Pair the tensors that a pass is given with what they are in the next pass."""
-    taken = dict(zip(variables.taken, args, strict=not variables.counts))
-    both = [name for name in variables.taken if name in given and name != variables.item]
-    return [pair for name in both for pair in _pairs(taken[name], given[name])]
-
-
-def _pairs(value: Any, after: Output) -> Iterator[tuple[torch.Tensor, Output]]:
-    """Raises _CannotCarryError where what comes next is of another structure."""
-    if isinstance(value, OpenArgument):
-        if not isinstance(after, ItemOutput):
-            raise _CannotCarryError
-        yield value.tensor, after.items[0]
-        return
-    if is_one_of(type(value), (torch.Tensor, torch.nn.Parameter)):
-        yield value, after
-        return
-    if isinstance(after, ConstantOutput):
-        if value is after.value or same_constant(value, after.value):
-            return
-    elif _is_alike(value, after):
-        items = value.values() if isinstance(after, DictOutput) else value
-        for item, behind in zip(items, after.items, strict=True):  # type: ignore[union-attr]
-            yield from _pairs(item, behind)
-        return
-    raise _CannotCarryError
-
-
-def _is_alike(value: Any, after: Output) -> bool:
-    match after:
-        case TupleOutput(items):
-            return type(value) is tuple and len(value) == len(items)
-        case ListOutput(items):
-            return type(value) is list and len(value) == len(items)
-        case DictOutput(kind, keys, _):
-            known: Any = value
-            return type(value) is kind and (*known,) == keys
-    return False
-
-
-def _fits(tensor: torch.Tensor, made: torch.Tensor) -> bool:
-    """Whether the program may be given what was made in the place of a tensor."""
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.is_inference() == torch.is_inference_mode_enabled()
-        and tensor.dtype == made.dtype
-        and tensor.shape == made.shape
-        and tensor.stride() == made.stride()
-        and is_dense(made.shape, made.stride())
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class _Slot:
     """A value that the loop carries.
@@ -244,10 +127,12 @@ class _Slot:
         begin: the input that it is ahead of the first pass, by its placeholder; None for what only
             the code behind the loop wants.
         source: what it is behind a pass: a result of the pass, or what that has for an input.
+        is_column: the loop carries the values that it had behind all passes.
     """
 
     begin: Node | None
     source: Node
+    is_column: bool = False
 
 
 class _Loop:
@@ -259,9 +144,9 @@ class _Loop:
         recorder: Recorder,
         results: Results,
         variables: PassVariables,
-        carried: Sequence[tuple[torch.Tensor, Output]],
+        pairs: Sequence[tuple[torch.Tensor, Output]],
     ) -> None:
-        """Raises _CannotCarryError."""
+        """Raises CannotCarryError."""
         self._pass = functional.graph_module.graph
         self._placeholders = [*self._pass.find_nodes(op="placeholder")]
         ended: Any = self._pass.output_node().args[0]
@@ -283,32 +168,33 @@ class _Loop:
         # The values of inputs that a pass writes, by their placeholders.
         self._written: dict[Any, Any] = dict(node.args for node in writes)
         self._slots = [_Slot(begin, source) for begin, source in self._written.items()]
-        for tensor, after in carried:
+        for tensor, after in pairs:
             leaf = recorder.leaf_of(tensor)
             if leaf is not None and after == ArgumentOutput(leaf):
                 continue
             is_leaf = isinstance(after, LeafOutput)
             if is_leaf != tensor.requires_grad or not tensor.is_leaf:
-                raise _CannotCarryError
+                raise CannotCarryError
             begin = inputs.get(id(tensor))
             source = self._source(after.items[0] if isinstance(after, LeafOutput) else after)
             is_written = begin in self._written or source in self._written
-            if is_written or not _fits(tensor, source.meta["val"]):
-                raise _CannotCarryError
+            if is_written or not fits(tensor, source.meta["val"]):
+                raise CannotCarryError
             if begin is not None and begin is not source:
                 self._slots.append(_Slot(begin, source))
         self._next = {slot.begin: slot.source for slot in self._slots}
-        self._output = self._given(results.output)
-        if variables.counts:
-            assert isinstance(self._output, TupleOutput)
-            items = (*self._output.items[:-1], ItemOutput((_COUNT,)))
-            self._output = TupleOutput(items)
+        self._numbers = {inputs[id(number.tensor)] for number in recorder.opened}
+        self._tensors = results.tensors
+        # What makes the tensors that passes append to lists.
+        self._appended: list[Node] = []
+        self._output = self._returned(results.output, variables)
+        self._rows = self._count_rows()
 
     def _fake_mode(self) -> Any:
         values = (node.meta.get("val") for node in self._pass.nodes)
         mode = next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
         if mode is None:
-            raise _CannotCarryError
+            raise CannotCarryError
         return mode
 
     def _note_items(
@@ -326,7 +212,7 @@ class _Loop:
         if variables.item is not None:
             self._item = opened.get(variables.taken.index(variables.item))
             if self._item is None:
-                raise _CannotCarryError
+                raise CannotCarryError
 
     def _source(self, output: Output) -> Node:
         """What a variable has behind a pass."""
@@ -335,7 +221,7 @@ class _Loop:
                 return self._results[index]
             case ArgumentOutput(leaf):
                 return self._leaves[leaf]
-        raise _CannotCarryError
+        raise CannotCarryError
 
     def _given(self, output: Output) -> Output:
         """What the last pass returns, over the values that the loop carries, and the count."""
@@ -349,16 +235,16 @@ class _Loop:
             case BoundOutput() | ConstantOutput():
                 return output
             case NumberOutput() | HandedOnOutput() | ViewOutput():
-                raise _CannotCarryError
+                raise CannotCarryError
         return dataclasses.replace(output, items=tuple(map(self._given, output.items)))
 
-    def _carried(self, source: Node) -> GraphOutput:
-        """What has a value behind each pass."""
-        known = [slot.source for slot in self._slots]
-        if source not in known:
-            self._slots.append(_Slot(None, source))
-            known.append(source)
-        return GraphOutput(1 + known.index(source))
+    def _carried(self, source: Node, *, is_column: bool = False) -> GraphOutput:
+        """What has a value behind each pass, or the values behind all passes."""
+        known = [(slot.source, slot.is_column) for slot in self._slots]
+        if (source, is_column) not in known:
+            self._slots.append(_Slot(None, source, is_column))
+            known.append((source, is_column))
+        return GraphOutput(1 + known.index((source, is_column)))
 
     def _handed_on(self, node: Node) -> Output:
         """What has the value that an argument has ahead of each pass."""
@@ -366,16 +252,104 @@ class _Loop:
         value, found = self._carried(node), [arguments[node]]
         while (node := self._next.get(node, node)) in self._next:
             if arguments[node] in found:
-                raise _CannotCarryError
+                raise CannotCarryError
             found.append(arguments[node])
         return HandedOnOutput((_COUNT, value, *found))
+
+    def _returned(self, output: Output, variables: PassVariables) -> TupleOutput:
+        """What the last pass returns, with what all of them append and how many they are."""
+        assert isinstance(output, TupleOutput)
+        begin = len(output.items) - len(variables.given) - variables.counts
+        lists = [begin + i for i, name in enumerate(variables.given) if name in variables.appended]
+        count = len(output.items) - variables.counts
+        items: list[Any] = [
+            None if i in lists else self._given(output.items[i]) for i in range(count)
+        ]
+        for i in lists:
+            items[i] = self._collected(output.items[i])
+        self._check_objects()
+        return TupleOutput((*items, *variables.counts * [ItemOutput((_COUNT,))]))
+
+    def _collected(self, output: Output) -> Output:
+        """What all passes append to a list."""
+        if not isinstance(output, ListOutput):
+            raise CannotCarryError
+        columns: list[tuple[Column, tuple[Output, ...]]] = []
+        form = ListOutput(tuple(self._over_columns(item, columns) for item in output.items))
+        if not output.items:
+            return form
+        kinds, found = zip(*columns, strict=True)
+        return CollectedOutput((_COUNT, *itertools.chain(*found)), kinds, form)
+
+    def _over_columns(
+        self, output: Output, columns: list[tuple[Column, tuple[Output, ...]]]
+    ) -> Output:
+        """What a pass appends, over values of all passes, which are added to some."""
+        match output:
+            case TupleOutput(items) | ListOutput(items) | DictOutput(_, _, items):
+                made = tuple(self._over_columns(item, columns) for item in items)
+                return dataclasses.replace(output, items=made)
+            case ItemOutput((GraphOutput(index),)):
+                column = self._carried(self._results[index], is_column=True)
+                columns.append((Column.NUMBERS, (column,)))
+            case GraphOutput(index):
+                source = self._results[index]
+                self._check_row(self._tensors[index], source)
+                self._appended.append(source)
+                column = self._carried(source, is_column=True)
+                columns.append((Column.MADE, (column, self._given(output))))
+            case ArgumentOutput(leaf) if (node := self._leaves[leaf]) in self._next:
+                if node in self._written:
+                    columns.append((Column.SAME, (output,)))
+                else:
+                    self._appended.append(self._next[node])
+                    column = self._carried(self._next[node], is_column=True)
+                    columns.append((Column.TAKEN, (output, column)))
+            case ArgumentOutput() | BoundOutput() | ConstantOutput():
+                columns.append((Column.SAME, (output,)))
+            case _:
+                raise CannotCarryError
+        return GraphOutput(len(columns) - 1)
+
+    def _check_row(self, tensor: torch.Tensor, source: Node) -> None:
+        """Refuse what is no row of a tensor."""
+        made = source.meta["val"]
+        if tensor.requires_grad or not (fits(tensor, made) and made.is_contiguous()):
+            raise CannotCarryError
+
+    def _check_objects(self) -> None:
+        """Refuse tensors in lists that are, as objects, elsewhere, too: but for the last one."""
+        handed_on = {slot.source for slot in self._slots if not slot.is_column} & {*self._next}
+        is_twice = len(set(self._appended)) < len(self._appended)
+        if is_twice or (self._appended and handed_on - self._numbers):
+            raise CannotCarryError
+
+    def _count_rows(self) -> int:
+        """For how many passes there is room in columns."""
+        most = MOST_PASSES
+        for slot in self._slots:
+            if slot.is_column:
+                value = slot.source.meta["val"]
+                most = min(most, _MOST_ROWS, _COLUMN_BYTES // (value.numel() * value.itemsize or 1))
+        if most < _FEWEST_ROWS:
+            raise CannotCarryError
+        return most
+
+    def _value(self, slot: _Slot) -> torch.Tensor:
+        """What the loop carries, as a fake tensor."""
+        # What the pass has of an input are views of the same storage.
+        value: torch.Tensor = (slot.begin or slot.source).meta["val"]
+        if not slot.is_column:
+            return value
+        with self._mode:
+            return torch.empty((self._rows, *value.shape), dtype=value.dtype, device=value.device)
 
     def made(self) -> RepeatedPass:
         """Return the program."""
         graph = Graph()
         nodes = {node: graph.node_copy(node) for node in self._placeholders}
         begin = [
-            nodes[slot.begin] if slot.begin is not None else self._nothing(graph, slot.source)
+            nodes[slot.begin] if slot.begin is not None else self._nothing(graph, slot)
             for slot in self._slots
         ]
         begin += [
@@ -412,8 +386,7 @@ class _Loop:
         carried: list[Node] = []
         for slot in self._slots:
             carried.append(graph.placeholder(f"carried_{len(carried)}"))
-            # What the pass has of an input are views of the same storage.
-            carried[-1].meta["val"] = (slot.begin or slot.source).meta["val"]
+            carried[-1].meta["val"] = self._value(slot)
         count, goes_on = graph.placeholder("count"), graph.placeholder("goes_on")
         with self._mode:
             count.meta["val"] = torch.empty((), dtype=torch.int64, device="cpu")
@@ -449,16 +422,16 @@ class _Loop:
         # That of the first pass is known: what was read has been compared.
         is_first = self._call(graph, aten.eq.Scalar, count, 0)
         same = self._call(graph, aten.logical_or.default, same, is_first)
-        kept = [
-            self._call(graph, aten.where.self, same, nodes[slot.source], before)
-            for slot, before in zip(self._slots, carried, strict=True)
-        ]
+        kept = []
+        for slot, before in zip(self._slots, carried, strict=True):
+            is_now = self._is_row(graph, count, before) if slot.is_column else same
+            kept.append(self._call(graph, aten.where.self, is_now, nodes[slot.source], before))
         count = self._call(graph, aten.add.Tensor, count, same)
-        if self._most is None:
-            may_follow = self._call(graph, aten.lt.Scalar, count, MOST_PASSES)
-        else:
-            may_follow = self._call(graph, aten.lt.Tensor, count, nodes[self._most])
+        may_follow = self._call(graph, aten.lt.Scalar, count, self._rows)
         goes_on = self._call(graph, aten.logical_and.default, same, may_follow)
+        if self._most is not None:
+            is_wanted = self._call(graph, aten.lt.Tensor, count, nodes[self._most])
+            goes_on = self._call(graph, aten.logical_and.default, goes_on, is_wanted)
         graph.output((*kept, count, goes_on))
         remove_dead_nodes(graph)
         return graph_module(torch.nn.Module(), graph)
@@ -474,9 +447,16 @@ class _Loop:
             return self._call(graph, aten.logical_not.default, found)
         return self._call(graph, aten.eq.Scalar, found, value)
 
-    def _nothing(self, graph: Graph, node: Node) -> Node:
+    def _is_row(self, graph: Graph, count: Node, column: Node) -> Node:
+        """Which row of a column is that of the pass."""
+        rows, *sizes = column.meta["val"].shape
+        row = self._call(graph, aten.arange.default, rows, dtype=torch.int64, device="cpu")
+        found = self._call(graph, aten.eq.Tensor, row, count)
+        return self._call(graph, aten.reshape.default, found, [rows, *(1 for _ in sizes)])
+
+    def _nothing(self, graph: Graph, slot: _Slot) -> Node:
         """What a result is ahead of the first pass, which does not look at it."""
-        value = node.meta["val"]
+        value = self._value(slot)
         form = {"dtype": value.dtype, "device": value.device}
         return self._call(graph, aten.empty_strided.default, value.shape, value.stride(), **form)
 

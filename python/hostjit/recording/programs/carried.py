@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the passes of a loop hand on to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from hostjit.bytecode.loops import PassVariables
+from hostjit.capturing.instances import is_one_of
+from hostjit.capturing.open_sizes import is_dense
+from hostjit.capturing.results.outputs import (
+    ConstantOutput,
+    DictOutput,
+    ItemOutput,
+    ListOutput,
+    Output,
+    TupleOutput,
+    same_constant,
+)
+from hostjit.recording.graph.inputs import OpenArgument
+
+__all__ = ["CannotCarryError", "carried", "fits"]
+
+
+class CannotCarryError(Exception):
+    """A pass changes a variable to something that the same program can't take in the next pass."""
+
+
+def carried(
+    variables: PassVariables, args: Sequence[Any], given: Mapping[str, Output]
+) -> list[tuple[torch.Tensor, Output]]:
+    """Pair the tensors that a pass is given with what they are in the next pass.
+
+    Args:
+        variables: of the loop.
+        args: what a pass is given.
+        given: what a pass that another follows leaves in variables.
+
+    Raises CannotCarryError.
+    """
+    taken = dict(zip(variables.taken, args, strict=not variables.counts))
+    both = [name for name in variables.taken if name in given and name != variables.item]
+    return [pair for name in both for pair in _pairs(taken[name], given[name])]
+
+
+def _pairs(value: Any, after: Output) -> Iterator[tuple[torch.Tensor, Output]]:
+    """Raises CannotCarryError where what comes next is of another structure."""
+    if isinstance(value, OpenArgument):
+        if not isinstance(after, ItemOutput):
+            raise CannotCarryError
+        yield value.tensor, after.items[0]
+        return
+    if is_one_of(type(value), (torch.Tensor, torch.nn.Parameter)):
+        yield value, after
+        return
+    if isinstance(after, ConstantOutput):
+        if value is after.value or same_constant(value, after.value):
+            return
+    elif _is_alike(value, after):
+        items = value.values() if isinstance(after, DictOutput) else value
+        for item, behind in zip(items, after.items, strict=True):  # type: ignore[union-attr]
+            yield from _pairs(item, behind)
+        return
+    raise CannotCarryError
+
+
+def _is_alike(value: Any, after: Output) -> bool:
+    match after:
+        case TupleOutput(items):
+            return type(value) is tuple and len(value) == len(items)
+        case ListOutput(items):
+            return type(value) is list and len(value) == len(items)
+        case DictOutput(kind, keys, _):
+            known: Any = value
+            return type(value) is kind and (*known,) == keys
+    return False
+
+
+def fits(tensor: torch.Tensor, made: torch.Tensor) -> bool:
+    """Tell whether the program may be given what was made in the place of a tensor."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_inference() == torch.is_inference_mode_enabled()
+        and tensor.dtype == made.dtype
+        and tensor.shape == made.shape
+        and tensor.stride() == made.stride()
+        and is_dense(made.shape, made.stride())
+    )
