@@ -199,6 +199,8 @@ class _Loops:
         test = self._flow.reached(head, {again}) & inside
         ends = {i for i in others if (again, True) in self._flow.successors(i)}
         lines = {self.instructions[i].starts_line for i in test}
+        if not any(after not in inside for i in test for after, _ in self._flow.successors(i)):
+            return  # there is no test
         if len(lines) == 1 and lines & {self.instructions[i].starts_line for i in ends}:
             self.inside[again] = self.inside.pop(head) - test
 
