@@ -31,6 +31,8 @@ class Dependencies:
         self._views = views
         self._extra: dict[Node, list[Node]] = {}
         self._known: dict[tuple[Node, bool], list[Node]] = {}
+        # What must run before a node, directly or not: a bit for each position.
+        self._before: dict[Node, int] = {}
         # For each position, the first one of the groups that have members before it and not.
         self._first_around = list(range(len(self.position)))
         barrier: Node | None = None
@@ -71,6 +73,28 @@ class Dependencies:
         first = min(positions)
         for position in range(first, max(positions) + 1):
             self._first_around[position] = min(self._first_around[position], first)
+
+    def bit(self, node: Node) -> int:
+        """Return what stands for a node in a set of nodes; `|` unites such sets."""
+        return 1 << self.position[node]
+
+    def note(self, node: Node, *, fused: bool) -> None:
+        """Say whether a node is one of a group, or will run by itself; the next one follows."""
+        before = 0
+        for earlier in self.of(node, fused=fused):
+            before |= self._before.get(earlier, 0) | self.bit(earlier)
+        self._before[node] = before
+
+    def leads_back(self, node: Node, members: int) -> bool:
+        """Tell whether a node depends on a set of others through nodes that are not in it.
+
+        The node can be no member of their group then. `would_cycle` finds that, too, and also what
+        other groups lead to.
+        """
+        return any(
+            self._before.get(earlier, 0) & members and not self.bit(earlier) & members
+            for earlier in self.of(node, fused=True)
+        )
 
     def would_cycle(
         self, combined: Iterable[Node], members_of: Callable[[Node], Members | None]

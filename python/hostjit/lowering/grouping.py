@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ __all__ = ["PointwiseGroup", "ScheduleItem", "schedule"]
 
 # Longer kernels spill registers and cost compile time without saving memory traffic.
 MAX_MEMBERS = 64
+# Of the groups that read what a node reads, so many may take it in: in a long program all passes of
+# a loop read the same weights.
+_MOST_SIBLINGS = 32
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,14 @@ def schedule(
 
 
 class _Group:
-    """A group that is being made; `reduction` is one of its reductions."""
+    """A group that is being made.
+
+    Attributes:
+        members: the nodes in it, in the order of the graph.
+        space: where they are computed.
+        reduction: one of its reductions.
+        bits: the members, as a set of `Dependencies`.
+    """
 
     def __init__(
         self, members: list[Node], space: IterationSpace, reduction: Node | None = None
@@ -95,6 +106,7 @@ class _Group:
         self.members = members
         self.space = space
         self.reduction = reduction
+        self.bits = 0
 
     def reduced(self) -> frozenset[int]:
         """The dimensions of the space that are reduced."""
@@ -112,13 +124,15 @@ class _Grouping:
         self.readers: dict[Node, list[_Group]] = {}
         self.creators: set[Node] = set()
         for node in graph.nodes:
-            if node.op != "call_function" or self.views.is_view(node):
-                continue
-            if selects(node) in self.group_of:
-                self._select(node)
-                continue
-            if not self._is_fusable(node) or self._selects_of_a_creator(node):
-                continue
+            if node.op == "call_function" and not self.views.is_view(node):
+                self._group(node)
+            self.dependencies.note(node, fused=node in self.group_of)
+
+    def _group(self, node: Node) -> None:
+        """Put a node into a group, if it can be in one."""
+        if selects(node) in self.group_of:
+            self._select(node)
+        elif self._is_fusable(node) and not self._selects_of_a_creator(node):
             if creates.find(node.target):
                 self.creators.add(node)
                 self._open(node)
@@ -173,6 +187,7 @@ class _Grouping:
 
     def _add(self, node: Node, group: _Group) -> None:
         group.members.append(node)
+        group.bits |= self.dependencies.bit(node)
         self.group_of[node] = group
         self.dependencies.note_group(group.members)
         if is_reduction(node):
@@ -194,13 +209,14 @@ class _Grouping:
 
     def _siblings(self, node: Node, operands: list[Node]) -> Iterator[_Group]:
         for root in operands:
-            yield from reversed(self.readers.get(root, []))
+            latest = reversed(self.readers.get(root, []))
+            yield from itertools.islice(latest, _MOST_SIBLINGS)
 
     def _join(self, node: Node, group: _Group) -> bool:
         """Add a node to a group if its elements align and the order stays possible."""
         if len(group.members) >= MAX_MEMBERS or device_of(group.members[0]) != device_of(node):
             return False
-        if self._adds_pass(node, group):
+        if self.dependencies.leads_back(node, group.bits) or self._adds_pass(node, group):
             return False
         space = self._with(node, group)
         if space is None or self._would_cycle([*group.members, node]):
@@ -247,6 +263,7 @@ class _Grouping:
         self.dependencies.note_group(members)
         group.space = space
         group.reduction = reduction
+        group.bits |= other.bits
         for member in other.members:
             self.group_of[member] = group
         for readers in self.readers.values():
