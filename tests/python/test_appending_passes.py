@@ -159,6 +159,19 @@ def in_an_outer_loop(x: Tensor) -> tuple[Tensor, list[float]]:
     return x, sums
 
 
+def for_an_optimizer_of_the_call(x: Tensor) -> tuple[Tensor, list[float]]:
+    weight = x.clone().requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.01, momentum=0.5)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = (torch.sin(weight) @ W - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return weight.detach(), losses
+
+
 def read_in_a_pass(x: Tensor) -> tuple[Tensor, list[float]]:
     norms: list[float] = []
     while len(norms) < 30 and x.abs().sum() > 0.5:
@@ -236,6 +249,7 @@ def behind_an_error(x: Tensor) -> tuple[Tensor, list[float]]:
 
 OTHERS: list[Callable[..., Any]] = [
     in_an_outer_loop,
+    for_an_optimizer_of_the_call,
     *(read_in_a_pass, with_another_name, known_outside, known_to_a_function, made_anew),
     *(of_another_class, behind_an_error),
 ]
@@ -266,6 +280,15 @@ def test_calls_are_as_eagers(function: Any, how: str) -> None:
     else:
         fast = torch.compile(function, backend="hostjit")
     check(function, fast)
+
+
+def test_loops_with_an_optimizer_of_the_call_are_one_recording() -> None:
+    fast = hostjit.compile(for_an_optimizer_of_the_call)
+    for _ in range(3):
+        check(for_an_optimizer_of_the_call, fast)
+    recorded = fast.owner._recorded
+    assert len(recorded.specializations) == 1
+    assert "reads=0" in repr(recorded.owner.captured)
 
 
 def test_a_pass_that_raises_has_appended_nothing_that_is_seen() -> None:

@@ -115,6 +115,26 @@ def that_know_the_item(x: Tensor) -> Tensor:
     return x
 
 
+def by_floats(x: Tensor) -> tuple[Tensor, float, list[float]]:
+    before, found = float("inf"), []
+    for _ in range(60):
+        x = torch.tanh(x @ W + 0.1)
+        norm = float(x.norm())
+        if abs(norm - before) < 1e-7:
+            break
+        before = float(norm)
+        found.append(float(x.sum().item()))
+    return x, before, found
+
+
+def by_floats_of_ints(x: Tensor) -> tuple[Tensor, float]:
+    large = 0.0
+    while float((x.abs() > 0.2).sum()) > 0:
+        large = float((x.abs() > 0.2).sum()) / 4
+        x = x * 0.9
+    return x, large
+
+
 def by_two_ways(x: Tensor) -> tuple[Tensor, int, int]:
     up = down = 0
     for _ in range(40):
@@ -247,7 +267,7 @@ def that_go_backward(x: Tensor) -> tuple[Tensor, float]:
 
 REPEATED: list[Callable[..., Any]] = [
     *(that_follow_a_gradient, that_go_backward),
-    *(of_tensors, by_numbers_that_are_read, until_a_return, of_what_was_read_last, of_a_step),
+    *(by_floats, by_floats_of_ints, of_tensors, by_numbers_that_are_read, until_a_return, of_what_was_read_last, of_a_step),
     *(over_a_range, to_the_end, with_items, backwards, by_two_ways, counting_small_ints),
     *(of_containers, that_write_in_place, that_write_what_others_have, that_hand_values_on),
     that_hand_on_beside_numbers,

@@ -16,7 +16,14 @@ from torch._dynamo.bytecode_transformation import Instruction, create_instructio
 
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 
-__all__ = ["Append", "appended_lists", "appends_in_place", "appends_to_new_lists", "own_list"]
+__all__ = [
+    "Append",
+    "appended_lists",
+    "appends_in_place",
+    "appends_to_new_lists",
+    "become",
+    "own_list",
+]
 
 _OWN = "hostjit_appended_"
 # What takes the arguments of a call from the stack.
@@ -163,13 +170,13 @@ def appends_in_place(instructions: Sequence[Instruction], append: Append) -> Non
     last = instructions[append.end]
     if last.opname == "LIST_APPEND":
         return
-    _become(instructions[append.begin + 1], create_instruction("NOP"))
+    become(instructions[append.begin + 1], create_instruction("NOP"))
     if instructions[append.end - 1].opname == "PRECALL":
-        _become(instructions[append.end - 1], create_instruction("NOP"))
-    _become(last, create_instruction("LIST_APPEND", arg=1))
+        become(instructions[append.end - 1], create_instruction("NOP"))
+    become(last, create_instruction("LIST_APPEND", arg=1))
 
 
-def _become(instruction: Instruction, other: Instruction) -> None:
+def become(instruction: Instruction, other: Instruction) -> None:
     """Have an instruction do something else in the same place."""
     instruction.opcode, instruction.opname = other.opcode, other.opname
     instruction.arg, instruction.argval = other.arg, other.argval

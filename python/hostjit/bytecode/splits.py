@@ -13,7 +13,7 @@ import dis
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import (
@@ -111,15 +111,21 @@ class Split:
         return run_with_less if unread else run
 
 
-def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
+def split_behind_gradients(
+    target: Callable[..., Any], followed: Set[int] = frozenset()
+) -> Split | None:
     """Split a function or a method behind all that has to do with gradients.
 
     That is where it first reads a value, or changes what stays. Returns None where it does not, or
     where no line has nothing in common with those on the other side but variables, and for one that
     has nothing to do with gradients.
+
+    Args:
+        target: the function or method.
+        followed: instructions that read values which are followed, rather.
     """
     if isinstance(target, types.MethodType):
-        whole = split_behind_gradients(target.__func__)
+        whole = split_behind_gradients(target.__func__, followed)
         if whole is None:
             return None
         receiver = target.__self__
@@ -132,7 +138,7 @@ def split_behind_gradients(target: Callable[..., Any]) -> Split | None:
         return None
     instructions = cleaned_instructions(code)
     flow = CodeFlow(instructions, code)
-    for index in _candidates(instructions, flow):
+    for index in _candidates(instructions, flow, followed):
         found = flow.variables_at(index, parameters_of(code))
         if found is not None:
             return _split_at(target, index, found)
@@ -265,7 +271,9 @@ def _changes_variables(code: Any) -> bool:
     return bool(stored & set(code.co_freevars)) or any(map(_changes_variables, code.co_consts))
 
 
-def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator[int]:
+def _candidates(
+    instructions: Sequence[Instruction], flow: CodeFlow, followed: Set[int]
+) -> Iterator[int]:
     """Yield where lines begin at which the code could be split, the last first."""
     of_gradients = [i for i, found in enumerate(instructions) if is_of_gradients(found)]
     last = of_gradients[-1] if of_gradients else len(instructions)
@@ -273,7 +281,7 @@ def _candidates(instructions: Sequence[Instruction], flow: CodeFlow) -> Iterator
         (
             i
             for i in range(last + 1, len(instructions))
-            if _is_of_python(instructions[i]) or flow.changes_outside(i)
+            if (i not in followed and _is_of_python(instructions[i])) or flow.changes_outside(i)
         ),
         last,
     )

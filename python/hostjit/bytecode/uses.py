@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
 from hostjit.bytecode.appended import appends_to_new_lists
+from hostjit.bytecode.float_calls import float_of
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
-__all__ = ["Uses", "uses_of_parameter", "uses_of_result"]
+__all__ = ["Uses", "followed_reads", "uses_of_parameter", "uses_of_result"]
 
 _log = logging.getLogger(__name__)
 # The last way of BINARY_OP that computes, `^=`. From Python 3.14 on it looks up items, too.
@@ -78,7 +79,7 @@ class Uses:
 
 
 @functools.lru_cache(maxsize=1024)
-def uses_of_result(code: types.CodeType, offset: int) -> Uses | None:
+def uses_of_result(code: types.CodeType, offset: int, *, is_float: bool = False) -> Uses | None:
     """Return what is done with the number that `tensor.item()` or an operator of Python gives.
 
     Only comparing it, formatting it and computing with it is allowed, giving it to functions that
@@ -87,14 +88,15 @@ def uses_of_result(code: types.CodeType, offset: int) -> Uses | None:
     Args:
         code: of a function.
         offset: of the call or the operator, in bytes, as in `f_lasti` of a frame.
+        is_float: it is the call of `float_of`.
 
     Returns None where others may see the number, and where something else is at `offset`.
     """
     if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
-    place = _place_of(instructions, code, offset)
-    return None if place is None else _uses(code, instructions, lambda value: value.behind(place))
+    place = _place_of(instructions, code, offset, is_float)
+    return None if place is None else _uses(code, instructions, functools.partial(_behind, place))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -104,6 +106,32 @@ def uses_of_parameter(code: types.CodeType, name: str) -> Uses | None:
         return None
     instructions = cleaned_instructions(code)
     return _uses(code, instructions, lambda value: value.of_variable(name))
+
+
+@functools.lru_cache(maxsize=1024)
+def followed_reads(code: types.CodeType) -> frozenset[int]:
+    """Return which instructions look up an `item` whose result nothing else is done with."""
+    if not may_be_taken_apart(code):
+        return frozenset()
+    instructions = cleaned_instructions(code)
+    found = {}
+    for index, each in enumerate(instructions):
+        if each.opname in ("LOAD_METHOD", "LOAD_ATTR") and each.argval == "item":
+            place = next(i for i in range(index, len(instructions)) if _calls(instructions[i]))
+            found[index] = place
+    return frozenset(
+        index
+        for index, place in found.items()
+        if _uses(code, instructions, functools.partial(_behind, place)) is not None
+    )
+
+
+def _calls(instruction: Instruction) -> bool:
+    return instruction.opname == "CALL"
+
+
+def _behind(place: int, value: _Value) -> Uses:
+    return value.behind(place)
 
 
 def _uses(
@@ -121,20 +149,23 @@ def _uses(
         return None
 
 
-def _place_of(instructions: Sequence[Instruction], code: types.CodeType, offset: int) -> int | None:
+def _place_of(
+    instructions: Sequence[Instruction], code: types.CodeType, offset: int, is_float: bool
+) -> int | None:
     """Where an operator of Python or a call of `item` is; it may begin ahead of CALL.
 
     Dynamo's instructions have offsets of their own, but as many calls and operators.
     """
     original = [*dis.get_instructions(code)]
-    index = next(i for i, each in enumerate(original) if each.offset >= offset)
+    # Where Python code is called, it is behind what CPython keeps in the code of the call.
+    index = max(i for i, each in enumerate(original) if each.offset <= offset)
     index += original[index].opname == "PRECALL"
     if original[index].opname not in ("BINARY_OP", "CALL"):
         return None
     name = original[index].opname
     count = sum(each.opname == name for each in original[:index])
     place = [i for i, each in enumerate(instructions) if each.opname == name][count]
-    if name == "BINARY_OP" or _calls_item(original, index):
+    if name == "BINARY_OP" or is_float or _calls_item(original, index):
         return place
     return None
 
@@ -152,7 +183,7 @@ class _SeenElsewhereError(Exception):
 # What is where on the stack, and in variables: the value, or one that a function of numbers makes
 # of it; a new container with it. On the stack also the name of a global variable, and None for
 # anything else.
-_VALUE, _CONTAINER = object(), object()
+_VALUE, _CONTAINER, _FLOAT_OF = object(), object(), object()
 _Stack = tuple[object, ...]
 _Names = frozenset[tuple[str, object]]
 _State = tuple[_Stack, _Names]
@@ -238,6 +269,8 @@ class _Value:
             return (*stack, _in_variable(found.argval, names)), names
         if name == "DELETE_FAST":
             return stack, _with_variable(found.argval, None, names)
+        if name == "LOAD_CONST" and found.argval is float_of:
+            return (*stack, _FLOAT_OF), names
         if name == "LOAD_GLOBAL":
             is_called = (argument & 1) * (None,)
             return (*stack, *is_called, found.argval), names
@@ -290,6 +323,9 @@ class _Value:
         if name in _ASKS or name.startswith("POP_JUMP"):
             return ()
         if name == "CALL" != _CALL:
+            return (_VALUE,)
+        if name == _CALL and _FLOAT_OF in taken[:2] and taken[2] == "float":
+            self._builtins.add("float")
             return (_VALUE,)
         if name == _CALL:
             called = [each for each in taken[:2] if isinstance(each, str)]

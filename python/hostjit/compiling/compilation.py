@@ -105,6 +105,7 @@ class Compilation(Specializer):
         self._may_record = True
         self._records_all = False
         self._tries_passes = False
+        self._passes_gave_up = False
         self._before_recordings: list[_C.Specialization] = []
         self.numbers_outside = NumbersOutside()
         self._arrays: ArrayCalls | None = None
@@ -440,7 +441,7 @@ class Compilation(Specializer):
             self._said,
             options,
             self.numbers_outside,
-            lambda: (found := record()) is not None and found(),
+            lambda **how: (found := record()) is not None and found(**how),
         )
 
     def _in_parts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
@@ -460,12 +461,16 @@ class Compilation(Specializer):
             return None
         return self._recordings()
 
-    def _record_all(self) -> bool:
-        """Leave all calls to recordings from the next one on; tell whether they will be."""
+    def _record_all(self, *, passes_gave_up: bool = False) -> bool:
+        """Leave all calls to recordings from the next one on; tell whether they will be.
+
+        `passes_gave_up`: they are in vain for passes of its loop.
+        """
         if is_left_locked():
             return False
         with compile_lock:
             self._tries_passes = False
+            self._passes_gave_up = self._passes_gave_up or passes_gave_up
             if not self._records_all and self._recordings() is not None:
                 compiled = self._function() if self._function is not None else None
                 assert compiled is not None
@@ -500,7 +505,9 @@ class Compilation(Specializer):
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
         parts = self._make_parts()
-        if self._tries_passes or (parts is not None and parts.reads_in_passes()):
+        if self._tries_passes or (
+            parts is not None and parts.reads_in_passes(are_followed=self._passes_gave_up)
+        ):
             return None
         if self._recorded is None:
             from hostjit.recording.instead_of_parts import recorded_instead_of_parts
@@ -525,6 +532,11 @@ class Compilation(Specializer):
         self._recorded = None
         if self._parts is not None:
             self._parts.record_loops_alone = True
+
+    @property
+    def recorded_target(self) -> Callable[..., Any]:
+        """What is called where a call is recorded: the target, or what does the same."""
+        return self.target
 
     @property
     def passes_were_tried(self) -> bool:

@@ -19,6 +19,7 @@ from hostjit.bytecode.loops import (
     with_compiled_passes,
 )
 from hostjit.bytecode.splits import function_of, split_behind_gradients
+from hostjit.bytecode.uses import followed_reads
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.errors import CaptureError, CaptureFailure
@@ -106,11 +107,16 @@ class Parts:
     def _outlined(self) -> Outlined | None:
         return outline_loop(self._target)
 
-    def reads_in_passes(self) -> bool:
-        """Tell whether each pass of a loop with gradients reads values, or changes what stays."""
-        return (
-            self._outlined is not None and split_behind_gradients(self._outlined.body) is not None
-        )
+    def reads_in_passes(self, *, are_followed: bool = False) -> bool:
+        """Tell whether each pass of a loop with gradients reads values, or changes what stays.
+
+        `are_followed`: reading a value is no matter where recordings can follow it.
+        """
+        if self._outlined is None:
+            return False
+        body = self._outlined.body
+        followed = followed_reads(body.__code__) if are_followed else frozenset[int]()
+        return split_behind_gradients(body, followed) is not None
 
     def by_passes(self, error: CaptureError) -> Callable[..., Any] | None:
         """Return what has a compiled function do each pass of a loop; None without such a loop.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import types
@@ -11,6 +12,7 @@ from typing import Any
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
+from hostjit.bytecode.float_calls import with_float_calls
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
@@ -48,6 +50,11 @@ class PassCompilation(Compilation):
         self.records_parts = variables is None
         self._records_all = variables is not None
 
+    @functools.cached_property
+    def recorded_target(self) -> types.FunctionType:
+        body: Any = self.target
+        return with_float_calls(body)
+
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
         return super()._record_instead(error, in_loop=True)
@@ -63,7 +70,7 @@ class PassCompilation(Compilation):
             self.answers_anew()
             return
         super().give_up_recordings()
-        self._whole.record()
+        self._whole.record(passes_gave_up=True)
 
     def note_single_pass(self) -> None:
         """Have the whole be recorded, rather, if that is not in vain."""

@@ -21,11 +21,12 @@ class Whole:
         said: what has been said.
         options: how programs are compiled.
         numbers_outside: what recordings of it found.
-        record: has its calls recorded from the next one on; returns whether they will be.
+        record: has its calls recorded from the next one on; returns whether they will be. With
+            `passes_gave_up=True` also those with loops whose passes read values.
     """
 
     name: str
     said: set[str]
     options: Options
     numbers_outside: NumbersOutside = dataclasses.field(default_factory=NumbersOutside)
-    record: Callable[[], bool] = lambda: False
+    record: Callable[..., bool] = lambda **_: False

@@ -93,7 +93,7 @@ class RecordingsInsteadOfParts(Recordings):
             self._limits = self._limits_of_loops
         self._is_part = first is not None
         super().__init__(
-            first or compilation.target,
+            first or compilation.recorded_target,
             RecordingOptions(),
             compilation.runtime,
             True,
@@ -104,7 +104,7 @@ class RecordingsInsteadOfParts(Recordings):
         self._functions: dict[types.CodeType, weakref.WeakSet[types.FunctionType]] = {}
         if first is None and compilation.pass_variables is not None:
             self.pass_variables = compilation.pass_variables
-            body: Any = compilation.target
+            body: Any = compilation.recorded_target
             self.open_arguments = OpenArguments(body, self.pass_variables)
 
     def _new_outside(self) -> NumbersOutside:

@@ -57,8 +57,12 @@ _HANDING_ON = frozenset(
 _FIRST_IN_PLACE = 13
 
 
-def number_of(tensor: Any, frame: types.FrameType, recorder: Recorder) -> ReadNumber | None:
+def number_of(
+    tensor: Any, frame: types.FrameType, recorder: Recorder, *, is_float: bool = False
+) -> ReadNumber | None:
     """Return what stands for the number that `tensor.item()` gives to the code of a frame.
+
+    `is_float`: the number that `float(tensor)` gives to it.
 
     Returns None where others may see the number, and where it has no such stand-in. What the
     recorded call returns, others may see by `plain_result`.
@@ -73,8 +77,9 @@ def number_of(tensor: Any, frame: types.FrameType, recorder: Recorder) -> ReadNu
         return None
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
-    if not _is_kept(frame, recorder):
+    if not _is_kept(frame, recorder, is_float=is_float):
         return None
+    is_int = is_int and not is_float
     # A copy: the tensor may be written.
     plain = tensor.detach().reshape(()).to(torch.int64 if is_int else torch.float64, copy=True)
     return ReadNumber(plain, recorder)
@@ -109,12 +114,12 @@ def _plain(value: Any, seen: set[int]) -> Any:
     return dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
 
 
-def _is_kept(frame: types.FrameType, recorder: Recorder) -> bool:
+def _is_kept(frame: types.FrameType, recorder: Recorder, *, is_float: bool = False) -> bool:
     """Whether no function sees the number that the code of a frame is given now, but its own.
 
     The caller of the recorded call may.
     """
-    uses = uses_of_result(frame.f_code, frame.f_lasti)
+    uses = uses_of_result(frame.f_code, frame.f_lasti, is_float=is_float)
     if uses is None or not all(_is_pythons(name, frame) for name in uses.builtins):
         return False
     return not uses.is_returned or _returns_to(recorder.caller, frame)
@@ -161,6 +166,10 @@ class ReadNumber:
 
     def _as_float(self) -> ReadNumber:
         return self._another(self.tensor.to(torch.float64))
+
+    def followed_float(self) -> ReadNumber:
+        """Return what stands for `float(number)`, for `float_of`."""
+        return self if self._is_float else self._as_float()
 
     def read(self) -> _Number:
         """Return the number. From then on a replay compares it."""

@@ -6,14 +6,16 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from hostjit.bytecode.float_calls import float_of
 from hostjit.capturing.decompositions.attention import native_attention
-from hostjit.recording.graph.read_numbers import number_of
+from hostjit.recording.graph.read_numbers import ReadNumber, number_of
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.running.recurrent_networks import is_cast_network, recorded_network
 
@@ -44,7 +46,7 @@ class FunctionWatcher(TorchFunctionMode):
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _VALUES:
             self._recorder.read(args[0], f"{name.strip('_')}()")
@@ -71,8 +73,8 @@ class FunctionWatcher(TorchFunctionMode):
         if is_cast_network(func, args):
             self._recorder.refuse("it trains an LSTM under autocast")
         self._recorder.autocast.note()
-        if func is torch.Tensor.item and self._recorder.on_read == "guard":
-            number = number_of(args[0], sys._getframe(1), self._recorder)
+        if self._recorder.on_read == "guard":
+            number = self._number_of(func, args, sys._getframe(1))
             if number is not None:
                 self._recorder.has_numbers = True
                 return number
@@ -80,6 +82,15 @@ class FunctionWatcher(TorchFunctionMode):
             return native_attention(*args, **(kwargs or {}))
         with recorded_network(func, args):
             return func(*args, **(kwargs or {}))
+
+    def _number_of(self, func: Any, args: Any, frame: types.FrameType) -> ReadNumber | None:
+        """What stands for the number that a method gives to the code of a frame."""
+        if func is torch.Tensor.item:
+            return number_of(args[0], frame, self._recorder)
+        if func is torch.Tensor.__float__ and frame.f_code is float_of.__code__:
+            assert frame.f_back is not None
+            return number_of(args[0], frame.f_back, self._recorder, is_float=True)
+        return None
 
 
 _lock = threading.Lock()
