@@ -41,12 +41,14 @@ class Append:
         begin: the index of the instruction that loads it.
         takes: that of the one that takes the value from the stack.
         end: that of the last one but for what drops a result.
+        looks_up: those that look up a method and call it, but for the last one.
     """
 
     name: str
     begin: int
     takes: int
     end: int
+    looks_up: tuple[int, ...]
 
 
 def appended_lists(
@@ -127,8 +129,13 @@ def _append_at(instructions: Sequence[Instruction], flow: CodeFlow, index: int) 
         if here == depth + most and now.opname == (_CALLS if is_method else end) and now.arg == 1:
             end_at = i + (now.opname == "PRECALL")
             is_statement = instructions[end_at + 1].opname == "POP_TOP"
-            is_plain = instructions[i - 1].opname != "KW_NAMES"
-            return Append(load.argval, index, i, end_at) if is_statement and is_plain else None
+            if not is_statement or instructions[i - 1].opname == "KW_NAMES":
+                return None
+            looks_up = [index + 1] if is_method else []
+            if is_method and flow.depths[index + 2] == depth + 1:
+                looks_up.append(index + 2)  # a null, which Dynamo has put there
+            looks_up += range(i, end_at)
+            return Append(load.argval, index, i, end_at, tuple(looks_up))
     return None
 
 
@@ -170,9 +177,8 @@ def appends_in_place(instructions: Sequence[Instruction], append: Append) -> Non
     last = instructions[append.end]
     if last.opname == "LIST_APPEND":
         return
-    become(instructions[append.begin + 1], create_instruction("NOP"))
-    if instructions[append.end - 1].opname == "PRECALL":
-        become(instructions[append.end - 1], create_instruction("NOP"))
+    for index in append.looks_up:
+        become(instructions[index], create_instruction("NOP"))
     become(last, create_instruction("LIST_APPEND", arg=1))
 
 

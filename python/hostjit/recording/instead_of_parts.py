@@ -25,7 +25,7 @@ from hostjit.recording.recordings import Recordings
 from hostjit.recording.replays.replay import Replay
 
 if TYPE_CHECKING:
-    from hostjit.compiling.compilation import Compilation
+    from hostjit.compiling.parts_and_recordings import PartsAndRecordings
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 
@@ -35,7 +35,7 @@ _MOST_GONE = 4
 
 
 def recorded_instead_of_parts(
-    compilation: Compilation, function: _C.CompiledFunction
+    compilation: PartsAndRecordings, function: _C.CompiledFunction
 ) -> Callable[..., Any]:
     """Return what records the calls of a compiled function, and replays them.
 
@@ -81,7 +81,7 @@ class RecordingsInsteadOfParts(Recordings):
 
     def __init__(
         self,
-        compilation: Compilation,
+        compilation: PartsAndRecordings,
         compiled: Callable[[], _C.CompiledFunction | None],
         first: Callable[..., Any] | None,
     ) -> None:

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What answers calls that cannot be captured whole: parts, and recordings of the whole."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch._dynamo
+
+from hostjit import _C
+from hostjit.bytecode.loops import PassVariables
+from hostjit.capturing.compile_lock import compile_lock, is_left_locked
+from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.failures import stops_at_gradients
+from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.specializer import Specializer, route_any_call
+
+if TYPE_CHECKING:
+    from hostjit.compiling.parts import Parts
+    from hostjit.compiling.whole import Whole
+
+__all__ = ["PartsAndRecordings"]
+
+
+class PartsAndRecordings(Specializer):
+    """A specializer that may leave calls to parts of its target, or to recordings.
+
+    Attributes:
+        numbers_outside: what recordings found; the function's parts know it from the first call on.
+        pass_variables: the function does what a pass of a loop with these does.
+        records_parts: what Python does behind the last backward pass is not recorded.
+    """
+
+    pass_variables: PassVariables | None = None
+    records_parts = True
+
+    _has_parts = True
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        runtime: str | None,
+        fallback: bool,
+        reuse_outputs: bool = False,
+        choices: CodeChoices | None = None,
+    ) -> None:
+        super().__init__(target, runtime, fallback, reuse_outputs, choices)
+        self.numbers_outside = NumbersOutside()
+        self._parts: Parts | None = None
+        self._function: weakref.ref[_C.CompiledFunction] | None = None
+        self._recorded: Callable[..., Any] | None = None
+        self._may_record = True
+        self._records_all = False
+        self._tries_passes = False
+        self._passes_gave_up = False
+        self._before_recordings: list[_C.Specialization] = []
+
+    def answers_anew(self) -> _C.CompiledFunction | None:
+        """Return the function of this one, which finds no program any more."""
+        compiled = self._function() if self._function is not None else None
+        if compiled is not None:
+            compiled.forget()
+        return compiled
+
+    def _may_fall_back(self) -> bool:
+        # Where `torch._dynamo.error_on_graph_break(True)` is around the call.
+        raises = getattr(torch._dynamo.utils, "_get_error_on_graph_break", bool)
+        return self.fallback and not raises()
+
+    def _make_parts(self) -> Parts | None:
+        """Return what runs calls that can't be captured whole, where that is wanted."""
+        if not self._may_fall_back():
+            return None
+        if self._parts is None and self._has_parts:
+            from hostjit.compiling.parts import Parts
+
+            self._parts = Parts(self.target, self._as_whole())
+            self._parts.record_loops_alone = not self._may_record
+        return self._parts
+
+    def _as_whole(self) -> Whole:
+        """Return what the parts of the target know of it."""
+        from hostjit.backend.options import Options
+        from hostjit.compiling.whole import Whole
+
+        options = Options(runtime=self.runtime, **self.choices.keywords())
+        # Nothing holds this one but the function, so that it goes away with it.
+        record = weakref.WeakMethod(self._record_all)
+        return Whole(
+            self._target_name(),
+            self._said,
+            options,
+            self.numbers_outside,
+            lambda **how: (found := record()) is not None and found(**how),
+        )
+
+    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
+        """Leave all calls to recordings, where they do better than parts; None: they don't.
+
+        That is where Dynamo could not go on behind the break, in loops above all, and where the
+        break is one of many: backward passes, and steps of optimizers. Not where each pass of a
+        loop reads values.
+        """
+        if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
+            return None
+        return self._recordings()
+
+    def _record_all(self, *, passes_gave_up: bool = False) -> bool:
+        """Leave all calls to recordings from the next one on; tell whether they will be.
+
+        `passes_gave_up`: they are in vain for passes of its loop.
+        """
+        if is_left_locked():
+            return False
+        with compile_lock:
+            self._tries_passes = False
+            self._passes_gave_up = self._passes_gave_up or passes_gave_up
+            if not self._records_all and self._recordings() is not None:
+                compiled = self._function() if self._function is not None else None
+                assert compiled is not None
+                self._records_all = True
+                self._before_recordings = [*compiled.specializations]
+                compiled.forget()
+            return self._records_all
+
+    def give_up_recordings(self) -> None:
+        """Answer calls as before there were recordings, of which there will be no more."""
+        self.record_no_more()
+        self._answer_as_before()
+
+    def try_passes(self) -> None:
+        """Answer calls as before there were recordings, until a pass of a loop says what it is.
+
+        If one program runs passes, they do as well.
+        """
+        self._tries_passes, self._records_all = True, False
+        self._answer_as_before()
+
+    def _answer_as_before(self) -> None:
+        compiled = self.answers_anew()
+        if compiled is not None:
+            for specialization in reversed(self._before_recordings):
+                compiled.add(specialization)
+        self._before_recordings = []
+
+    def _recordings(self) -> _C.Specialization | None:
+        """Leave all calls to recordings; None where none are wanted."""
+        function = self._function() if self._function is not None else None
+        if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
+            return None
+        parts = self._make_parts()
+        if self._tries_passes or (
+            parts is not None and parts.reads_in_passes(are_followed=self._passes_gave_up)
+        ):
+            return None
+        if self._recorded is None:
+            from hostjit.recording.instead_of_parts import recorded_instead_of_parts
+
+            self._recorded = recorded_instead_of_parts(self, function)
+        return route_any_call(self._recorded)
+
+    def _records_loops_alone(self) -> bool:
+        return self._parts is not None and self._parts.record_loops_alone
+
+    def part(self, function: types.FunctionType, *, records: bool = False) -> Callable[..., Any]:
+        """Return a part of the target, as a compiled function where there are such.
+
+        `records`: it may be recorded, though the whole was in vain.
+        """
+        parts = self._make_parts()
+        return function if parts is None else parts.part(function, records=records)
+
+    def record_no_more(self) -> None:
+        """Run calls that cannot be captured whole in parts; of these, record loops alone."""
+        self._may_record = self._records_all = False
+        self._recorded = None
+        if self._parts is not None:
+            self._parts.record_loops_alone = True
+
+    @property
+    def recorded_target(self) -> Callable[..., Any]:
+        """What is called where a call is recorded: the target, or what does the same."""
+        return self.target
+
+    @property
+    def passes_were_tried(self) -> bool:
+        """Whether calls are recorded again, since passes of their loops run one by one."""
+        return self._records_all
+
+    def note_single_pass(self) -> None:
+        """Note that a recording of a pass of a loop does not lead to the end of the loop."""
+
+    def note_program(self, program: _C.CompiledProgram) -> None:
+        """Remember what questions about the program are about."""
+        self._latest = program
+
+    def say(self, key: str, message: str) -> None:
+        """Warn of something once."""
+        self._say(key, message)
+
+    def say_nothing_of_parts(self) -> None:
+        """Run calls in parts without a word, where somebody has said so before."""
+        self._said.add("parts")
