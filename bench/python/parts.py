@@ -215,6 +215,40 @@ def descending() -> Case:
     return function, [(torch.randn(4, 12), torch.randn(4)) for _ in range(40)]
 
 
+def fitting() -> Case:
+    """Thirty steps of an optimizer that each call makes, and a list of the losses."""
+
+    def function(inputs: Tensor, targets: Tensor) -> tuple[Tensor, list[float]]:
+        weight = torch.zeros(8, requires_grad=True)
+        optimizer = torch.optim.Adam([weight], lr=0.05)
+        losses = []
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = (inputs @ weight - targets).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return weight.detach(), losses
+
+    return function, [(torch.randn(16, 8), torch.randn(16)) for _ in range(8)]
+
+
+def collecting() -> Case:
+    """Gradient descent until the loss is small, and a list of the losses."""
+
+    def function(matrix: Tensor, side: Tensor) -> tuple[Tensor, list[float]]:
+        x, losses = torch.zeros(matrix.shape[1]), []
+        while True:
+            residual = matrix @ x - side
+            loss = float(residual.square().sum())
+            losses.append(loss)
+            if loss < 1e-4:
+                return x, losses
+            x = x - 0.05 * (residual @ matrix)
+
+    return function, [(torch.randn(4, 12), torch.randn(4)) for _ in range(40)]
+
+
 def settling() -> Case:
     """A layer that is run until its state settles, for eight inputs, and a head behind that."""
     layer, head = layers(16, 16), layers(16, 4)
@@ -295,7 +329,7 @@ CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
-        *(solver, descending, settling, searching, integrating),
+        *(solver, descending, collecting, fitting, settling, searching, integrating),
     )
 }
 
