@@ -25,6 +25,7 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import Append, appended_lists, appends_in_place, own_list
 from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.local_functions import LocalFunction, local_functions
 from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
 __all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
@@ -61,6 +62,7 @@ class Region:
         returns: it may return, too.
         appends: what it appends to lists of the code around. In the place of such a list, its
             function returns what is to be appended to that.
+        functions: those that it makes for itself, in the place of those of the code around.
     """
 
     entry: int
@@ -72,6 +74,7 @@ class Region:
     exits: tuple[tuple[int, tuple[str, ...]], ...]
     returns: bool
     appends: tuple[Append, ...]
+    functions: tuple[LocalFunction, ...]
 
     @functools.cached_property
     def appended(self) -> frozenset[str]:
@@ -140,6 +143,12 @@ def find_region(
             exits[after] = tuple(sorted(given))
             taken |= given - behind.get(index, given)
     taken -= appended
+    made = local_functions(instructions, flow, parameters_of(code))
+    functions: list[LocalFunction] = []
+    while found := [made.pop(name) for name in taken & made.keys() & ahead - changed]:
+        functions += found
+        known = frozenset[str]().union(*(each.known for each in found)) - {*code.co_freevars}
+        taken = (taken | known) - {each.name for each in functions}
     returns = any(instructions[i].opname.startswith("RETURN") for i in inside)
     passed = taken.union(*exits.values())
     if (
@@ -165,6 +174,7 @@ def find_region(
         left,
         returns,
         appends,
+        tuple(sorted(functions, key=lambda each: each.begin)),
     )
 
 
@@ -190,6 +200,8 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
         for name in sorted(region.appended):
             start.append(create_instruction("BUILD_LIST", arg=0))
             start.append(create_instruction("STORE_FAST", argval=own_list(name)))
+        for function in region.functions:
+            start += function.made_anew(instructions)
         start.append(create_instruction("NOP"))
         start[0].copy_positions(instructions[region.entry])
         if min(region.inside) != region.entry:
