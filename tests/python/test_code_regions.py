@@ -202,6 +202,21 @@ def with_comprehensions(x: Tensor) -> Tensor:
     return x
 
 
+def with_functions(x: Tensor) -> Tensor:
+    rate = 0.5
+
+    def half(y: Tensor, shift: float = 0.1) -> Tensor:
+        return y * rate + shift
+
+    def change(y: Tensor) -> Tensor:
+        return half(y) + x.sum()
+
+    total = x
+    while total.sum() < 20:
+        total = total + change(total).abs() + rate
+    return total
+
+
 def writes_in_place(x: Tensor) -> Tensor:
     x = x.clone()
     view = x[0]
@@ -237,7 +252,7 @@ def with_lists_of_loops(x: Tensor) -> tuple[list[float], dict[int, float]]:
 FOUND = (
     *(while_not_close, returns_from_a_loop, returns_early, never_ends_but_by_return, goes_on),
     *(with_an_else, of_two_loops, nested, within_no_grad, handles_errors, raises, of_tuples),
-    *(with_comprehensions, writes_in_place, within_contexts, with_lists_of_loops),
+    *(with_comprehensions, with_functions, writes_in_place, within_contexts, with_lists_of_loops),
 )
 
 

@@ -167,7 +167,7 @@ def _with_compiled_passes(
         return None
     head, a_pass = found
     calls = [(a_pass, compile_pass(code_of_region(code, a_pass), loops.variables(head, a_pass)))]
-    for other in (loops.ahead_of(head), loops.behind(max(a_pass.inside))):
+    for other in (loops.ahead_of(head, a_pass.taken), loops.behind(max(a_pass.inside))):
         if other is not None and loops.computes(other.inside):
             calls.append((other, compile_part(code_of_region(code, other))))
     return with_calls_of_regions(code, calls)
@@ -248,8 +248,11 @@ class _Loops:
         appended = a_pass.appended.intersection(given)
         return PassVariables(a_pass.taken, given, a_pass.tells_where, counts, item, appended)
 
-    def ahead_of(self, head: int) -> Region | None:
-        """Return as much as possible of what runs ahead of a loop, in the same contexts."""
+    def ahead_of(self, head: int, taken: Iterable[str]) -> Region | None:
+        """Return as much as possible of what runs ahead of a loop, in the same contexts.
+
+        `taken`: the variables that passes are given.
+        """
         depth = self._flow.depths[head] - (self.instructions[head].opname == "FOR_ITER")
         begins = self._begins_of_contexts() if depth else [begin_of(self.instructions)]
         begins = [i for i in begins if i < head and self._flow.depths.get(i) == depth]
@@ -258,7 +261,7 @@ class _Loops:
             behind = self._flow.reached(place)
             inside = self._flow.reached(begin, behind)
             if head in behind and self._flow.depths[place] == depth and inside:
-                found = self._region(begin, inside)
+                found = self._region(begin, inside, wanted=frozenset(taken))
                 if found is not None:
                     return found
         return None

@@ -101,6 +101,7 @@ def find_region(
     has_item: bool = False,
     is_of_iterator: bool = False,
     again: int | None = None,
+    wanted: Set[str] = frozenset(),
 ) -> Region | None:
     """Describe a region; None where it has more to do with the code around than variables.
 
@@ -113,6 +114,7 @@ def find_region(
         has_item: the code around leaves a value on the stack for it.
         is_of_iterator: below is the iterator of a loop.
         again: it is a pass of a loop, and the index of the instruction that the next one follows.
+        wanted: variables that what follows needs, though the code there does not.
     """
     inside = flow.closed(entry, inside)
     depth = flow.depths[entry] - has_item
@@ -139,7 +141,7 @@ def find_region(
         for after, _ in flow.successors(index):
             if after in inside and after != entry:
                 continue
-            given = (changed | appended) & needed(after)
+            given = (changed | appended) & (needed(after) | wanted)
             exits[after] = tuple(sorted(given))
             taken |= given - behind.get(index, given)
     taken -= appended
