@@ -21,6 +21,7 @@ from hostjit.capturing.dynamo.direct_calls import (
     reading_sizes_directly,
 )
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
+from hostjit.capturing.dynamo.function_names import reading_names_of_functions
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
@@ -77,6 +78,7 @@ _CORRECTIONS = (
     reading_cells,
     guarding_looked_up_keys,
     guarding_whole_dicts,
+    reading_names_of_functions,
     guards_outlive_classes,
     stopping_at_kept_results,
     following_loggers,

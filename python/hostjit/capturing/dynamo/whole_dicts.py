@@ -25,7 +25,7 @@ __all__ = ["guarding_whole_dicts"]
 _OF_DICTS = ("ConstDictVariable.", "DunderDictVariable.", "NNModuleHooksDictVariable.")
 _WHOLE = frozenset(
     {
-        *("as_proxy", "as_python_constant", "repr_impl"),
+        *("as_proxy", "as_python_constant", "repr_impl", "tp_repr_impl", "dict_popitem"),
         *("call_tree_map_branch", "call_tree_map_with_path_branch"),
     }
 )
