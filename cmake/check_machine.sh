@@ -11,9 +11,9 @@ fail() {
 }
 
 command -v "$python" >/dev/null ||
-  fail "there is no $python. Install Python 3.11 or newer, or run: make PYTHON=/path/to/python3"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-  fail "$python is $("$python" --version 2>/dev/null || echo 'not usable'), and 3.11 or newer is \
+  fail "there is no $python. Install Python 3.11, 3.12 or 3.13, or run: make PYTHON=/path/to/python3"
+"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null ||
+  fail "$python is $("$python" --version 2>/dev/null || echo 'not usable'), and 3.11 to 3.13 is \
 needed. Run: make PYTHON=/path/to/python3.11"
 "$python" -c 'import ensurepip, venv' 2>/dev/null ||
   fail "$python has no venv module. Install it (Debian and Ubuntu: apt install python3-venv)."
