@@ -51,9 +51,10 @@ def knowing_numbers() -> Iterator[None]:
                 items = []
         make_deque(self, items, maxlen, **options)
 
-    def validate_known(tx: Any, maxlen: Any) -> None:
+    def validate_known(tx: Any, maxlen: Any) -> Any:
         assert validate is not None
-        validate(tx, _known(maxlen) if threading.get_ident() == owner else maxlen)
+        # From torch 2.15 on it returns the number.
+        return validate(tx, _known(maxlen) if threading.get_ident() == owner else maxlen)
 
     validated = staticmethod(validate_known)
     with (
