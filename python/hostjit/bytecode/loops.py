@@ -109,7 +109,7 @@ def outline_loop(target: Callable[..., object]) -> Outlined | None:
     of_gradients = [
         head
         for head, inside in loops.inside.items()
-        if any(is_of_gradients(loops.instructions[i]) for i in inside)
+        if any(is_of_gradients(loops.instructions, i) for i in inside)
     ]
     head = min(of_gradients, key=lambda head: len(loops.inside[head]), default=None)
     found = None if head is None else loops.a_pass(head)

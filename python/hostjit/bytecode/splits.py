@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -237,9 +238,12 @@ def may_be_taken_apart(code: types.CodeType) -> bool:
 def _is_short(code: types.CodeType) -> bool:
     """Whether code calls nothing that may take long, or may compute."""
     instructions = cleaned_instructions(code)
-    if any(found.opname == "PUSH_NULL" for found in instructions):  # calls what a variable has
-        return False
-    called = (_names(found) for found in instructions if _calls(found))
+    opnames = [found.opname for found in instructions]
+    if any(
+        pair[1] == "PUSH_NULL" != pair[0] != "LOAD_ATTR" for pair in itertools.pairwise(opnames)
+    ):
+        return False  # it calls what a variable has
+    called = (_names(found) for i, found in enumerate(instructions) if _calls(instructions, i))
     return frozenset[str]().union(*called) <= _METHODS | _FUNCTIONS | _OTHER_CALLS
 
 
@@ -275,7 +279,7 @@ def _candidates(
     instructions: Sequence[Instruction], flow: CodeFlow, followed: Set[int]
 ) -> Iterator[int]:
     """Yield where lines begin at which the code could be split, the last first."""
-    of_gradients = [i for i, found in enumerate(instructions) if is_of_gradients(found)]
+    of_gradients = [i for i in range(len(instructions)) if is_of_gradients(instructions, i)]
     last = of_gradients[-1] if of_gradients else len(instructions)
     first = next(
         (
@@ -290,16 +294,21 @@ def _candidates(
             yield index
 
 
-def is_of_gradients(instruction: Instruction) -> bool:
+def is_of_gradients(instructions: Sequence[Instruction], index: int) -> bool:
     """Tell whether an instruction has to do with gradients, or the steps of optimizers."""
-    names = _names(instruction)
-    return bool(_OF_GRADIENTS & names or (_METHODS_OF_GRADIENTS & names and _calls(instruction)))
+    names = _names(instructions[index])
+    if _OF_GRADIENTS & names:
+        return True
+    return bool(_METHODS_OF_GRADIENTS & names) and _calls(instructions, index)
 
 
-def _calls(instruction: Instruction) -> bool:
+def _calls(instructions: Sequence[Instruction], index: int) -> bool:
     """Whether names are called that an instruction looks up, or may be."""
+    instruction = instructions[index]
     if instruction.opname == "LOAD_ATTR":
-        return sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1)
+        # Dynamo of torch 2.14 puts the null of a method behind it, from CPython 3.13 on.
+        is_method = instructions[index + 1].opname == "PUSH_NULL" and sys.version_info >= (3, 13)
+        return is_method or (sys.version_info >= (3, 12) and bool((instruction.arg or 0) & 1))
     if instruction.opname == "LOAD_GLOBAL":
         return bool((instruction.arg or 0) & 1)
     return True
