@@ -127,6 +127,18 @@ def by_floats(x: Tensor) -> tuple[Tensor, float, list[float]]:
     return x, before, found
 
 
+def by_floats_in_a_try(x: Tensor) -> tuple[Tensor, float]:
+    norm = 0.0
+    for _ in range(40):
+        try:
+            norm = float(x.norm())
+        finally:
+            x = x * 0.9
+        if norm < 0.5:
+            break
+    return x, norm
+
+
 def by_floats_of_ints(x: Tensor) -> tuple[Tensor, float]:
     large = 0.0
     while float((x.abs() > 0.2).sum()) > 0:
@@ -295,6 +307,7 @@ REPEATED: list[Callable[..., Any]] = [
     *(
         by_floats,
         by_floats_of_ints,
+        by_floats_in_a_try,
         of_tensors,
         by_numbers_that_are_read,
         until_a_return,

@@ -7,6 +7,7 @@ CPython makes a float of whatever `__float__` returns, so recorded code calls so
 from __future__ import annotations
 
 import dis
+import logging
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -20,10 +21,12 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import become
 from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.regions import with_handlers
 from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
 
 __all__ = ["float_of", "with_float_calls"]
 
+_log = logging.getLogger(__name__)
 _CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 
 
@@ -62,9 +65,14 @@ def with_float_calls(function: types.FunctionType) -> types.FunctionType:
                 other.copy_positions(each)
                 other.exn_tab_entry = each.exn_tab_entry
                 kept.append(other)
-        instructions[:] = kept
+        instructions[:] = with_handlers(kept, {*kept}, 0)
 
-    return function_of(function, transformed(code, transform))
+    try:
+        return function_of(function, transformed(code, transform))
+    except (AssertionError, LookupError):
+        # Dynamo's assembler refuses code; what there is does the same.
+        _log.info("calls of float in %s are not followed", code, exc_info=True)
+        return function
 
 
 def _end_of_call(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> int | None:

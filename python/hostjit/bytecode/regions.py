@@ -28,7 +28,7 @@ from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.local_functions import LocalFunction, local_functions
 from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
-__all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
+__all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions", "with_handlers"]
 
 _ITEM = "hostjit_item"
 _MOST = "hostjit_most"
@@ -229,7 +229,7 @@ def code_of_region(code: types.CodeType, region: Region) -> types.CodeType:
             *kept,
             *(each for end in ends.values() for each in end),
         ]
-        instructions[:] = _with_handlers(code_now, own, region.depth)
+        instructions[:] = with_handlers(code_now, own, region.depth)
         names = [name for name in options["co_varnames"] if name not in parameters]
         names += map(own_list, sorted(region.appended))
         options["co_varnames"] = (*parameters, *names)
@@ -265,7 +265,7 @@ def with_calls_of_regions(
         for each in kept:
             if each.target is not None:
                 each.target = targets.get(each.target, each.target)
-        instructions[:] = _with_handlers(kept, {*kept}, 0)
+        instructions[:] = with_handlers(kept, {*kept}, 0)
         names = (_unused(_ITEM, code), _unused(_LEFT_AT, code))
         options["co_varnames"] = (*options["co_varnames"], *names)
 
@@ -431,10 +431,16 @@ def _handlers_around(
     return found
 
 
-def _with_handlers(
+def with_handlers(
     instructions: Sequence[Instruction], known: Set[Instruction], depth: int
 ) -> list[Instruction]:
-    """Have runs of instructions know what handles their errors, if that is known itself."""
+    """Return instructions of which runs know what handles their errors, if that is known itself.
+
+    Args:
+        instructions: in order, which name what handled their errors.
+        known: those that may handle errors.
+        depth: how many values fewer are on the stack now.
+    """
 
     def handler_of(instruction: Instruction) -> tuple[Instruction, int, bool] | None:
         entry = instruction.exn_tab_entry
