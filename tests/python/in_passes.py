@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._pytree import tree_flatten
 
+import hostjit
 from hostjit import _C
 from hostjit.bytecode.loops import PassVariables, with_compiled_passes
 from hostjit.bytecode.splits import function_of
 from hostjit.compiling.passes import PassOfIterator, compile_pass
 from hostjit.compiling.whole import Whole
 
-__all__ = ["Passes", "check"]
+__all__ = ["Passes", "check", "compiled"]
 
 
 class Passes:
@@ -48,6 +49,14 @@ class Passes:
             return 0
         found = [str(each.program.program) for each in recorded.specializations]
         return sum("while(" in text for text in found)
+
+
+def compiled(how: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function by `hostjit.compile`, or by `torch.compile` with the backend."""
+    torch._dynamo.reset()
+    if how == "hostjit.compile":
+        return hostjit.compile(function)
+    return torch.compile(function, backend="hostjit")
 
 
 def inputs() -> list[Tensor]:

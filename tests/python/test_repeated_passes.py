@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from in_passes import Passes, check
+from in_passes import Passes, check, compiled
 from torch import Tensor, nn
 from torch.testing import assert_close
-
-import hostjit
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 
@@ -427,9 +425,4 @@ def test_passes_that_run_one_by_one(function: Any) -> None:
 @pytest.mark.parametrize("how", ["hostjit.compile", "torch.compile"])
 @pytest.mark.parametrize("function", [*REPEATED, *SINGLE])
 def test_calls_are_as_eagers(function: Any, how: str) -> None:
-    torch._dynamo.reset()
-    if how == "hostjit.compile":
-        fast = hostjit.compile(function)
-    else:
-        fast = torch.compile(function, backend="hostjit")
-    check(function, fast)
+    check(function, compiled(how, function))

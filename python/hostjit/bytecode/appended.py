@@ -86,15 +86,14 @@ def appends_to_new_lists(
         flow: of the code.
         parameters: of the function.
     """
-    found = [_append_at(instructions, flow, i) for i in range(len(instructions))]
+    found = filter(None, (_append_at(instructions, flow, i) for i in range(len(instructions))))
     return tuple(
         each
-        for each in filter(None, found)
-        if each.name in flow.assigned_at(each.begin, parameters)
-        and each.name not in parameters
-        and not flow.is_cell(each.name)
-        and each.name
-        not in _seen_before(instructions, flow, each.begin, {*range(each.begin, each.end + 1)})
+        for append in found
+        for each in appended_lists(
+            instructions, flow, parameters, append.begin, {*range(append.begin, append.end + 1)}
+        )
+        if each == append
     )
 
 
