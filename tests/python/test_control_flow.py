@@ -202,6 +202,39 @@ def test_while_loop_that_exchanges_its_state(runtime: str) -> None:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
+def test_parts_of_a_state_are_written_where_they_are(runtime: str) -> None:
+    def columns(x: Tensor) -> tuple[Tensor, Tensor]:
+        def step(i: Tensor, rows: Tensor, sums: Tensor) -> tuple[Tensor, ...]:
+            sums = sums + rows.sum(0)
+            row = rows.index_select(0, i) * 0.5 + 1
+            return i + 1, rows.index_copy(0, i + 1, row), sums
+
+        start = torch.zeros(1, dtype=torch.int64), x, torch.zeros_like(x[0])
+        _, rows, sums = while_loop(lambda i, rows, sums: (i < 5).all(), step, start)
+        return rows, sums
+
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    compiled = check(columns, runtime, (x,), (x * 2,))
+    body = compiled.host_ir().partition("while(")[2].partition("\n  }\n")[0]
+    assert 'kernel="put' in body
+    assert "tensor<f32, [6, 3], cpu>" not in body
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_state_that_is_returned_as_it_was_is_kept(runtime: str) -> None:
+    def shifted(x: Tensor) -> tuple[Tensor, Tensor]:
+        def step(i: Tensor, new: Tensor, old: Tensor) -> tuple[Tensor, ...]:
+            return i + 1, new.index_copy(0, i, old[:1] + 1), new.clone()
+
+        start = torch.zeros(1, dtype=torch.int64), x, x * 0
+        _, new, old = while_loop(lambda i, new, old: (i < 5).all(), step, start)
+        return new, old
+
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    check(shifted, runtime, (x,), (x * 2,))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
 def test_newtons_method_until_it_converges(runtime: str) -> None:
     def root(a: Tensor) -> Tensor:
         def unfinished(x: Tensor, a: Tensor) -> Tensor:

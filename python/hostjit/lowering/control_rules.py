@@ -8,7 +8,7 @@ which hold the results, or the state that a loop carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.fx import Graph, Node
@@ -22,8 +22,14 @@ from hostjit.lowering.types import tensor_type
 
 __all__ = ["CONTROL_RULES"]
 
-# Lowers a graph on values, and numbers, for its placeholders; returns the values of its results.
-LowerRegion = Callable[[LoweringContext, Graph, Sequence[Any]], list[_C.Value]]
+
+class LowerRegion(Protocol):
+    """Lowers a graph on values, and numbers, for its placeholders."""
+
+    def __call__(
+        self, context: LoweringContext, graph: Graph, operands: Sequence[Any], *, carried: int = 0
+    ) -> list[_C.Value]:
+        """Return the values of its results, of which the first `carried` become those inputs."""
 
 
 def lower_cond(context: LoweringContext, node: Node, lower: LowerRegion) -> None:
@@ -49,7 +55,8 @@ def lower_while_loop(context: LoweringContext, node: Node, lower: LowerRegion) -
     _copy_all(context, lower(context, _graph(condition), operands), [goes_on])
     context.create("while", {"condition": goes_on})
     inside = context.regions()["body"]
-    _copy_all(inside, _apart(inside, lower(inside, _graph(body), operands), node), buffers)
+    results = lower(inside, _graph(body), operands, carried=len(buffers))
+    _copy_all(inside, _apart(inside, results, buffers, node), buffers)
     _copy_all(inside, lower(inside, _graph(condition), operands), [goes_on])
     context.bind_all(node, buffers)
 
@@ -96,10 +103,11 @@ def _lower_walk(
     index = context.create("for", {"begin": begin, "end": end}, ["index"])
     inside = context.regions()["body"]
     slices = [_slice(inside, context.value(source), index) for source in walked]
-    results = lower(inside, graph, [*state, *slices, *_operands(context, operands)])
+    given = [*state, *slices, *_operands(context, operands)]
+    results = lower(inside, graph, given, carried=len(state))
     places = [_slice(inside, buffer, index) for buffer in stacked]
     _copy_all(inside, results[len(state) :], places)
-    _copy_all(inside, _apart(inside, results[: len(state)], node), state)
+    _copy_all(inside, _apart(inside, results[: len(state)], state, node), state)
     context.bind_all(node, buffers)
 
 
@@ -112,11 +120,13 @@ def _slice(context: LoweringContext, source: _C.Value, index: _C.Value) -> _C.Va
     return value
 
 
-def _apart(context: LoweringContext, values: Sequence[_C.Value], node: Node) -> list[_C.Value]:
+def _apart(
+    context: LoweringContext, values: Sequence[_C.Value], state: Sequence[_C.Value], node: Node
+) -> list[_C.Value]:
     """`values`, with copies of those that may share memory with the state they are copied to."""
     result = []
-    for value, shape in zip(values, node.meta["val"], strict=False):
-        if value not in context.buffers:
+    for value, buffer, shape in zip(values, state, node.meta["val"], strict=False):
+        if value not in context.buffers and value != buffer:
             copy = context.new_buffer(shape)
             _copy_all(context, [value], [copy])
             value = copy
@@ -128,7 +138,8 @@ def _copy_all(
     context: LoweringContext, sources: Sequence[_C.Value], targets: Sequence[_C.Value]
 ) -> None:
     for source, target in zip(sources, targets, strict=True):
-        copy_values(context, source, target)
+        if source != target:
+            copy_values(context, source, target)
 
 
 def _on_the_host(context: LoweringContext, condition: _C.Value) -> _C.Value:

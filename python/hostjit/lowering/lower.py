@@ -27,6 +27,7 @@ from hostjit.lowering.destinations import Destinations
 from hostjit.lowering.devices import device_of, kernel_devices
 from hostjit.lowering.fused_groups import lower_group
 from hostjit.lowering.grouping import PointwiseGroup, schedule
+from hostjit.lowering.loop_state import with_state_in_place
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.writes_in_place import with_writes_in_place
 
@@ -106,13 +107,17 @@ def _has_kernels(context: LoweringContext, node: Node) -> bool:
 
 
 def _lower_region(
-    context: LoweringContext, graph: Graph, operands: Sequence[Any]
+    context: LoweringContext, graph: Graph, operands: Sequence[Any], *, carried: int = 0
 ) -> list[_C.Value]:
-    """Lower the graph of a region on `operands`, and return the values of its results."""
+    """Lower the graph of a region on `operands`, and return the values of its results.
+
+    `carried`: so many of the results are copied to the first operands then, or are those.
+    """
     given = zip(graph.find_nodes(op="placeholder"), operands, strict=True)
     graph = with_sizes_in_place(
         graph, {n: number for n, number in given if isinstance(n.meta["val"], torch.SymFloat)}
     )
+    graph = with_state_in_place(graph, carried)
     for node, operand in zip(graph.find_nodes(op="placeholder"), operands, strict=True):
         if not is_number(node.meta["val"]):
             context.bind(node, operand)

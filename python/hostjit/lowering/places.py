@@ -83,9 +83,10 @@ class Behind:
         return all(_is_pure(node) and node not in self.scatters for node in self._leading(index))
 
     def move_ahead(self, index: Node) -> None:
-        """Move what leads to an index ahead."""
+        """Move what leads to an index ahead, if it is not there yet."""
         for node in sorted(self._leading(index)):
-            self.first.prepend(node)
+            if self.first < node:
+                self.first.prepend(node)
 
     def _leading(self, index: Node) -> set[Node]:
         found: set[Node] = set()

@@ -27,8 +27,10 @@ from hostjit.lowering.sizes import symbolic_views
 from hostjit.lowering.views import viewed
 
 __all__ = [
+    "copies_to_state",
     "expand_scatters",
     "fold_scatters",
+    "is_partly_written",
     "may_be_of_input",
     "never_fails",
     "puts",
@@ -49,6 +51,9 @@ _VIEWS: dict[Any, torch._ops.OpOverload] = {
 
 _PIECES = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
 
+# The entry of `meta` of a copy to what a loop carries.
+_STATE = "of_state"
+
 # Operators without a lowering rule that compute with whatever is in their tensors.
 _NEVER_FAIL = frozenset(
     {
@@ -58,6 +63,16 @@ _NEVER_FAIL = frozenset(
         aten.mv.default,
     }
 )
+
+
+def copies_to_state(back: Node) -> None:
+    """Mark a copy to an input as one to what a loop carries: nobody sees that if a pass fails."""
+    back.meta[_STATE] = True
+
+
+def is_partly_written(given: Node, result: Node) -> bool:
+    """Tell whether a result is an input but for parts that are written."""
+    return result is not given and bool(_scatters_between(given, result))
 
 
 def written_parts(graph: Graph) -> set[Node]:
@@ -72,13 +87,17 @@ def _chains(graph: Graph) -> list[tuple[list[Node], Behind]]:
     """The scatters of each input that may be written in place, and what stands behind the first."""
     found = []
     backs = graph.find_nodes(op="call_function", target=aten.copy_.default)
-    chains = [chain for back in backs if HIDDEN not in back.meta and (chain := _chain(back))]
+    chains = [
+        (chain, _STATE in back.meta)
+        for back in backs
+        if HIDDEN not in back.meta and (chain := _chain(back))
+    ]
     if not chains:
         return []
     scatters = {node for node in graph.nodes if node.target in _VIEWS or Put.of(node) is not None}
-    for chain in chains:
+    for chain, is_state in chains:
         first = min(chain)
-        behind = Behind(first, dict.fromkeys(_from(first)), scatters)
+        behind = Behind(first, () if is_state else dict.fromkeys(_from(first)), scatters)
         if not any(_may_fail(node, behind) for node in behind.nodes):
             found.append((chain, behind))
     return found
