@@ -311,6 +311,7 @@ REPEATED: list[Callable[..., Any]] = [
         until_a_return,
         of_what_was_read_last,
         of_a_step,
+        that_know_the_item,
     ),
     *(over_a_range, to_the_end, with_items, backwards, by_two_ways, counting_small_ints),
     *(of_containers, that_write_in_place, that_write_what_others_have, that_hand_values_on),
@@ -358,7 +359,7 @@ def that_know_their_masks(x: Tensor) -> Tensor:
 
 
 SINGLE: list[Callable[..., Any]] = [
-    *(that_draw, that_grow, that_swap, over_rows, that_know_the_item, that_know_their_masks),
+    *(that_draw, that_grow, that_swap, over_rows, that_know_their_masks),
 ]
 
 

@@ -7,7 +7,6 @@ CPython makes a float of whatever `__float__` returns, so recorded code calls so
 from __future__ import annotations
 
 import dis
-import logging
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -21,12 +20,10 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import become
 from hostjit.bytecode.flow import CodeFlow
-from hostjit.bytecode.regions import with_handlers
-from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
+from hostjit.bytecode.rewriting import rewritten
 
 __all__ = ["float_of", "with_float_calls"]
 
-_log = logging.getLogger(__name__)
 _CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 
 
@@ -46,10 +43,10 @@ def float_of(kind: Any, value: Any) -> Any:
 def with_float_calls(function: types.FunctionType) -> types.FunctionType:
     """Return a function that does the same, and calls `float_of` for each `float(value)`."""
     code = function.__code__
-    if "float" not in code.co_names or not may_be_taken_apart(code):
+    if "float" not in code.co_names:
         return function
 
-    def transform(instructions: list[Instruction], _: dict[str, Any]) -> None:
+    def rewrite(instructions: list[Instruction]) -> list[Instruction]:
         flow = CodeFlow(instructions, code)
         ends = {i: _end_of_call(instructions, flow, i) for i in range(len(instructions))}
         kept: list[Instruction] = []
@@ -65,14 +62,9 @@ def with_float_calls(function: types.FunctionType) -> types.FunctionType:
                 other.copy_positions(each)
                 other.exn_tab_entry = each.exn_tab_entry
                 kept.append(other)
-        instructions[:] = with_handlers(kept, {*kept}, 0)
+        return kept
 
-    try:
-        return function_of(function, transformed(code, transform))
-    except (AssertionError, LookupError):
-        # Dynamo's assembler refuses code; what there is does the same.
-        _log.info("calls of float in %s are not followed", code, exc_info=True)
-        return function
+    return rewritten(function, rewrite)
 
 
 def _end_of_call(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> int | None:

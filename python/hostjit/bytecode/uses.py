@@ -18,6 +18,7 @@ from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructi
 from hostjit.bytecode.appended import appends_to_new_lists
 from hostjit.bytecode.float_calls import float_of
 from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.places import PLACES
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
 __all__ = ["Uses", "followed_reads", "uses_of_parameter", "uses_of_result"]
@@ -181,9 +182,8 @@ class _SeenElsewhereError(Exception):
 
 
 # What is where on the stack, and in variables: the value, or one that a function of numbers makes
-# of it; a new container with it. On the stack also the name of a global variable, and None for
-# anything else.
-_VALUE, _CONTAINER, _FLOAT_OF = object(), object(), object()
+# XX# anything else.
+_VALUE, _CONTAINER, _FLOAT_OF, _PLACE = object(), object(), object(), object()
 _Stack = tuple[object, ...]
 _Names = frozenset[tuple[str, object]]
 _State = tuple[_Stack, _Names]
@@ -248,11 +248,19 @@ class _Value:
             yield handler, ((*stack[: entry.depth], *[None] * (1 + entry.lasti)), names)
         if index in self._loads_list:
             now: _Stack = (*stack, None)
+        elif self._asks_for_item(index):
+            if _has(stack[-2:-1]):
+                raise _SeenElsewhereError
+            now = (*stack[:-2], _PLACE)
         else:
             now, names = self._after(found, stack, names)
         for after, _ in self._flow.successors(index):
             depth = self._flow.depths[after]
             yield after, ((*now, *[None] * depth)[:depth], names)
+
+    def _asks_for_item(self, index: int) -> bool:
+        behind = self._instructions[index + 1 : index + 2]
+        return bool(behind) and behind[0].opname == "LOAD_CONST" and behind[0].argval is PLACES
 
     def _after(self, found: Instruction, stack: _Stack, names: _Names) -> _State:
         """What is where behind an instruction; values at the end that are not there are None."""
@@ -316,6 +324,8 @@ class _Value:
             return ()
         if _CONTAINER in taken:
             raise _SeenElsewhereError
+        if name == "STORE_SUBSCR" and taken[2] is _PLACE:
+            return ()
         if name == "UNARY_NEGATIVE":
             return (_VALUE,)
         if name == "BINARY_OP" and (found.arg or 0) > _LAST_OF_NUMBERS:

@@ -14,6 +14,7 @@ from torch._dynamo.eval_frame import skip_code
 from hostjit import _C
 from hostjit.bytecode.float_calls import with_float_calls
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
+from hostjit.bytecode.places import with_places
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.compilation import Compilation
@@ -53,7 +54,7 @@ class PassCompilation(Compilation):
     @functools.cached_property
     def recorded_target(self) -> types.FunctionType:
         body: Any = self.target
-        return with_float_calls(body)
+        return with_places(with_float_calls(body))
 
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""

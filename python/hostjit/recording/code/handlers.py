@@ -20,8 +20,9 @@ _SAFE = frozenset(
     {
         *("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "convolution", "cat", "stack"),
         *("native_layer_norm", "native_group_norm", "native_batch_norm", "_softmax", "cumsum"),
-        *("_log_softmax", "clone", "copy_", "_to_copy", "detach", "zeros", "ones", "full", "empty"),
-        *("zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "zero_", "fill_"),
+        *("_log_softmax", "clone", "copy", "copy_", "_to_copy", "detach", "zeros", "ones", "full"),
+        *("empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "zero_"),
+        *("fill_", "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"),
         *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
         *("uniform_", "normal_", "random_"),
         *("arange", "lift_fresh", "alias", "constant_pad_nd", "roll", "flip", "mse_loss"),
@@ -38,6 +39,9 @@ def may_raise(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
     if func.namespace != "aten":
         return True
     if name.startswith(_DIVISIONS):
+        divisor = args[1] if len(args) > 1 and "pow" not in name else 0
+        if isinstance(divisor, (int, float)) and divisor != 0:
+            return False
         tensors = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         return not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
     if name in _SAFE or name.startswith(_SAFE_FAMILIES) or "_backward" in name or func.is_view:

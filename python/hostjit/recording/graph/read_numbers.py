@@ -20,6 +20,7 @@ import torch
 from hostjit.bytecode.uses import uses_of_result
 from hostjit.capturing.instances import is_one_of
 from hostjit.recording.code.libraries import is_library
+from hostjit.recording.graph.places import selected
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -114,6 +115,15 @@ def _plain(value: Any, seen: set[int]) -> Any:
     return dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
 
 
+def _with_numbers_read(index: Any) -> Any:
+    """Return an index with numbers in place of what stands for them."""
+    if type(index) is ReadNumber:
+        return index.read()
+    if type(index) in (tuple, list):
+        return type(index)(map(_with_numbers_read, index))
+    return index
+
+
 def _is_kept(frame: types.FrameType, recorder: Recorder, *, is_float: bool = False) -> bool:
     """Whether no function sees the number that the code of a frame is given now, but its own.
 
@@ -170,6 +180,19 @@ class ReadNumber:
     def followed_float(self) -> ReadNumber:
         """Return what stands for `float(number)`, for `float_of`."""
         return self if self._is_float else self._as_float()
+
+    def followed_place(self, container: Any, index: Any) -> tuple[Any, Any]:
+        """Return what `PLACES` looks up in place of `container[index]`; None: all of it."""
+        found = None if self._is_float else selected(container, index, self._recorder)
+        if found is None:
+            if self._recorder.depends_on_open(self.tensor):
+                self._recorder.refuse("it looks up another item for each of many numbers")
+            return container, _with_numbers_read(index)
+        return found
+
+    def followed_value(self, container: Any) -> Any:
+        """Return what `PLACES` puts into a container as the number."""
+        return self.tensor if _is_real(container) else self.read()
 
     def read(self) -> _Number:
         """Return the number. From then on a replay compares it."""

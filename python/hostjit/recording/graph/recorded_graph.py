@@ -29,6 +29,7 @@ class RecordedGraph:
         failure: the kind of the problem.
         has_distinct_leaves: no tensor is two of the arguments.
         opened: the numbers among the arguments that calls may bring any of.
+        storages: the memory of what operators have returned, by their nodes.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State) -> None:
@@ -40,6 +41,7 @@ class RecordedGraph:
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
         self.has_distinct_leaves = len(self._leaves) == len(leaves)
         self.opened: list[OpenArgument] = []
+        self.storages: dict[torch.fx.Node, int] = {}
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
@@ -88,7 +90,8 @@ class RecordedGraph:
             return
         self._nodes[id(tensor)] = node
         self._alive.append(tensor)
-        self._of_storage.setdefault(_storage(tensor), []).append(tensor)
+        self.storages[node] = _storage(tensor)
+        self._of_storage.setdefault(self.storages[node], []).append(tensor)
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is in the graph."""

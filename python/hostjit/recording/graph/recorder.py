@@ -11,7 +11,7 @@ import contextlib
 import operator
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
-from hostjit.recording.graph.inputs import Constant, Leaf
+from hostjit.recording.graph.inputs import Constant, Leaf, OpenArgument, Source
+from hostjit.recording.graph.places import Place
 from hostjit.recording.graph.recorded_graph import RecordedGraph
 from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
 from hostjit.recording.reach.state import State
@@ -89,6 +90,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         control: the first operator that chooses what runs (cond, while_loop); "" if none.
         has_hooks: the code has added hooks to the graph of the call.
         has_numbers: the code has something that stands for a number.
+        places: views that the code has selected by a number, by their nodes.
     """
 
     supports_higher_order_operators = True
@@ -109,6 +111,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.control = ""
         self.has_hooks = False
         self.has_numbers = False
+        self.places: list[Place] = []
         self._added_hooks: list[AddedHook] = []
         self._first_of_graph = torch.autograd._get_sequence_nr()
 
@@ -142,15 +145,37 @@ class Recorder(RecordedGraph, TorchDispatchMode):
 
     def reads_floats_of_arguments(self) -> bool:
         """Tell whether a float was read that is computed of arguments: others have another."""
-        pending = [read.node for read in self.reads if read.expected.is_floating_point()]
-        seen: set[torch.fx.Node] = set()
+        nodes = [read.node for read in self.reads if read.expected.is_floating_point()]
+        return any(isinstance(source, Leaf) for source in self._sources_of(nodes))
+
+    def _sources_of(self, nodes: Iterable[torch.fx.Node]) -> list[Source]:
+        """Return the inputs that nodes are computed of."""
+        pending, seen = [*nodes], set[torch.fx.Node]()
         while pending:
             node = pending.pop()
             if node not in seen:
                 seen.add(node)
                 pending.extend(node.all_input_nodes)
         inputs = zip(self.graph.find_nodes(op="placeholder"), self.sources, strict=True)
-        return any(isinstance(source, Leaf) for node, source in inputs if node in seen)
+        return [source for node, source in inputs if node in seen]
+
+    def select(self, tensor: torch.Tensor, dim: int, number: torch.Tensor) -> torch.Tensor:
+        """Return the view `tensor.select(dim, number)`, in the graph one for any number."""
+        with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
+            place = int(number.item())
+        view = tensor.select(dim, place)
+        node, where = self.node_of(view), self.node_of(number)
+        if node is None or where is None or node.target is not aten.select.int:
+            self.refuse("it picks an item by a number in a way which cannot be recorded")
+        else:
+            self.places.append(Place(node, where, tensor.shape[dim]))
+        return view
+
+    def depends_on_open(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor is made of numbers that calls may bring any of."""
+        node = self.node_of(tensor)
+        sources = [] if node is None else self._sources_of([node])
+        return any(isinstance(source, OpenArgument) for source in sources)
 
     def note_hook(self, what: str, owner: Any) -> None:
         """Note that code calls a method that adds a hook to a tensor, or to a node of the graph.

@@ -13,6 +13,7 @@ from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.capturing.tracing import is_random
 from hostjit.recording.code.handlers import may_raise
+from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Read, Recorder
 from hostjit.recording.programs.results import Results
 
@@ -85,7 +86,7 @@ def _is_known(node: Node) -> bool:
 
 
 def _may_raise(node: Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload) or is_in_range(node):
         return False
     operands = torch.fx.node.map_arg(node.args, lambda found: found.meta["val"])
     return may_raise(node.target, operands)

@@ -30,6 +30,7 @@ from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
+from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.repeated_pass import leads_to_next, repeat
 from hostjit.recording.programs.results import Results
@@ -96,6 +97,7 @@ def make_program(
 
     Raises CaptureError.
     """
+    put_places(recorder, results.nodes)
     output: list[Output] = [results.output]
     for assignment in results.assignments:
         output += [assignment.owner, assignment.value]

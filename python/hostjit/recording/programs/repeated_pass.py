@@ -42,6 +42,7 @@ from hostjit.capturing.results.outputs import (
 )
 from hostjit.capturing.traced_graph import remove_dead_nodes
 from hostjit.recording.graph.inputs import Leaf
+from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.carried import CannotCarryError, carried, fits
 from hostjit.recording.programs.may_repeat import may_repeat
@@ -110,6 +111,17 @@ def leads_to_next(output: Output, variables: PassVariables) -> bool:
         return False
     first = output.items[0] if variables.tells_where else ConstantOutput(0)
     return isinstance(first, ConstantOutput) and first.value == 0
+
+
+def _writes_to_places(node: Node, base: Node | None) -> list[Node]:
+    """The writes of items that a tensor is made by of another, from the last; [] if others are."""
+    found = []
+    while node is not base:
+        if not (node.target is aten.index_put.default and is_in_range(node)):
+            return []
+        found.append(node)
+        node = node.args[0]  # type: ignore[assignment]
+    return found
 
 
 def _given(output: Output, variables: PassVariables) -> dict[str, Output]:
@@ -410,7 +422,16 @@ class _Loop:
         if self._item is not None and self._step is not None:
             behind = self._call(graph, aten.mul.Tensor, count, nodes[self._step])
             nodes[self._item] = self._call(graph, aten.add.Tensor, nodes[self._item], behind)
+        written = {
+            slot.source: _writes_to_places(slot.source, slot.begin)
+            for slot in self._slots
+            if not slot.is_column
+        }
+        before_writes: dict[Node, Node] = {}  # what was where items are written
         for node in self._pass.nodes:
+            if any(node in writes for writes in written.values()):
+                base, where = torch.fx.node.map_arg(node.args[:2], lambda old: nodes[old])
+                before_writes[node] = self._call(graph, aten.index.Tensor, base, where)
             if node.op == "call_function" and node.target is not aten.copy_.default:
                 nodes[node] = graph.node_copy(node, lambda old: nodes[old])
         decided = [self._decided(graph, nodes[node], read.expected) for node, read in self._reads]
@@ -424,8 +445,18 @@ class _Loop:
         same = self._call(graph, aten.logical_or.default, same, is_first)
         kept = []
         for slot, before in zip(self._slots, carried, strict=True):
-            is_now = self._is_row(graph, count, before) if slot.is_column else same
-            kept.append(self._call(graph, aten.where.self, is_now, nodes[slot.source], before))
+            now, writes = nodes[slot.source], written.get(slot.source, ())
+            if slot.is_column:  # no row of a pass that is not kept is counted
+                row = self._call(graph, aten.clamp.default, count, 0, self._rows - 1)
+                now = self._call(graph, aten.index_put.default, before, [row], now)
+            elif not writes:
+                now = self._call(graph, aten.where.self, same, now, before)
+            for write in writes:  # so much is put back, and not all of it copied
+                where = torch.fx.node.map_arg(write.args[1], lambda old: nodes[old])
+                item = self._call(graph, aten.index.Tensor, now, where)
+                item = self._call(graph, aten.where.self, same, item, before_writes[write])
+                now = self._call(graph, aten.index_put.default, now, where, item)
+            kept.append(now)
         count = self._call(graph, aten.add.Tensor, count, same)
         may_follow = self._call(graph, aten.lt.Scalar, count, self._rows)
         goes_on = self._call(graph, aten.logical_and.default, same, may_follow)
@@ -447,13 +478,6 @@ class _Loop:
             return self._call(graph, aten.logical_not.default, found)
         return self._call(graph, aten.eq.Scalar, found, value)
 
-    def _is_row(self, graph: Graph, count: Node, column: Node) -> Node:
-        """Which row of a column is that of the pass."""
-        rows, *sizes = column.meta["val"].shape
-        row = self._call(graph, aten.arange.default, rows, dtype=torch.int64, device="cpu")
-        found = self._call(graph, aten.eq.Tensor, row, count)
-        return self._call(graph, aten.reshape.default, found, [rows, *(1 for _ in sizes)])
-
     def _nothing(self, graph: Graph, slot: _Slot) -> Node:
         """What a result is ahead of the first pass, which does not look at it."""
         value = self._value(slot)
@@ -462,7 +486,7 @@ class _Loop:
 
     def _call(self, graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
         node = graph.call_function(target, args, kwargs)
-        values = [arg.meta["val"] if isinstance(arg, Node) else arg for arg in args]
+        values: Any = torch.fx.node.map_arg(args, lambda operand: operand.meta["val"])
         with self._mode:
             node.meta["val"] = target(*values, **kwargs)
         return node

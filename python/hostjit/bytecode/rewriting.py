@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that do the same by other instructions."""
+
+from __future__ import annotations
+
+import logging
+import types
+from collections.abc import Callable
+from typing import Any
+
+from torch._dynamo.bytecode_transformation import Instruction
+
+from hostjit.bytecode.regions import with_handlers
+from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
+
+__all__ = ["rewritten"]
+
+_log = logging.getLogger(__name__)
+
+
+def rewritten(
+    function: types.FunctionType, rewrite: Callable[[list[Instruction]], list[Instruction]]
+) -> types.FunctionType:
+    """Return a function with what `rewrite` makes of the instructions; the same if it can't.
+
+    What is added knows its position, and what handles its errors.
+    """
+    code = function.__code__
+    if not may_be_taken_apart(code):
+        return function
+
+    def transform(instructions: list[Instruction], _: dict[str, Any]) -> None:
+        made = rewrite(instructions)
+        instructions[:] = with_handlers(made, {*made}, 0)
+
+    try:
+        return function_of(function, transformed(code, transform))
+    except (AssertionError, LookupError):
+        # Dynamo's assembler refuses code; what there is does the same.
+        _log.info("%s is recorded as it is", code, exc_info=True)
+        return function
