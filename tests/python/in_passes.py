@@ -38,7 +38,9 @@ class Passes:
             return made
 
         lines = {line for _, _, line in function.__code__.co_lines() if line is not None}
-        code = with_compiled_passes(function.__code__, lines, compile_it, lambda found: found)
+        code = with_compiled_passes(
+            function.__code__, function.__globals__, lines, compile_it, lambda found: found
+        )
         assert code is not None
         self.run = function_of(function, code)
 

@@ -24,7 +24,7 @@ def outlined(code: types.CodeType) -> types.CodeType:
     constants = (outlined(c) if isinstance(c, types.CodeType) else c for c in code.co_consts)
     code = code.replace(co_consts=tuple(constants))
     for line in sorted(lines_of_loops(code)):
-        made = with_compiled_passes(code, {line}, unchanged, unchanged)
+        made = with_compiled_passes(code, {}, {line}, unchanged, unchanged)
         if made is not None:
             code = made
     return code

@@ -280,7 +280,40 @@ def reads_what_it_knew_in_a_handler(x: Tensor) -> int:
     return -count
 
 
-REFUSED = (hides_errors, reads_what_it_knew_in_a_handler)
+def keeps_functions_in_a_list(x: Tensor) -> list[int]:
+    made = []
+    for i in range(9):
+        x = x * 1.5
+        made.append(lambda: i)  # noqa: B023
+    return [each() for each in made]
+
+
+def keeps_a_function(x: Tensor) -> Tensor:
+    count, kept = 0, None
+    while x.abs().sum() < 30:
+        x = x * 1.5 + 0.1
+        count += 1
+
+        def find() -> int:
+            return count  # noqa: B023
+
+        if count == 2:
+            kept = find
+    return x if kept is None else x * kept()
+
+
+def keeps_a_generator(x: Tensor) -> list[int]:
+    made = []
+    for i in range(9):
+        x = x * 1.5
+        made.append(i + k for k in range(2))
+    return [number for each in made for number in each]
+
+
+REFUSED = (
+    *(hides_errors, reads_what_it_knew_in_a_handler, keeps_functions_in_a_list, keeps_a_function),
+    keeps_a_generator,
+)
 OTHERS = (within_a_try, with_functions_that_see_later_values)
 
 
@@ -332,7 +365,11 @@ def test_the_code_does_what_it_did(function: Any) -> None:
         return compile_it
 
     code = with_compiled_passes(
-        function.__code__, lines_of(function), compiled("pass"), compiled("part")
+        function.__code__,
+        function.__globals__,
+        lines_of(function),
+        compiled("pass"),
+        compiled("part"),
     )
     assert code is not None
     made = function_of(function, code)

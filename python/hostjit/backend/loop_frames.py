@@ -83,7 +83,7 @@ def _by_passes(
         return compile_code
 
     passes, parts = of_region(compile_pass_of_frame), of_region(compile_part_of_frame)
-    made = with_compiled_passes(code, lines, passes, parts)
+    made = with_compiled_passes(code, frame.f_globals, lines, passes, parts)
     if made is None:
         return None
     compile_id = getattr(error, "compile_id", None) or CompileId(frame_id=0, frame_compile_id=0)

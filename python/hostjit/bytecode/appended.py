@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import dis
 from collections.abc import Iterator, Sequence, Set
+from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction, create_instruction
 
@@ -18,11 +19,14 @@ from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 
 __all__ = [
     "Append",
+    "ItemsOf",
+    "append_at",
     "appended_lists",
     "appends_in_place",
     "appends_to_new_lists",
     "become",
     "own_list",
+    "stores_new_list",
 ]
 
 _OWN = "hostjit_appended_"
@@ -30,6 +34,22 @@ _OWN = "hostjit_appended_"
 _CALLS = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 # What puts values on the stack and does nothing else, and what makes new lists of such.
 _PUSHES = frozenset({"LOAD_CONST", "LOAD_DEREF", "LOAD_SMALL_INT"}) | LOADS
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemsOf:
+    """`ItemsOf(first, last)[items]` is what is in a list: how many items, and some of them.
+
+    Those are the first ones, then from the last one on, None for each that is not there.
+    """
+
+    first: int
+    last: int
+
+    def __getitem__(self, items: list[Any]) -> tuple[Any, ...]:
+        ahead = [items[i] if i < len(items) else None for i in range(self.first)]
+        behind = [items[~i] if i < len(items) else None for i in range(self.last)]
+        return (len(items), *ahead, *behind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +87,7 @@ def appended_lists(
         entry: the index of the instruction that the region begins with.
         inside: those of its instructions.
     """
-    found = {i: each for i in inside if (each := _append_at(instructions, flow, i))}
+    found = {i: each for i in inside if (each := append_at(instructions, flow, i))}
     names = {each.name for each in found.values()} & flow.assigned_at(entry, parameters)
     kept = names.difference(parameters, *map(flow.needed_by, flow.handlers_outside(inside)))
     kept = {name for name in kept if not flow.is_cell(name)}
@@ -86,7 +106,7 @@ def appends_to_new_lists(
         flow: of the code.
         parameters: of the function.
     """
-    found = filter(None, (_append_at(instructions, flow, i) for i in range(len(instructions))))
+    found = filter(None, (append_at(instructions, flow, i) for i in range(len(instructions))))
     return tuple(
         each
         for append in found
@@ -105,14 +125,16 @@ def _seen_before(
         now = instructions[i]
         if "FAST" not in now.opname:
             continue
-        if now.opname in STORES and i not in inside and _stores_new_list(instructions, flow, i):
+        if now.opname in STORES and i not in inside and stores_new_list(instructions, flow, i):
             continue
-        append = _append_at(instructions, flow, i)
+        if i and isinstance(instructions[i - 1].argval, ItemsOf):
+            continue
+        append = append_at(instructions, flow, i)
         if append is None or (i in inside and append.end not in inside):
             yield now.argval
 
 
-def _append_at(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> Append | None:
+def append_at(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> Append | None:
     """The statement that begins at an instruction."""
     load, after = instructions[index], instructions[index + 1 : index + 2]
     if load.opname not in LOADS or not after or index not in flow.depths:
@@ -138,8 +160,10 @@ def _append_at(instructions: Sequence[Instruction], flow: CodeFlow, index: int) 
     return None
 
 
-def _stores_new_list(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
-    """Whether an instruction gives a variable a list that the statement makes."""
+def stores_new_list(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
+    """Tell whether an instruction gives a variable a list that the statement makes."""
+    if index and instructions[index - 1].opname == "BUILD_LIST" and flow.follows_alone(index):
+        return True
     begin = index
     while begin and _is_simple(instructions[begin - 1]) and flow.follows_alone(begin):
         begin -= 1

@@ -12,12 +12,13 @@ import functools
 import itertools
 import logging
 import types
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import cleaned_instructions
 
 from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.known_items import with_known_items
 from hostjit.bytecode.regions import Region, code_of_region, find_region, with_calls_of_regions
 from hostjit.bytecode.splits import (
     begin_of,
@@ -105,6 +106,12 @@ def outline_loop(target: Callable[..., object]) -> Outlined | None:
         target = target.__func__
     if not isinstance(target, types.FunctionType) or not may_be_taken_apart(target.__code__):
         return None
+    known = with_known_items(target.__code__, target.__globals__)
+    found = None if known is None else _outlined(function_of(target, known))
+    return found or _outlined(target)
+
+
+def _outlined(target: types.FunctionType) -> Outlined | None:
     loops = _Loops(target.__code__)
     of_gradients = [
         head
@@ -131,12 +138,17 @@ def lines_of_loops(code: types.CodeType) -> frozenset[int]:
 
 
 def with_compiled_passes(
-    code: types.CodeType, lines: Set[int], compile_pass: CompilePass, compile_part: CompilePart
+    code: types.CodeType,
+    variables: Mapping[str, Any],
+    lines: Set[int],
+    compile_pass: CompilePass,
+    compile_part: CompilePart,
 ) -> types.CodeType | None:
     """Return code of which a loop has compiled passes, between two compiled parts.
 
     Args:
         code: of a function.
+        variables: the global ones.
         lines: those that led to what cannot be followed; the loop is the outermost around one. If
             none is known, it is the only loop.
         compile_pass: compiles what a pass does; its variables are None where no other pass follows
@@ -147,12 +159,18 @@ def with_compiled_passes(
     """
     if not may_be_taken_apart(code):
         return None
-    try:
-        return _with_compiled_passes(_Loops(code), code, lines, compile_pass, compile_part)
-    except (AssertionError, LookupError):
-        # Dynamo's assembler refuses code; what there is does the same.
-        _log.info("%s keeps its loops", code, exc_info=True)
-        return None
+    for each in (with_known_items(code, variables), code):
+        try:
+            made = each and _with_compiled_passes(
+                _Loops(each), each, lines, compile_pass, compile_part
+            )
+        except (AssertionError, LookupError):
+            # Dynamo's assembler refuses code; what there is does the same.
+            _log.info("%s keeps its loops", each, exc_info=True)
+            continue
+        if made is not None:
+            return made
+    return None
 
 
 def _with_compiled_passes(

@@ -25,6 +25,7 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import Append, appended_lists, appends_in_place, own_list
 from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.kept_functions import keeps_functions
 from hostjit.bytecode.local_functions import LocalFunction, local_functions
 from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
@@ -161,6 +162,12 @@ def find_region(
         or not taken <= ahead
         or any(map(flow.is_cell, frozenset[str]().union(*exits.values())))
         or not flow.may_have_own(passed, entry, inside)
+        or (
+            any(entry in flow.reached(after) for after in exits)
+            and keeps_functions(
+                instructions, flow, inside, {*filter(flow.is_cell, changed)}, passed
+            )
+        )
     ):
         return None
     # Most often a pass of a loop is left for the next one.

@@ -12,12 +12,13 @@ import functools
 import logging
 import types
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
 from hostjit.bytecode.appended import appends_to_new_lists
-from hostjit.bytecode.float_calls import float_of
 from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.followed_calls import FOLLOWED
 from hostjit.bytecode.places import PLACES
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
@@ -182,8 +183,11 @@ class _SeenElsewhereError(Exception):
 
 
 # What is where on the stack, and in variables: the value, or one that a function of numbers makes
-# XX# anything else.
-_VALUE, _CONTAINER, _FLOAT_OF, _PLACE = object(), object(), object(), object()
+# of it; a new container with it; one with such a container, or either of these. On the stack also
+# the name of a global variable, a function among `FOLLOWED`, a container and an index for `PLACES`,
+# a new container with the value and an index, and None for anything else.
+_VALUE, _CONTAINER, _NESTED, _PLACE, _ITEM = (object() for _ in range(5))
+_KINDS = (_VALUE, _CONTAINER, _NESTED)
 _Stack = tuple[object, ...]
 _Names = frozenset[tuple[str, object]]
 _State = tuple[_Stack, _Names]
@@ -238,7 +242,7 @@ class _Value:
         found = self._instructions[index]
         if index in self._appends and _has(stack[-1:]):
             stack = (*stack[:-1], None)
-            names |= {(self._appends[index], _CONTAINER)}
+            names |= {(self._appends[index], _NESTED)}
         if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
             if _has(stack[-2 - (found.arg or 0) :]):
                 raise _SeenElsewhereError
@@ -249,9 +253,9 @@ class _Value:
         if index in self._loads_list:
             now: _Stack = (*stack, None)
         elif self._asks_for_item(index):
-            if _has(stack[-2:-1]):
+            if stack[-2] in (_VALUE, _NESTED):
                 raise _SeenElsewhereError
-            now = (*stack[:-2], _PLACE)
+            now = (*stack[:-2], _ITEM if stack[-2] is _CONTAINER else _PLACE)
         else:
             now, names = self._after(found, stack, names)
         for after, _ in self._flow.successors(index):
@@ -277,8 +281,8 @@ class _Value:
             return (*stack, _in_variable(found.argval, names)), names
         if name == "DELETE_FAST":
             return stack, _with_variable(found.argval, None, names)
-        if name == "LOAD_CONST" and found.argval is float_of:
-            return (*stack, _FLOAT_OF), names
+        if name == "LOAD_CONST" and any(found.argval is each for each in FOLLOWED):
+            return (*stack, found.argval), names
         if name == "LOAD_GLOBAL":
             is_called = (argument & 1) * (None,)
             return (*stack, *is_called, found.argval), names
@@ -316,16 +320,18 @@ class _Value:
             self._is_returned = True
             return ()
         if name in _CONTAINERS or (name == "BUILD_MAP" and not _has(taken[::2])):
-            return (_CONTAINER,)
+            return (_NESTED if _has_container(taken) else _CONTAINER,)
         if name == "POP_TOP":
             return ()
-        if name == _CALL and _CONTAINER in taken[2:] and "len" in taken[:2]:
+        if name == _CALL and _has_container(taken[2:]) and "len" in taken[:2]:
             self._builtins.add("len")
             return ()
-        if _CONTAINER in taken:
+        if _has_container(taken):
             raise _SeenElsewhereError
         if name == "STORE_SUBSCR" and taken[2] is _PLACE:
             return ()
+        if name == "BINARY_SUBSCR" and taken[1] is _ITEM:
+            return (_VALUE,)
         if name == "UNARY_NEGATIVE":
             return (_VALUE,)
         if name == "BINARY_OP" and (found.arg or 0) > _LAST_OF_NUMBERS:
@@ -334,9 +340,11 @@ class _Value:
             return ()
         if name == "CALL" != _CALL:
             return (_VALUE,)
-        if name == _CALL and _FLOAT_OF in taken[:2] and taken[2] == "float":
-            self._builtins.add("float")
-            return (_VALUE,)
+        if name == _CALL and len(taken) == 4:
+            followed: Any = next((each for each in taken[:2] if each in FOLLOWED), None)
+            if followed is not None and taken[2] == FOLLOWED[followed]:
+                self._builtins.add(FOLLOWED[followed])
+                return (_VALUE,)
         if name == _CALL:
             called = [each for each in taken[:2] if isinstance(each, str)]
             if len(called) == 1 and called[0] in _OF_NUMBERS | _ASKING:
@@ -346,24 +354,34 @@ class _Value:
 
 
 def _in_variable(name: str, names: _Names) -> object:
-    return next((kind for kind in (_CONTAINER, _VALUE) if (name, kind) in names), None)
+    found = [kind for kind in _KINDS if (name, kind) in names]
+    return found[0] if len(found) == 1 else (_NESTED if found else None)
 
 
 def _with_variable(name: str, value: object, names: _Names) -> _Names:
-    names = names - {(name, _VALUE), (name, _CONTAINER)}
+    names = names - {(name, kind) for kind in _KINDS}
     return names | {(name, value)} if _has((value,)) else names
 
 
 def _has(values: _Stack) -> bool:
-    return _VALUE in values or _CONTAINER in values
+    return _VALUE in values or _ITEM in values or _has_container(values)
+
+
+def _has_container(values: _Stack) -> bool:
+    return _CONTAINER in values or _NESTED in values
 
 
 def _merged(known: _State | None, state: _State) -> _State:
     if known is None:
         return state
     assert len(known[0]) == len(state[0])
-    stack = tuple(
-        a if a == b else next((x for x in (_CONTAINER, _VALUE) if x in (a, b)), None)
-        for a, b in zip(known[0], state[0], strict=True)
-    )
+    stack = tuple(map(_either, known[0], state[0]))
     return stack, known[1] | state[1]
+
+
+def _either(first: object, second: object) -> object:
+    """What is in a place that one of two things is in."""
+    if first == second:
+        return first
+    found = [kind for kind in _KINDS if kind in (first, second)]
+    return found[0] if len(found) == 1 else (_NESTED if found else None)

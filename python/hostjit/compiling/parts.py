@@ -134,7 +134,9 @@ class Parts:
             passes = functools.partial(_pass_of_region, self._whole, function)
             parts = functools.partial(_of_region, self._part_recorded, function)
             lines = error.lines_in(function.__code__)
-            code = with_compiled_passes(function.__code__, lines, passes, parts)
+            code = with_compiled_passes(
+                function.__code__, function.__globals__, lines, passes, parts
+            )
             run = None if code is None else function_of(function, code)
         if run is None:
             return None

@@ -12,7 +12,7 @@ from typing import Any
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
-from hostjit.bytecode.float_calls import with_float_calls
+from hostjit.bytecode.followed_calls import with_float_calls
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.bytecode.places import with_places
 from hostjit.bytecode.splits import split_behind_gradients

@@ -88,7 +88,7 @@ def number_of(
 
 def plain_result(result: Any) -> Any:
     """Return the result of a recorded call with numbers in place of what stands for them."""
-    return _plain(result, set())
+    return _plain(result, {})
 
 
 def hand_over_numbers(frame: types.FrameType) -> None:
@@ -101,18 +101,20 @@ def hand_over_numbers(frame: types.FrameType) -> None:
         given[name] = given[name].read()
 
 
-def _plain(value: Any, seen: set[int]) -> Any:
+def _plain(value: Any, made: dict[int, Any]) -> Any:
+    """A value with plain numbers; `made`: what containers have become, which stay one object."""
     kind = type(value)
     if kind is ReadNumber:
         return value.tensor.item()
-    if not is_one_of(kind, (tuple, list, dict)) or id(value) in seen:
+    if not is_one_of(kind, (tuple, list, dict)):
         return value
-    seen.add(id(value))
-    items = [*value.values()] if kind is dict else [*value]
-    plain = [_plain(item, seen) for item in items]
-    if all(map(operator.is_, plain, items)):
-        return value
-    return dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
+    if id(value) not in made:
+        made[id(value)] = value  # while what is in it is looked at
+        items = [*value.values()] if kind is dict else [*value]
+        plain = [_plain(item, made) for item in items]
+        if not all(map(operator.is_, plain, items)):
+            made[id(value)] = dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
+    return made[id(value)]
 
 
 def _with_numbers_read(index: Any) -> Any:

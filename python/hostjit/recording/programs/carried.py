@@ -22,11 +22,15 @@ from hostjit.capturing.results.outputs import (
 )
 from hostjit.recording.graph.inputs import OpenArgument
 
-__all__ = ["CannotCarryError", "carried", "fits"]
+__all__ = ["CannotCarryError", "OtherKindError", "carried", "fits"]
 
 
 class CannotCarryError(Exception):
     """A pass changes a variable to something that the same program can't take in the next pass."""
+
+
+class OtherKindError(CannotCarryError):
+    """A variable becomes something of another kind: the next pass is given that, and may repeat."""
 
 
 def carried(
@@ -50,12 +54,14 @@ def _pairs(value: Any, after: Output) -> Iterator[tuple[torch.Tensor, Output]]:
     """Raises CannotCarryError where what comes next is of another structure."""
     if isinstance(value, OpenArgument):
         if not isinstance(after, ItemOutput):
-            raise CannotCarryError
+            raise OtherKindError
         yield value.tensor, after.items[0]
         return
     if is_one_of(type(value), (torch.Tensor, torch.nn.Parameter)):
         yield value, after
         return
+    if value is None and not isinstance(after, ConstantOutput):
+        raise OtherKindError
     if isinstance(after, ConstantOutput):
         if value is after.value or same_constant(value, after.value):
             return

@@ -32,6 +32,7 @@ from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.programs.carried import OtherKindError
 from hostjit.recording.programs.repeated_pass import leads_to_next, repeat
 from hostjit.recording.programs.results import Results
 from hostjit.recording.running.generator_states import KEPT
@@ -117,7 +118,10 @@ def make_program(
     bindings = _bind(sources, functional)
     repeated = None
     if variables is not None and leads_on:
-        repeated = repeat(functional, recorder, results, variables, args)
+        try:
+            repeated = repeat(functional, recorder, results, variables, args)
+        except OtherKindError:
+            leads_on = False  # to a pass that may repeat
     read_graph = _take_reads(functional, bindings, len(reads)) if reads else None
     module = functional.graph_module
     if repeated is not None:

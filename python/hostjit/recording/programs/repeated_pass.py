@@ -44,7 +44,7 @@ from hostjit.capturing.traced_graph import remove_dead_nodes
 from hostjit.recording.graph.inputs import Leaf
 from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.carried import CannotCarryError, carried, fits
+from hostjit.recording.programs.carried import CannotCarryError, OtherKindError, carried, fits
 from hostjit.recording.programs.may_repeat import may_repeat
 from hostjit.recording.programs.results import Results
 
@@ -81,6 +81,8 @@ def repeat(
         results: of the pass.
         variables: of the loop.
         args: of the recorded call.
+
+    Raises OtherKindError where the next pass is for what another one is given.
     """
     if not (recorder.reads or variables.counts):
         return None
@@ -93,6 +95,8 @@ def repeat(
     try:
         pairs = carried(variables, now, given)
         return _Loop(functional, recorder, results, variables, pairs).made()
+    except OtherKindError:
+        raise
     except CannotCarryError:
         return None
 
@@ -188,8 +192,11 @@ class _Loop:
             if is_leaf != tensor.requires_grad or not tensor.is_leaf:
                 raise CannotCarryError
             begin = inputs.get(id(tensor))
+            is_number = any(tensor is number.tensor for number in recorder.opened)
             source = self._source(after.items[0] if isinstance(after, LeafOutput) else after)
             is_written = begin in self._written or source in self._written
+            if is_number and source.meta["val"].dtype != tensor.dtype:
+                raise OtherKindError
             if is_written or not fits(tensor, source.meta["val"]):
                 raise CannotCarryError
             if begin is not None and begin is not source:

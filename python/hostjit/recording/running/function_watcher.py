@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from hostjit.bytecode.float_calls import float_of
+from hostjit.bytecode.followed_calls import float_of
 from hostjit.capturing.decompositions.attention import native_attention
 from hostjit.recording.graph.read_numbers import ReadNumber, number_of
 from hostjit.recording.graph.recorder import Recorder
