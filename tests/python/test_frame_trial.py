@@ -13,63 +13,75 @@ from torch.testing import assert_close
 
 import hostjit
 from hostjit.compiling import frames
-from hostjit.compiling.frame_trial import FrameTrial
+from hostjit.compiling.frame_trial import FrameTrial, Way
 
 NOWHERE = io.StringIO()
 
 
-def run(trial: FrameTrial, by_frames: float, eager: float, calls: int = 64) -> list[bool]:
-    """Note calls that take so long; return which of them ran by frames."""
+WAYS = [Way.FRAMES, Way.EAGER]
+
+
+def run(trial: FrameTrial, seconds: dict[Way, float], calls: int = 64) -> list[Way]:
+    """Note calls that take so long; return how they ran."""
     ran = []
     for _ in range(calls):
-        ran.append(trial.by_frames)
+        ran.append(trial.way)
         if not trial.is_over:
-            way = trial.by_frames
-            trial.note(by_frames if way else eager, by_frames=way, compiled=len(ran) <= 2)
+            trial.note(seconds[trial.way], trial.way, compiled=len(ran) <= 2)
     return ran
 
 
 def test_the_faster_way_is_found() -> None:
-    trial = FrameTrial()
-    ran = run(trial, by_frames=3.0, eager=2.0)
+    trial = FrameTrial(WAYS)
+    ran = run(trial, {Way.FRAMES: 3.0, Way.EAGER: 2.0})
     assert trial.is_over
-    assert ran[:6] == [True] * 6
-    assert ran.count(True) == 2 + 3 + 8
-    assert ran[-20:] == [False] * 20
-    trial = FrameTrial()
-    assert run(trial, by_frames=2.0, eager=1.9)[-20:] == [True] * 20
+    assert ran[:6] == [Way.FRAMES] * 6
+    assert ran.count(Way.FRAMES) == 2 + 3 + 8
+    assert ran[-20:] == [Way.EAGER] * 20
+    trial = FrameTrial(WAYS)
+    assert run(trial, {Way.FRAMES: 2.0, Way.EAGER: 1.9})[-20:] == [Way.FRAMES] * 20
     assert trial.is_over
+
+
+@pytest.mark.parametrize("fastest", Way)
+def test_the_fastest_of_three_ways_is_found(fastest: Way) -> None:
+    trial = FrameTrial([*Way])
+    ran = run(trial, {way: 2.0 if way is fastest else 3.0 for way in Way})
+    assert trial.is_over
+    timed = ran[2 + 3 : 2 + 3 + 18]
+    assert [timed.count(way) for way in Way] == [6, 6, 6]
+    assert ran[-20:] == [fastest] * 20
 
 
 def test_one_slow_call_decides_nothing() -> None:
-    trial = FrameTrial()
+    trial = FrameTrial(WAYS)
     for number in range(40):
         if not trial.is_over:
             slow = 100.0 if number in (7, 11, 12) else 0.0
-            seconds = slow + (1.0 if trial.by_frames else 2.0)
-            trial.note(seconds, by_frames=trial.by_frames, compiled=False)
+            seconds = slow + (1.0 if trial.way is Way.FRAMES else 2.0)
+            trial.note(seconds, trial.way, compiled=False)
     assert trial.is_over
-    assert trial.by_frames
+    assert trial.way is Way.FRAMES
 
 
 def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
-    trial = FrameTrial()
+    trial = FrameTrial(WAYS)
     for number in range(80):
         if not trial.is_over:
-            trial.note(1.0, by_frames=True, compiled=number % 3 == 0)
+            trial.note(1.0, Way.FRAMES, compiled=number % 3 == 0)
     assert trial.is_over
-    assert trial.by_frames
+    assert trial.way is Way.FRAMES
 
 
 def test_calls_of_several_threads_are_counted_in_any_order() -> None:
     for all_by_frames in (False, True):
-        trial = FrameTrial()
+        trial = FrameTrial(WAYS)
         for _ in range(80):
-            trial.note(1.0, by_frames=True, compiled=False)
+            trial.note(1.0, Way.FRAMES, compiled=False)
             if not all_by_frames:
-                trial.note(3.0, by_frames=False, compiled=False)
+                trial.note(3.0, Way.EAGER, compiled=False)
         assert trial.is_over
-        assert trial.by_frames
+        assert trial.way is Way.FRAMES
 
 
 class Helper:
@@ -97,19 +109,19 @@ def test_calls_go_on_as_the_trial_says(
     trials: list[FrameTrial] = []
     note = FrameTrial.note
 
-    def noted(trial: FrameTrial, _: float, *, by_frames: bool, compiled: bool) -> None:
+    def noted(trial: FrameTrial, _: float, way: Way, *, compiled: bool) -> None:
         if trial not in trials:
             trials.append(trial)
-        seconds = 2.0 if by_frames is eager_is_faster else 1.0
-        note(trial, seconds, by_frames=by_frames, compiled=compiled)
+        is_slow = (way is Way.EAGER) is not eager_is_faster
+        note(trial, 2.0 if is_slow else 1.0, way, compiled=compiled)
 
     monkeypatch.setattr(FrameTrial, "note", noted)
-    used: list[bool] = []
+    used: list[Way] = []
     call = frames.FrameHook._call
 
-    def called(hook: frames.FrameHook, by_frames: bool, args: Any, kwargs: Any) -> Any:
-        used.append(by_frames)
-        return call(hook, by_frames, args, kwargs)
+    def called(hook: frames.FrameHook, way: Way, args: Any, kwargs: Any) -> Any:
+        used.append(way)
+        return call(hook, way, args, kwargs)
 
     monkeypatch.setattr(frames.FrameHook, "_call", called)
     torch.manual_seed(0)
@@ -120,8 +132,9 @@ def test_calls_go_on_as_the_trial_says(
             assert_close(fast(x), by_frames(x))
     decided = [trial for trial in trials if trial.is_over]
     assert decided
-    assert all(trial.by_frames is not eager_is_faster for trial in decided)
-    assert used[-1] is not eager_is_faster
+    expected = Way.EAGER if eager_is_faster else Way.FRAMES
+    assert all(trial.way is expected for trial in decided)
+    assert used[-1] is expected
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")

@@ -3,15 +3,31 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Sequence
 
-__all__ = ["FrameTrial"]
+__all__ = ["FrameTrial", "Way"]
 
-# Calls without a new frame before the first that is timed: all code is compiled by then.
+
+class Way(enum.Enum):
+    """How calls run."""
+
+    FRAMES = enum.auto()
+    """By frames that Dynamo compiles."""
+    PARTS = enum.auto()
+    """By what is compiled of them otherwise, passes of loops say, and without such frames."""
+    EAGER = enum.auto()
+    """By the code as it is."""
+
+
+# Calls that compile nothing before the first that is timed: all code is compiled by then.
 _SETTLED = 3
-# Which of the calls that are timed run by frames: as many as not, and in step with nothing.
-_TURNS: Sequence[bool] = tuple(turn == "f" for turn in "feefeffeeffefeef")
+# How the calls that are timed run: as many in each way, and in step with nothing.
+_TURNS = {
+    2: [0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 0],
+    3: [0, 1, 2, 1, 2, 0, 2, 0, 1, 2, 1, 0, 0, 2, 1, 1, 0, 2],
+}
 # Frames have to take this many times as long, for they may be faster at other calls.
 _MARGIN = 1.2
 # Code that Dynamo compiles again and again is never settled.
@@ -19,46 +35,56 @@ _MOST_CALLS = 64
 
 
 class FrameTrial:
-    """Times calls of both kinds in turn, once all frames are compiled.
+    """Times calls of all kinds in turn, once all is compiled.
 
     Attributes:
-        by_frames: the next call is to run by frames.
-        is_over: so are all others, or none of them.
+        way: of the next call; by frames until then.
+        is_over: all others run in that way, too.
     """
 
-    def __init__(self) -> None:
-        self.by_frames = True
+    def __init__(self, ways: Sequence[Way]) -> None:
+        """`ways`: two or three, the one by frames first."""
+        self.way = ways[0]
         self.is_over = False
+        self._ways = ways
+        self._turns = [ways[turn] for turn in _TURNS[len(ways)]]
         self._calls = 0
         self._settled = 0
-        self._times: dict[bool, list[float]] = {True: [], False: []}
+        self._forget()
         self._lock = threading.Lock()  # threads may call at once, and end in any order
 
-    def note(self, seconds: float, *, by_frames: bool, compiled: bool) -> None:
-        """Look at a call that has ended. `compiled`: a frame of it was compiled."""
+    def _forget(self) -> None:
+        self._times: dict[Way, list[float]] = {way: [] for way in self._ways}
+
+    def note(self, seconds: float, way: Way, *, compiled: bool) -> None:
+        """Look at a call that has ended. `compiled`: something was compiled meanwhile."""
         with self._lock:
             if not self.is_over:
-                self._note(seconds, by_frames, compiled)
+                self._note(seconds, way, compiled)
 
     def end(self) -> None:
         """Have all calls run by frames."""
         with self._lock:
-            self.by_frames = self.is_over = True
+            self.way, self.is_over = self._ways[0], True
 
-    def _note(self, seconds: float, by_frames: bool, compiled: bool) -> None:
+    def _note(self, seconds: float, way: Way, compiled: bool) -> None:
         self._calls += 1
         if compiled:
             self._settled = 0
-            self._times = {True: [], False: []}
+            self._forget()
         elif self._settled < _SETTLED:
             self._settled += 1
         else:
-            self._times[by_frames].append(seconds)
+            self._times[way].append(seconds)
         count = sum(map(len, self._times.values()))
+        self.way = self._ways[0]
         if self._calls >= _MOST_CALLS:
-            self.by_frames = self.is_over = True
-        elif count >= len(_TURNS) and all(self._times.values()):
             self.is_over = True
-            self.by_frames = min(self._times[True]) <= _MARGIN * min(self._times[False])
-        else:
-            self.by_frames = self._settled < _SETTLED or _TURNS[count % len(_TURNS)]
+        elif count >= len(self._turns) and all(self._times.values()):
+            self.is_over = True
+            least = {way: min(times) for way, times in self._times.items()}
+            fastest = min(self._ways, key=least.__getitem__)
+            if least[self.way] > _MARGIN * least[fastest]:
+                self.way = fastest
+        elif self._settled >= _SETTLED:
+            self.way = self._turns[count % len(self._turns)]

@@ -35,7 +35,8 @@ from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.compiling.bytecode_call import CheckedCall
-from hostjit.compiling.frame_trial import FrameTrial
+from hostjit.compiling.frame_trial import FrameTrial, Way
+from hostjit.compiling.specializer import Specializer
 from hostjit.compiling.whole import Whole
 
 __all__ = ["FrameHook", "leave_frames"]
@@ -80,28 +81,30 @@ class FrameHook:
         self._target = target
         self._whole = whole
         self._callback = _callback(whole.options)
-        self._trial = FrameTrial()
+        ways = [Way.FRAMES, Way.EAGER] if run is target else [*Way]
+        self._trial = FrameTrial(ways)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if forward_ad._current_level >= 0:
             return self._target(*args, **kwargs)
         trial = self._trial
         if trial.is_over:
-            return self._call(trial.by_frames, args, kwargs)
-        by_frames, compiled, begin = trial.by_frames, _frames.compiled, time.perf_counter()
-        result = self._call(by_frames, args, kwargs)
+            return self._call(trial.way, args, kwargs)
+        way, compiled, begin = trial.way, _num_compiled(), time.perf_counter()
+        result = self._call(way, args, kwargs)
         seconds = time.perf_counter() - begin
-        trial.note(seconds, by_frames=by_frames, compiled=_frames.compiled != compiled)
+        trial.note(seconds, way, compiled=_num_compiled() != compiled)
         if _takes_longer(result):
             trial.end()
         return result
 
-    def _call(self, by_frames: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         compiled = _frames.compiled
         _frames.depth += 1
-        before = set_eval_frame(self._callback if by_frames else None)
+        before = set_eval_frame(self._callback if way is Way.FRAMES else None)
+        run = self._target if way is Way.EAGER else self._run
         try:
-            return self._run(*args, **kwargs)
+            return run(*args, **kwargs)
         finally:
             set_eval_frame(before)
             _frames.depth -= 1
@@ -113,6 +116,11 @@ class FrameHook:
 # What they call may be the user's; all other code of this package is left alone with what it calls.
 for _function in (FrameHook.__call__, FrameHook._call, CheckedCall.__call__):
     skip_code(_function.__code__)
+
+
+def _num_compiled() -> int:
+    """Count what was compiled so far: frames, and programs, of recordings say."""
+    return _frames.compiled + Specializer.num_programs
 
 
 def _takes_longer(result: Any) -> bool:

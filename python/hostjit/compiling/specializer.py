@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch._dynamo
@@ -48,8 +48,13 @@ _RUNS_EAGERLY = (
 
 
 class Specializer(Inspection):
-    """Specializes one callable; `_C.CompiledFunction` asks it at every miss."""
+    """Specializes one callable; `_C.CompiledFunction` asks it at every miss.
 
+    Attributes:
+        num_programs: how many all of them have compiled.
+    """
+
+    num_programs: ClassVar[int] = 0
     has_original = True
 
     def __init__(
@@ -255,6 +260,7 @@ class Specializer(Inspection):
         """Compile a functional graph. `donated`: the inputs that calls may give up."""
         from hostjit.lowering.lower import lower
 
+        Specializer.num_programs += 1
         with self.choices.in_effect():
             wants_inductors = self.choices.kernels == "inductor"
             compiled = self._compile_inductors(graph, name, donated) if wants_inductors else None
