@@ -17,7 +17,8 @@ from hostjit import backend
 from hostjit.backend import convert_as_dynamo
 from hostjit.backend.options import Options
 from hostjit.bytecode.loops import with_compiled_passes
-from hostjit.capturing.failures import is_library_file, translate_failure
+from hostjit.capturing.dynamo.long_loops import stopping_at_long_loops
+from hostjit.capturing.failures import LongLoopError, is_library_file, translate_failure
 
 __all__ = ["compiling_regions", "convert_in_passes"]
 
@@ -49,15 +50,18 @@ def convert_in_passes(
     Raises:
         Exception: what `convert` raises of other frames, and of those that are to be one graph.
     """
-    try:
+    if self._one_graph or self._box.error_on_graph_break:
         return convert(self, frame, *args, **kwargs)
+    try:
+        with stopping_at_long_loops():
+            return convert(self, frame, *args, **kwargs)
     except exc.Unsupported as error:
-        if self._one_graph or self._box.error_on_graph_break:
-            raise
         by_passes = _by_passes(frame, error, options_of(self))
-        if by_passes is None:
+        if by_passes is not None:
+            return by_passes
+        if not isinstance(error, LongLoopError):
             raise
-        return by_passes
+    return convert(self, frame, *args, **kwargs)
 
 
 def _by_passes(

@@ -20,6 +20,7 @@ class CaptureFailure(enum.Enum):
     UNSUPPORTED_INPUT = "unsupported input"
     GRAPH_BREAK = "graph break"
     DATA_DEPENDENT = "data-dependent"
+    LONG_LOOP = "long loop"
     NEEDS_AUTOGRAD = "needs autograd"
     SWITCHES_GRADIENTS = "switches gradients on"
     LAZY_RESULT = "lazy result"

@@ -17,7 +17,13 @@ from torch._subclasses.fake_tensor import (
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
-__all__ = ["DATA_DEPENDENT", "is_library_file", "stops_at_gradients", "translate_failure"]
+__all__ = [
+    "DATA_DEPENDENT",
+    "LongLoopError",
+    "is_library_file",
+    "stops_at_gradients",
+    "translate_failure",
+]
 
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARY_FOLDERS = (
@@ -41,6 +47,14 @@ def stops_at_gradients(error: CaptureError) -> bool:
     return error.failure is CaptureFailure.GRAPH_BREAK and any(
         word in error.what.lower() for word in _OF_GRADIENTS
     )
+
+
+class LongLoopError(exc.Unsupported):
+    """A loop that Dynamo should not unroll; nor does it go on behind what came before."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.skip_frame = True
 
 
 def translate_failure(error: Exception) -> CaptureError:
@@ -75,6 +89,8 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
     if isinstance(error, DATA_DEPENDENT):
         # Dynamo has nothing to break the graph at.
         return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
+    if isinstance(error, LongLoopError):
+        return CaptureFailure.LONG_LOOP, "its passes are compiled, rather"
     user_error = getattr(exc, "UserError", ())
     data_dependent = ("data-dependent", "data dependent", "dynamic shape operator", "tensor.item")
     if any(word in text.lower() for word in data_dependent):

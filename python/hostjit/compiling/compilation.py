@@ -274,6 +274,10 @@ class Compilation(PartsAndRecordings):
             captured = capture(self.target, args, kwargs, opened, parts, self._check)
         except _BeginsWithNumpyError as error:
             return self._run_as_python(error.broke, args, kwargs)
+        except CaptureError as error:
+            if parts is None or error.failure is not CaptureFailure.LONG_LOOP:
+                raise
+            return parts.by_long_passes(error) or self._compile_once(opened, args, kwargs)
         if self._reads_other_arrays(captured.guards.arrays):
             what = "an array or a number of NumPy's that it reads is another at each call"
             other = CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="pass it")

@@ -28,6 +28,7 @@ from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frames import FrameHook, leave_frames
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
+from hostjit.compiling.module_call import ModuleCall, has_plain_call
 from hostjit.compiling.passes import compile_pass
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.whole import Whole
@@ -45,12 +46,14 @@ class Parts:
 
     Attributes:
         in_use: there was a call that Dynamo could not follow whole.
+        unrolls_loops: loops are unrolled, however long.
         record_loops_alone: parts behind which Dynamo goes on are not recorded, for the whole was,
             in vain: each part would find that out anew, after several calls.
     """
 
     def __init__(self, target: Callable[..., Any], whole: Whole) -> None:
         self.in_use = False
+        self.unrolls_loops = False
         self.record_loops_alone = False
         self._target = target
         self._whole = whole
@@ -143,7 +146,23 @@ class Parts:
         skip_code(run.__code__)
         if isinstance(self._target, types.MethodType):
             run = types.MethodType(run, self._target.__self__)
+        elif isinstance(self._target, torch.nn.Module):
+            run = ModuleCall(self._target, function, run)
         return self.hooked(run)
+
+    def by_long_passes(self, error: CaptureError) -> _C.Specialization | None:
+        """Leave all further calls to passes of a loop that is too long to be unrolled.
+
+        None, and it will be, where its passes cannot be functions.
+        """
+        function = _function_of(self._target)
+        is_known = function is not None and bool(error.lines_in(function.__code__))
+        by_passes = self.by_passes(error) if is_known else None
+        if by_passes is None:
+            self.unrolls_loops = True
+            return None
+        self.in_use = True
+        return route_any_call(by_passes)
 
     def _part_recorded(self, function: types.FunctionType) -> _C.CompiledFunction:
         return self.part(function, records=True)
@@ -259,7 +278,9 @@ class PartCompilation(Compilation):
 
 
 def _function_of(target: Callable[..., Any]) -> types.FunctionType | None:
-    function = target.__func__ if isinstance(target, types.MethodType) else target
+    """The function that a call of a target runs."""
+    function: Any = target.forward if has_plain_call(target) else target
+    function = getattr(function, "__func__", function)
     return function if isinstance(function, types.FunctionType) else None
 
 

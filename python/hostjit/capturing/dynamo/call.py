@@ -42,6 +42,7 @@ from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guardi
 from hostjit.capturing.dynamo.identities import Identity, noting_identities
 from hostjit.capturing.dynamo.installed_names import GRAPH, OF_ONE_CAPTURE
 from hostjit.capturing.dynamo.logged_numbers import logging_numbers
+from hostjit.capturing.dynamo.long_loops import stopping_at_long_loops
 from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.module_hooks import stopping_at_backward_hooks
 from hostjit.capturing.dynamo.numpy_code import NumbersOfNumpy, stopping_at_numpy
@@ -324,6 +325,8 @@ def _run_dynamo(
             stack.enter_context(function_modes)
             modes_in_place = function_modes.temp_restore_stack()
         if then is not None:
+            if not then.unrolls_loops:
+                stack.enter_context(stopping_at_long_loops())
             stack.enter_context(stopping_at_many_numbers())
             stack.enter_context(stopping_at_python_methods())
             stack.enter_context(stopping_at_lengths(then.varies_in_length))
