@@ -249,6 +249,39 @@ def collecting() -> Case:
     return function, [(torch.randn(4, 12), torch.randn(4)) for _ in range(40)]
 
 
+def converging() -> Case:
+    """Gradient descent until the loss hardly changes, by the last two in a list of them."""
+
+    def function(matrix: Tensor, side: Tensor) -> tuple[Tensor, list[float]]:
+        x, losses = torch.zeros(matrix.shape[1]), []
+        while True:
+            residual = matrix @ x - side
+            losses.append(residual.square().sum().item())
+            if len(losses) > 3 and losses[-2] - losses[-1] < 1e-2:
+                return x, losses
+            x = x - 0.02 * (residual @ matrix)
+
+    return function, [(torch.randn(16, 12), torch.randn(16)) for _ in range(40)]
+
+
+def episode() -> Case:
+    """Up to a hundred steps of a simulation, by rows of actions, which fill rows of two tensors."""
+    mass = layers(8, 8)
+
+    def function(state: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, int]:
+        states, rewards = torch.zeros(100, 8), torch.zeros(100)
+        with torch.no_grad():
+            for t in range(100):
+                state = state + 0.05 * (torch.tanh(mass(state)) + actions[t])
+                states[t] = state
+                rewards[t] = -state.square().sum()
+                if state.abs().max() > 4:
+                    break
+        return states, rewards, t
+
+    return function, [(torch.randn(8), torch.randn(100, 8) * 2) for _ in range(40)]
+
+
 def settling() -> Case:
     """A layer that is run until its state settles, for eight inputs, and a head behind that."""
     layer, head = layers(16, 16), layers(16, 4)
@@ -329,7 +362,8 @@ CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
-        *(solver, descending, collecting, fitting, settling, searching, integrating),
+        *(solver, descending, collecting, converging, episode, fitting, settling, searching),
+        integrating,
     )
 }
 

@@ -11,6 +11,7 @@
 #include "bindings/program_bindings.h"
 #include "bindings/selection.h"
 #include "bindings/specialization.h"
+#include "bindings/tensor_rows.h"
 #include "bindings/tensor_sizes.h"
 #include "bindings/view_overlap.h"
 #include "runtime/output_allocator.h"
@@ -270,6 +271,13 @@ void bind_call_path(py::module_& module) {
       "is_held_weakly", [](py::handle object) { return is_held_weakly(object.ptr()); },
       py::arg("object"),
       "Whether a guard that compares an object by identity leaves it to others to keep it.");
+  module.def(
+      "tensor_of_rows", [](const py::tuple& rows) { return tensor_of_rows(rows.ptr()); },
+      py::arg("rows"),
+      "The tensor whose rows a tuple holds, all of them, as `x.unbind(0)` makes them; None for "
+      "others.");
+  module.def("copies_of_rows", &copies_of_rows, py::arg("rows"), py::arg("count"),
+             "New tensors with the elements of the first rows of a contiguous tensor on the CPU.");
   module.def("is_plain_leaf", &is_plain_leaf, py::arg("tensor"),
              "Whether a backward pass ends at a tensor, and no node hooks run there.");
   module.def("empty_cache", [] { output_cache().empty(); });

@@ -28,14 +28,13 @@ class Passes:
     def __init__(self, function: types.FunctionType, runtime: str = "jit") -> None:
         from hostjit.backend.options import Options  # which Dynamo has to be imported ahead of
 
-        self.compiled: list[_C.CompiledFunction] = []
+        self._made: list[Any] = []
 
         def compile_it(code: types.CodeType, variables: PassVariables | None) -> Any:
             body = function_of(function, code)
             whole = Whole(function.__name__, set(), Options(runtime=runtime))
-            made = compile_pass(body, whole, variables)
-            self.compiled.append(made._function if isinstance(made, PassOfIterator) else made)
-            return made
+            self._made.append(compile_pass(body, whole, variables))
+            return self._made[-1]
 
         lines = {line for _, _, line in function.__code__.co_lines() if line is not None}
         code = with_compiled_passes(
@@ -44,13 +43,25 @@ class Passes:
         assert code is not None
         self.run = function_of(function, code)
 
+    @property
+    def compiled(self) -> list[_C.CompiledFunction]:
+        """What was called for passes."""
+        return [
+            function
+            for made in self._made
+            for function in (made.functions if isinstance(made, PassOfIterator) else [made])
+        ]
+
+    def programs(self) -> list[str]:
+        """Return the programs that run several passes, as text."""
+        recorded = [each.owner._recorded for each in self.compiled]
+        found = [each for some in recorded if some is not None for each in some.specializations]
+        texts = [str(each.program.program) for each in found]
+        return [text for text in texts if "while(" in text]
+
     def loops(self) -> int:
         """Count the programs that run several passes."""
-        recorded = self.compiled[0].owner._recorded
-        if recorded is None:
-            return 0
-        found = [str(each.program.program) for each in recorded.specializations]
-        return sum("while(" in text for text in found)
+        return len(self.programs())
 
 
 def compiled(how: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -123,7 +123,36 @@ def lists_too(x: Tensor) -> tuple[Tensor, list[Any]]:
     return x, found
 
 
+def over_rows(x: Tensor) -> Tensor:
+    for row in U:
+        x = x + torch.sin(row * x)
+        if x.sum() > 300:
+            break
+    return x
+
+
+def over_rows_of_a_part(x: Tensor) -> tuple[Tensor, Tensor]:
+    row = x[0]
+    for row in U.t()[:, 1:9].t():
+        x = torch.tanh(x + row)
+        if x.norm().item() > 2.3:
+            break
+    return x, row
+
+
+def over_elements(x: Tensor) -> tuple[Tensor, list[float]]:
+    found = []
+    with torch.no_grad():
+        for number in U[:, 1]:
+            x = torch.tanh(x + number)
+            found.append(x.sum().item())
+            if found[-1] > 5:
+                return x, found
+    return x * 2, found
+
+
 REPEATED: list[Callable[..., Any]] = [
+    *(over_rows, over_rows_of_a_part, over_elements),
     *(actions, every_second, from_the_end, by_numbers_that_are_read, rows, columns, elements),
     *(added, through_a_view, arguments, lists_too),
 ]
@@ -176,7 +205,27 @@ def with_lists_of_places(x: Tensor) -> Tensor:
     return x
 
 
+def over_others(x: Tensor) -> Tensor:
+    for row in (U[0], U[1], x[1] * 2, U[3], U[4], U[5]):
+        x = torch.tanh(x + row)
+        if x.norm().item() > 2.3:
+            break
+    return x
+
+
+def over_rows_that_change(x: Tensor) -> Tensor:
+    rows = U.clone()
+    for row in rows:
+        x = torch.tanh(x + row)
+        row.mul_(0.5)
+        rows[0] += x[0]
+        if x.norm().item() > 2.3:
+            break
+    return rows
+
+
 SINGLE: list[Callable[..., Any]] = [
+    *(over_others, over_rows_that_change),
     *(kept, read_behind_a_write, of_a_list, where_gradients_are_wanted, with_lists_of_places),
 ]
 
@@ -205,9 +254,7 @@ def test_calls_are_as_eagers(function: Any, how: str) -> None:
 def test_items_are_written_where_they_are() -> None:
     passes = Passes(rows)
     check(rows, passes.run)
-    found = passes.compiled[0].owner._recorded.specializations
-    loops = [text for each in found if "while(" in (text := str(each.program.program))]
-    body = loops[0].partition("while(")[2].partition("\n  }\n")[0]
+    body = passes.programs()[0].partition("while(")[2].partition("\n  }\n")[0]
     assert 'kernel="put' in body
     assert "tensor<f64, [12, 2, 3], cpu>" not in body
 

@@ -9,12 +9,14 @@ import operator
 import types
 from typing import Any
 
+import torch
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
 from hostjit.bytecode.followed_calls import with_float_calls
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.bytecode.places import with_places
+from hostjit.bytecode.row_items import with_rows
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.compilation import Compilation
@@ -27,11 +29,16 @@ def compile_pass(
     body: types.FunctionType, whole: Whole, variables: PassVariables | None
 ) -> _C.CompiledFunction | PassOfIterator:
     """Return what is called for a pass of a loop."""
-    compilation = PassCompilation(body, whole, variables)
-    function = _C.CompiledFunction(body, compilation, called_by_dynamo=True)
     if variables is None or not variables.counts:
-        return function
-    return PassOfIterator(function, variables)
+        return _compiled(body, whole, variables)
+    return PassOfIterator(body, whole, variables)
+
+
+def _compiled(
+    body: types.FunctionType, whole: Whole, variables: PassVariables | None
+) -> _C.CompiledFunction:
+    compilation = PassCompilation(body, whole, variables)
+    return _C.CompiledFunction(body, compilation, called_by_dynamo=True)
 
 
 class PassCompilation(Compilation):
@@ -84,28 +91,62 @@ class PassCompilation(Compilation):
 class PassOfIterator:
     """Runs passes of a loop over an iterator, and takes their items but the first.
 
-    The last item is left to the loop, which gives its variable a value.
+    The last item is left to the loop, which gives its variable a value. Of an iterator over rows of
+    a tensor, programs are given the tensor.
+
+    Attributes:
+        functions: what is called for passes over a `range` or anything else, and over rows.
     """
 
-    def __init__(self, function: _C.CompiledFunction, variables: PassVariables) -> None:
-        self._function = function
+    def __init__(self, body: types.FunctionType, whole: Whole, variables: PassVariables) -> None:
+        self.functions = [_compiled(body, whole, variables)]
         self._tells_where = variables.tells_where
-        self._takes_item = variables.item is not None
+        self._of_rows = with_rows(body, variables)
+        self._whole = whole
+        self._item = None if variables.item is None else variables.taken.index(variables.item)
 
     def __call__(self, *args: Any) -> Any:
         *given, items = args
+        function = self.functions[0]
         most, step = 1, 0
         if type(items) is _RangeIterator:
             most = max(1, min(operator.length_hint(items), MOST_PASSES))
-            if self._takes_item:
+            if self._item is not None:
                 of_range: Any = items.__reduce__()
                 step = of_range[1][0].step
-        result = self._function(*given, most, step)
+        elif type(items) is _TupleIterator and self._of_rows is not None:
+            assert self._item is not None
+            if (rows := _rows_ahead(items, given[self._item])) is not None:
+                given[self._item], place = rows
+                given.append(place)
+                function = self._over_rows()
+                most, step = max(1, min(operator.length_hint(items), MOST_PASSES)), 1
+        result = function(*given, most, step)
         if most > 1 and not (self._tells_where and result[0]) and result[-1] > 1:
             skipped = result[-1] - 1
             next(itertools.islice(items, skipped, skipped), None)
         return result
 
+    def _over_rows(self) -> _C.CompiledFunction:
+        if len(self.functions) == 1:
+            assert self._of_rows is not None
+            body, variables = self._of_rows
+            self.functions.append(_compiled(body, self._whole, variables))
+        return self.functions[1]
+
 
 _RangeIterator = type(iter(range(0)))
+_TupleIterator = type(iter(()))
 skip_code(PassOfIterator.__call__.__code__)
+
+
+def _rows_ahead(items: Any, item: Any) -> tuple[torch.Tensor, int] | None:
+    """Return the tensor whose rows an iterator over a tuple goes over, and which one is `item`.
+
+    That is what `for row in x` goes over. None where the tuple has anything else.
+    """
+    _, (values,), behind = items.__reduce__()
+    if behind < 1 or values[behind - 1] is not item:
+        return None
+    rows = _C.tensor_of_rows(values)
+    return None if rows is None else (rows, behind - 1)

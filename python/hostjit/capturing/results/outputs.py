@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hostjit import _C
 from hostjit.capturing.instances import new_object
 
 if TYPE_CHECKING:
@@ -326,17 +327,11 @@ def _of_passes(column: Column, count: int, items: Iterator[Any]) -> list[Any]:
             numbers: list[Any] = next(items)[:count].tolist()
             return numbers
         case Column.MADE:
-            return [*_rows(next(items), count - 1), next(items)]
+            return [*_C.copies_of_rows(next(items), count - 1), next(items)]
         case Column.TAKEN:
-            return [next(items), *_rows(next(items), count - 1)]
+            return [next(items), *_C.copies_of_rows(next(items), count - 1)]
         case Column.SAME:
             return [next(items)] * count
-
-
-def _rows(column: torch.Tensor, count: int) -> Iterator[torch.Tensor]:
-    """The first rows, each a new tensor."""
-    rows: Any = torch.unbind_copy(column[:count])  # type: ignore[func-returns-value]
-    return iter(rows)
 
 
 def _in_passes(form: Output, values: Sequence[list[Any]], count: int) -> list[Any]:
