@@ -19,7 +19,7 @@ from hostjit.bytecode.splits import function_of
 from hostjit.compiling.passes import PassOfIterator, compile_pass
 from hostjit.compiling.whole import Whole
 
-__all__ = ["Passes", "check", "compiled"]
+__all__ = ["Passes", "check", "compiled", "inputs"]
 
 
 class Passes:

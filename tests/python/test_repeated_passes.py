@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from in_passes import Passes, check, compiled
+from in_passes import Passes, check, compiled, inputs
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -421,6 +421,27 @@ def test_passes_that_run_one_by_one(function: Any) -> None:
     passes = Passes(function)
     check(function, passes.run)
     assert passes.loops() == 0
+
+
+def that_print_at_times(x: Tensor) -> Tensor:
+    for i in range(60):
+        x = torch.tanh(x @ W) + 0.5 * x
+        if i % 7 == 2:
+            print(i, round(x.norm().item(), 4))
+        if x.norm().item() < 1e-3:
+            break
+    return x
+
+
+def test_passes_that_print_are_left_to_python(capsys: pytest.CaptureFixture[str]) -> None:
+    passes = Passes(that_print_at_times)
+    for x in inputs():
+        passes.run(x)
+        found = capsys.readouterr().out
+        that_print_at_times(x)
+        assert found == capsys.readouterr().out != ""
+    check(that_print_at_times, passes.run)
+    assert passes.loops() > 0
 
 
 @pytest.mark.parametrize("how", ["hostjit.compile", "torch.compile"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import types
 import weakref
@@ -14,7 +15,7 @@ import torch
 from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import split_behind_gradients
-from hostjit.capturing.arguments import object_leaves
+from hostjit.capturing.arguments import object_leaves, tensor_leaves
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.recording.graph.open_arguments import OpenArguments
@@ -32,6 +33,10 @@ __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 # With so many recordings for objects that were soon gone, or functions of the same code, each call
 # may bring others.
 _MOST_GONE = 4
+
+
+# Then, calls of the form that are not known are not recorded any more.
+_MOST_REFUSALS = 4
 
 
 def recorded_instead_of_parts(
@@ -101,6 +106,7 @@ class RecordingsInsteadOfParts(Recordings):
             compilation.choices,
         )
         self._compiled = compiled
+        self._refusals: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._functions: dict[types.CodeType, weakref.WeakSet[types.FunctionType]] = {}
         if first is None and compilation.pass_variables is not None:
             self.pass_variables = compilation.pass_variables
@@ -124,6 +130,8 @@ class RecordingsInsteadOfParts(Recordings):
             return self._compile_from_now_on("is given other objects, and never the same again")
         if self._limits is self._limits_of_loops and self._compilation.passes_were_tried:
             self._limits = type(self)._limits
+        if self._refusals and self._refusals[_form(args)] >= _MOST_REFUSALS:
+            return None
         return super()._answer(args, kwargs)
 
     def _note_reads(self, reads: Sequence[Read]) -> None:
@@ -164,8 +172,17 @@ class RecordingsInsteadOfParts(Recordings):
     def _refuse(
         self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> _C.Specialization | None:
-        self._give_up()
+        if not self._leaves_some(args):
+            self._give_up()
         return None
+
+    def _leaves_some(self, args: tuple[Any, ...]) -> bool:
+        """Whether passes that do what no replay repeats, a print say, are left to Python.
+
+        Others like them are repeated.
+        """
+        self._refusals[_form(args)] += 1
+        return any(replay.is_repeated for calls in self._calls for replay in calls.replays)
 
     def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
         self._give_up()
@@ -176,3 +193,8 @@ class RecordingsInsteadOfParts(Recordings):
             self._compilation.say(key, message)
         else:  # why calls run eagerly, or are recorded too often
             self._give_up()
+
+
+def _form(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What calls have in common that may be answered by the same recordings."""
+    return (*map(type, args), *((leaf.dtype, leaf.shape) for leaf in tensor_leaves(args, {})))

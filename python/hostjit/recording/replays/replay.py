@@ -74,11 +74,13 @@ class Replay:
     Attributes:
         recording: what was recorded.
         reads_floats: it is for floats that the code has read of tensors.
+        is_repeated: it runs passes of a loop.
         checks: what else is asked about a call.
     """
 
     recording: Recording
     checks: ReplayChecks
+    is_repeated = False
 
     def __init__(
         self,
@@ -173,6 +175,7 @@ class Replay:
                 by_fields=ByFields.of(*self._opened).described(),
             )
         owner.note_program(compiled)
+        self.is_repeated = program.is_repeated
         if program.is_single_pass:
             owner.note_single_pass()
         operators = [node for node in recorder.graph.nodes if node.op == "call_function"]
