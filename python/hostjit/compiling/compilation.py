@@ -69,8 +69,6 @@ class Compilation(PartsAndRecordings):
         shapes: what is left open.
     """
 
-    # What may be saved compares all arguments.
-    _is_part = False
     # Which of the calls with many values is the first to be split: all may be like the one before.
     # 0: none is.
     _first_split = 2

@@ -76,12 +76,18 @@ class FrameHook:
     take longer than eager mode does, they are left.
     """
 
-    def __init__(self, run: Callable[..., Any], target: Callable[..., Any], whole: Whole) -> None:
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        target: Callable[..., Any],
+        whole: Whole,
+        ways: Sequence[Way],
+    ) -> None:
+        """`run` does what the target does; `ways`: as of FrameTrial."""
         self._run = run
         self._target = target
         self._whole = whole
         self._callback = _callback(whole.options)
-        ways = [Way.FRAMES, Way.EAGER] if run is target else [*Way]
         self._trial = FrameTrial(ways)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.frame_trial import Way
 from hostjit.compiling.frames import FrameHook, leave_frames
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.module_call import ModuleCall, has_plain_call
@@ -51,7 +52,9 @@ class Parts:
             in vain: each part would find that out anew, after several calls.
     """
 
-    def __init__(self, target: Callable[..., Any], whole: Whole) -> None:
+    def __init__(self, target: Callable[..., Any], whole: Whole, *, is_whole: bool = False) -> None:
+        """`is_whole`: the target is what the user has compiled, not a part of that."""
+        self._is_whole = is_whole
         self.in_use = False
         self.unrolls_loops = False
         self.record_loops_alone = False
@@ -99,7 +102,11 @@ class Parts:
 
     def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the code of a call that breaks, and compiles what it calls there."""
-        return FrameHook(run, self._target, self._whole)
+        if run is self._target:
+            ways = [Way.FRAMES, Way.EAGER]
+        else:
+            ways = [*Way] if self._is_whole else [Way.FRAMES, Way.PARTS]
+        return FrameHook(run, self._target, self._whole, ways)
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""

@@ -38,6 +38,8 @@ class PartsAndRecordings(Specializer):
     pass_variables: PassVariables | None = None
     records_parts = True
 
+    # What may be saved compares all arguments.
+    _is_part = False
     _has_parts = True
 
     def __init__(
@@ -78,7 +80,7 @@ class PartsAndRecordings(Specializer):
         if self._parts is None and self._has_parts:
             from hostjit.compiling.parts import Parts
 
-            self._parts = Parts(self.target, self._as_whole())
+            self._parts = Parts(self.target, self._as_whole(), is_whole=not self._is_part)
             self._parts.record_loops_alone = not self._may_record
         return self._parts
 
