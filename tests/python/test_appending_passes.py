@@ -171,23 +171,6 @@ def for_an_optimizer_of_the_call(x: Tensor) -> tuple[Tensor, list[float]]:
     return weight.detach(), losses
 
 
-def read_in_a_pass(x: Tensor) -> tuple[Tensor, list[float]]:
-    norms: list[float] = []
-    while len(norms) < 30 and x.abs().sum() > 0.5:
-        x = x * 0.8
-        norms.append(x.norm().item())
-    return x, norms
-
-
-def with_another_name(x: Tensor) -> tuple[Tensor, list[float], int]:
-    norms = most = []
-    while x.abs().sum() > 0.5:
-        x = x * 0.8
-        norms.append(x.norm().item())
-        x = x + len(most) * 1e-4
-    return x, norms, len(most)
-
-
 def known_outside(x: Tensor, log: Any = []) -> tuple[Tensor, list[float]]:  # noqa: B006
     norms: list[float] = []
     log[:] = [norms]
@@ -249,7 +232,7 @@ def behind_an_error(x: Tensor) -> tuple[Tensor, list[float]]:
 OTHERS: list[Callable[..., Any]] = [
     in_an_outer_loop,
     for_an_optimizer_of_the_call,
-    *(read_in_a_pass, with_another_name, known_outside, known_to_a_function, made_anew),
+    *(known_outside, known_to_a_function, made_anew),
     *(of_another_class, behind_an_error),
 ]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import dis
 import importlib
 import sys
 import threading
@@ -25,14 +24,13 @@ from torch._dynamo import convert_frame
 from torch._dynamo.exc import Unsupported, unimplemented
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.symbolic_convert import (
-    InliningInstructionTranslator,
-    InstructionTranslator,
     InstructionTranslatorBase,
     break_graph_if_unsupported,
 )
 from torch._dynamo.variables.lazy import LazyConstantVariable
 from torch._dynamo.variables.tensor import TensorVariable
 
+from hostjit.capturing.dynamo.instruction_handlers import Handler, replaced_handlers
 from hostjit.capturing.dynamo.many_numbers import is_brought
 from hostjit.capturing.dynamo.older_resumption import can_make_resumed, making_resumed
 from hostjit.replacements import replaced_attribute
@@ -151,14 +149,9 @@ def _operators_break(owner: int) -> Iterator[None]:
 
     And behind a text that is made of what it cannot follow.
     """
-    kinds = (InstructionTranslator, InliningInstructionTranslator)
-    codes = [dis.opmap[name] for name in _OPERATORS if name in dis.opmap]
-    saved: list[tuple[Any, int, Any]] = [
-        (kind, code, kind.dispatch_table[code]) for kind in kinds for code in codes
-    ]
     breaking = break_graph_if_unsupported(push=True, msg_prefix="an operator")
 
-    def made(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def made(original: Handler) -> Handler:
         def run(self: Any, instruction: Any) -> None:
             if instruction.opname == "BUILD_STRING":
                 _stop_at_given_texts(self.stack[-instruction.arg :])
@@ -172,13 +165,8 @@ def _operators_break(owner: int) -> Iterator[None]:
 
         return compute
 
-    for kind, code, original in saved:
-        kind.dispatch_table[code] = made(original)
-    try:
+    with replaced_handlers(_OPERATORS, made):
         yield
-    finally:
-        for kind, code, original in saved:
-            kind.dispatch_table[code] = original
 
 
 def _stop_at_given_texts(parts: Iterable[Any]) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._dynamo.symbolic_convert import InliningInstructionTranslator, InstructionTranslator
 from torch.utils._pytree import tree_leaves
 
 from hostjit.bytecode.loops import lines_of_loops
+from hostjit.capturing.dynamo.instruction_handlers import Handler, replaced_handlers
 from hostjit.capturing.failures import LongLoopError, is_library_file
 
 __all__ = ["stopping_at_long_loops"]
@@ -35,15 +35,10 @@ _DRAWING = ("rand", "normal", "bernoulli", "multinomial", "dropout", "uniform", 
 def stopping_at_long_loops() -> Iterator[None]:
     """Have Dynamo stop at such loops in this thread, where what they compute can be a function."""
     owner = threading.get_ident()
-    kinds = (InstructionTranslator, InliningInstructionTranslator)
-    codes = [dis.opmap[name] for name in _JUMPS]
-    saved: list[tuple[Any, int, Any]] = [
-        (kind, code, kind.dispatch_table[code]) for kind in kinds for code in codes
-    ]
     # How many operators and passes there were at the end of the first pass of a loop, and are.
     begun: dict[tuple[int, int], list[int]] = {}
 
-    def noting(original: Any) -> Any:
+    def noting(original: Handler) -> Handler:
         def jump(self: Any, instruction: Any) -> None:
             if threading.get_ident() == owner:
                 count = len(self.output.graph.nodes)
@@ -58,13 +53,8 @@ def stopping_at_long_loops() -> Iterator[None]:
 
         return jump
 
-    for kind, code, original in saved:
-        kind.dispatch_table[code] = noting(original)
-    try:
+    with replaced_handlers(_JUMPS, noting):
         yield
-    finally:
-        for kind, code, original in saved:
-            kind.dispatch_table[code] = original
 
 
 def _may_stop(translator: Any) -> bool:
