@@ -149,4 +149,4 @@ def _rows_ahead(items: Any, item: Any) -> tuple[torch.Tensor, int] | None:
     if behind < 1 or values[behind - 1] is not item:
         return None
     rows = _C.tensor_of_rows(values)
-    return None if rows is None else (rows, behind - 1)
+    return (rows, behind - 1) if rows is not None and rows.is_cpu else None

@@ -50,6 +50,8 @@ def selected(
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
         return None
+    if not tensor.is_cpu:  # where the number would be waited for
+        return None
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     if tensor.requires_grad and torch.is_grad_enabled():
