@@ -299,7 +299,30 @@ def of_functions_that_know_variables(x: Tensor) -> tuple[Tensor, float]:
     return u, float(cost(u))
 
 
+def with_the_best_kept(x: Tensor) -> tuple[Tensor, float, int]:
+    best, kept, misses = float("inf"), x, 0
+    for _ in range(200):
+        x = x * 0.9 - 0.02 * torch.sin(3 * x)
+        norm = x.norm().item()
+        if norm < best - 1e-2:
+            best, kept, misses = norm, x, 0
+        else:
+            misses += 1
+            if misses >= 3:
+                break
+    return kept, best, misses
+
+
+def with_one_tensor_in_two_variables(x: Tensor) -> tuple[Tensor, Tensor, float]:
+    y, rate = x, 1.0
+    while x.norm() > 0.5:
+        x = y = x * 0.9 - 0.01 * y
+        rate = 0.5
+    return x, y, rate
+
+
 REPEATED: list[Callable[..., Any]] = [
+    *(with_the_best_kept, with_one_tensor_in_two_variables),
     *(that_follow_a_gradient, that_go_backward),
     *(of_functions_that_calls_make, of_functions_that_know_variables),
     *(

@@ -27,7 +27,6 @@ class RecordedGraph:
         sources: what the placeholders stand for.
         problem: why a replay would not do the same, in words; "" while it would.
         failure: the kind of the problem.
-        has_distinct_leaves: no tensor is two of the arguments.
         opened: the numbers among the arguments that calls may bring any of.
         storages: the memory of what operators have returned, by their nodes.
     """
@@ -39,7 +38,6 @@ class RecordedGraph:
         self.failure = CaptureFailure.UNSUPPORTED_PROGRAM
         self._state = state
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
-        self.has_distinct_leaves = len(self._leaves) == len(leaves)
         self.opened: list[OpenArgument] = []
         self.storages: dict[torch.fx.Node, int] = {}
         self._nodes: dict[int, torch.fx.Node] = {}

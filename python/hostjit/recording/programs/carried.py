@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from hostjit.bytecode.loops import PassVariables
+from hostjit.capturing.arguments import tensor_leaves
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.open_sizes import is_dense
 from hostjit.capturing.results.outputs import (
+    ArgumentOutput,
     ConstantOutput,
     DictOutput,
     ItemOutput,
@@ -47,21 +49,38 @@ def carried(
     """
     taken = dict(zip(variables.taken, args, strict=not variables.counts))
     both = [name for name in variables.taken if name in given and name != variables.item]
-    return [pair for name in both for pair in _pairs(taken[name], given[name])]
+    pairs = [pair for name in both for pair in _pairs(taken[name], given[name])]
+    _check_same(tensor_leaves(args, {}), pairs)
+    return pairs
+
+
+def _check_same(
+    leaves: Sequence[torch.Tensor], pairs: Sequence[tuple[torch.Tensor, Output]]
+) -> None:
+    """Refuse a tensor that is several of the arguments, and does not become one in all of them."""
+    for index, tensor in enumerate(leaves):
+        count = sum(other is tensor for other in leaves)
+        after = [output for other, output in pairs if other is tensor]
+        is_changed = any(output != ArgumentOutput(index) for output in after)
+        if count > 1 and is_changed and (len(after) < count or len({*map(repr, after)}) > 1):
+            raise OtherKindError  # they are two for the next pass
 
 
 def _pairs(value: Any, after: Output) -> Iterator[tuple[torch.Tensor, Output]]:
     """Raises CannotCarryError where what comes next is of another structure."""
     if isinstance(value, OpenArgument):
-        if not isinstance(after, ItemOutput):
+        if isinstance(after, ConstantOutput) and type(after.value) is value.type:
+            yield value.tensor, after  # as of `misses = 0`
+        elif isinstance(after, ItemOutput):
+            yield value.tensor, after.items[0]
+        else:
             raise OtherKindError
-        yield value.tensor, after.items[0]
         return
     if is_one_of(type(value), (torch.Tensor, torch.nn.Parameter)):
         yield value, after
         return
-    if value is None and not isinstance(after, ConstantOutput):
-        raise OtherKindError
+    if is_one_of(type(value), (int, float, type(None))) and not isinstance(after, ConstantOutput):
+        raise OtherKindError  # as of `best = float("inf")`, which is not open
     if isinstance(after, ConstantOutput):
         if value is after.value or same_constant(value, after.value):
             return

@@ -34,7 +34,6 @@ def may_repeat(functional: FunctionalGraph, recorder: Recorder, results: Results
         all(map(_is_decision, recorder.reads))
         and not (results.assignments or results.in_inference_mode)
         and not (recorder.draws or recorder.used or recorder.handled)
-        and recorder.has_distinct_leaves
         and _are_apart(recorder, results)
         and _computes_alone(functional)
     )

@@ -99,6 +99,8 @@ def repeat(
         raise
     except CannotCarryError:
         return None
+    finally:
+        remove_dead_nodes(functional.graph_module.graph)  # constants that no pass needs
 
 
 # A program runs so many passes at once that append to lists: as long a column is copied for each.
@@ -240,6 +242,10 @@ class _Loop:
                 return self._results[index]
             case ArgumentOutput(leaf):
                 return self._leaves[leaf]
+            case ConstantOutput(value):
+                with self._pass.inserting_before(self._pass.output_node()):
+                    dtype = torch.float64 if type(value) is float else torch.int64
+                    return self._call(self._pass, aten.full.default, [], value, dtype=dtype)
         raise CannotCarryError
 
     def _given(self, output: Output) -> Output:
