@@ -230,6 +230,34 @@ SINGLE: list[Callable[..., Any]] = [
 ]
 
 
+def by_floats(x: Tensor) -> tuple[Tensor, list[str]]:
+    found = []
+    for i in range(12):
+        x = x * 0.9
+        norm = x.norm().item()
+        try:
+            x = x + U[i, norm] + U[norm]
+        except (IndexError, TypeError) as error:
+            found.append(type(error).__name__)
+        if norm < 0.5:
+            break
+    return x, found
+
+
+def beyond_the_end(x: Tensor) -> tuple[Tensor, str]:
+    try:
+        for i in range(20):
+            x = x * 0.9 + U[i]
+            if x.norm().item() > 100:
+                break
+    except IndexError as error:
+        return x, str(error)
+    return x, ""
+
+
+OTHERS = [by_floats, beyond_the_end]
+
+
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])
 @pytest.mark.parametrize("function", REPEATED)
 def test_one_program_picks_for_passes(function: Any, runtime: str) -> None:
@@ -246,7 +274,7 @@ def test_passes_that_run_one_by_one(function: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["hostjit.compile", "torch.compile"])
-@pytest.mark.parametrize("function", [*REPEATED, *SINGLE])
+@pytest.mark.parametrize("function", [*REPEATED, *SINGLE, *OTHERS])
 def test_calls_are_as_eagers(function: Any, how: str) -> None:
     check(function, compiled(how, function))
 

@@ -246,10 +246,8 @@ def _ask(
     """
     fewest = -place if place < 0 else place + 1
     end, missing = create_instruction("NOP"), create_instruction("BUILD_LIST", arg=0)
-    load, compare = _compared(known.length, ">=", fewest)[0], _compared(known.length, ">=", fewest)
-    become(look[0], load)
-    become(look[1], compare[1])
-    become(look[2], compare[2])
+    for each, other in zip(look, _compared(known.length, ">=", fewest), strict=True):
+        become(each, other)
     behind[last] = [
         create_instruction(JUMP_IF_NOT, target=missing),
         _load(known.item(place)),

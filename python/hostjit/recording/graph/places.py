@@ -89,7 +89,8 @@ def _places(items: tuple[Any, ...], dims: int) -> list[tuple[int, Any]] | None:
 
 
 def _is_number(item: Any) -> bool:
-    return hasattr(item, "followed_place")
+    """Whether something stands for an int that is followed."""
+    return hasattr(item, "followed_place") and not item.tensor.is_floating_point()
 
 
 def put_places(recorder: Recorder, results: Iterable[Node]) -> None:

@@ -185,7 +185,7 @@ class ReadNumber:
 
     def followed_place(self, container: Any, index: Any) -> tuple[Any, Any]:
         """Return what `PLACES` looks up in place of `container[index]`; None: all of it."""
-        found = None if self._is_float else selected(container, index, self._recorder)
+        found = selected(container, index, self._recorder)
         if found is None:
             if self._recorder.depends_on_open(self.tensor):
                 self._recorder.refuse("it looks up another item for each of many numbers")
