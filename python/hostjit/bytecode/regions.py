@@ -8,9 +8,11 @@ those that it changes and others need: which these are depends on where the regi
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import inspect
 import itertools
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
@@ -36,6 +38,8 @@ _MOST = "hostjit_most"
 _STEP = "hostjit_step"
 _LEFT_AT = "hostjit_left_at"
 _SAFE = frozenset({"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "NOP"})
+if sys.version_info >= (3, 13):  # these are given bools alone
+    _SAFE |= {name for name in dis.opmap if name.startswith("POP_JUMP_IF")}
 # Operations that change or move what is below by as much as they say, and how many they take first.
 _ABOVE = {
     **dict.fromkeys(("SWAP", "COPY"), 0),
