@@ -89,11 +89,11 @@ StridedView view_at(const PlaceInStorage& place) {
 bool are_reached_twice(const MutatedInputs& written, const py::tuple& inputs) {
   HOSTJIT_CHECK(inputs.size() == written.num_inputs(), "are_reached_twice: ", inputs.size(),
                 " inputs, expected ", written.num_inputs());
-  static const at::Tensor none;
+  static const at::Tensor kNone;
   c10::SmallVector<const at::Tensor*, 16> tensors;
   for (const py::handle input : inputs) {
     const bool is_tensor = THPVariable_Check(input.ptr());
-    tensors.push_back(is_tensor ? &THPVariable_Unpack(input.ptr()) : &none);
+    tensors.push_back(is_tensor ? &THPVariable_Unpack(input.ptr()) : &kNone);
   }
   return written.are_reached_twice(tensors);
 }
