@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import dis
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction, create_instruction
@@ -25,6 +25,7 @@ __all__ = [
     "appends_in_place",
     "appends_to_new_lists",
     "become",
+    "beside",
     "own_list",
     "stores_new_list",
 ]
@@ -209,3 +210,12 @@ def become(instruction: Instruction, other: Instruction) -> None:
     """Have an instruction do something else in the same place."""
     instruction.opcode, instruction.opname = other.opcode, other.opname
     instruction.arg, instruction.argval = other.arg, other.argval
+
+
+def beside(instruction: Instruction, others: Iterable[Instruction]) -> list[Instruction]:
+    """Return others as of the place of one, and with what handles its errors."""
+    added = [*others]
+    for each in added:
+        each.copy_positions(instruction)
+        each.exn_tab_entry = instruction.exn_tab_entry
+    return added

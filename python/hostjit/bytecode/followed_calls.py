@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch._dynamo.bytecode_transformation import (
     create_instruction,
 )
 
-from hostjit.bytecode.appended import become
+from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.rewriting import rewritten
 
@@ -76,17 +76,15 @@ def with_float_calls(function: types.FunctionType) -> types.FunctionType:
 
 def calling(
     function: Any, instructions: Sequence[Instruction], index: int, end: int
-) -> Iterator[Instruction]:
-    """Have one of `FOLLOWED` called between two instructions; yield what follows the first."""
+) -> list[Instruction]:
+    """Have one of `FOLLOWED` called between two instructions; return what follows the first."""
     each = instructions[index]
     for call in instructions[end : end + 1 + (_CALL == "PRECALL")]:
         call.arg = call.argval = 2
     first, *others = add_push_null([create_instruction("LOAD_CONST", argval=function)])
     become(each, first)
-    for other in (*others, create_instruction("LOAD_GLOBAL", arg=0, argval=FOLLOWED[function])):
-        other.copy_positions(each)
-        other.exn_tab_entry = each.exn_tab_entry
-        yield other
+    load = create_instruction("LOAD_GLOBAL", arg=0, argval=FOLLOWED[function])
+    return beside(each, (*others, load))
 
 
 def end_of_call(

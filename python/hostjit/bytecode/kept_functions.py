@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 
 from torch._dynamo.bytecode_transformation import Instruction
 
 from hostjit.bytecode.flow import STORES, CodeFlow
+from hostjit.bytecode.local_functions import MADE, loads_cell
 
 __all__ = ["keeps_functions"]
 
@@ -26,7 +27,6 @@ _KEEPING = frozenset(
         *("register_full_backward_hook", "register_post_accumulate_grad_hook", "partial"),
     }
 )
-_MADE = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
 _CALLS = frozenset({"PRECALL", "CALL", "CALL_KW"})
 _DROPS = frozenset({"POP_TOP", "IS_OP", "COMPARE_OP"})
 
@@ -48,10 +48,11 @@ def keeps_functions(
         given: the variables that others read behind a pass.
     """
     for index in sorted(inside):
-        if instructions[index].opname in _MADE and instructions[index + 1].opname not in _MADE:
+        if instructions[index].opname in MADE and instructions[index + 1].opname not in MADE:
             begin = _begin(flow, index)
             making = instructions[begin:index]
-            if changed & {*_known(making, flow)}:
+            known = {each.argval for each in making if loads_cell(each, flow)}
+            if changed & known:
                 found = _Function(instructions, flow, inside, given, _is_generator(making))
                 if found.is_kept(index + 1, begin):
                     return True
@@ -65,14 +66,6 @@ def _begin(flow: CodeFlow, index: int) -> int:
     while begin and flow.depths.get(begin, base) > base:
         begin -= 1
     return begin
-
-
-def _known(making: Sequence[Instruction], flow: CodeFlow) -> Iterator[str]:
-    """The variables that a function is given to know."""
-    for each in making:
-        is_fast = each.opname.startswith("LOAD_FAST") and flow.is_cell(each.argval)
-        if each.opname == "LOAD_CLOSURE" or is_fast:  # from CPython 3.13 on
-            yield each.argval
 
 
 def _is_generator(making: Sequence[Instruction]) -> bool:

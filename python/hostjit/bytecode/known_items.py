@@ -20,7 +20,7 @@ from torch._dynamo.bytecode_transformation import (
     create_instruction,
 )
 
-from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, stores_new_list
+from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, beside, stores_new_list
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 from hostjit.bytecode.followed_calls import calling, end_of_call, length_of
 from hostjit.bytecode.regions import with_handlers
@@ -186,17 +186,14 @@ def _written(instructions: Sequence[Instruction], found: Sequence[_List]) -> lis
         for index, place in known.items.items():
             _ask(instructions[index : index + 3], known, place, behind, index + 2)
         for index, (load, end) in known.lengths.items():
-            behind[load] = [*calling(length_of, instructions, load, end)]
+            behind[load] = calling(length_of, instructions, load, end)
             instructions[index].argval = known.length
         for index in known.truths:
             instructions[index].argval = known.length
     kept: list[Instruction] = []
     for index, each in enumerate(instructions):
-        added = before.get(index, [])
-        kept += [*added, each, *behind.get(index, [])]
-        for other in (*added, *behind.get(index, [])):
-            other.copy_positions(each)
-            other.exn_tab_entry = each.exn_tab_entry
+        kept += beside(each, before.get(index, ()))
+        kept += [each, *beside(each, behind.get(index, ()))]
     return with_handlers(kept, {*kept}, 0)
 
 

@@ -16,7 +16,7 @@ from torch._dynamo.bytecode_transformation import Instruction
 
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 
-__all__ = ["LocalFunction", "local_functions"]
+__all__ = ["MADE", "LocalFunction", "loads_cell", "local_functions"]
 
 # What a function is made of: its code, the variables that it knows, annotations.
 _MAKING = frozenset(
@@ -25,7 +25,8 @@ _MAKING = frozenset(
         *("MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"),
     }
 )
-_MADE = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
+MADE = frozenset({"MAKE_FUNCTION", "SET_FUNCTION_ATTRIBUTE"})
+"""Operations that the making of a function ends with."""
 _OF_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR"})
 
 
@@ -73,14 +74,14 @@ def local_functions(
 def _made_at(instructions: Sequence[Instruction], flow: CodeFlow, end: int) -> LocalFunction | None:
     """The statement that ends where a variable is given a value."""
     base = flow.depths[end] - 1
-    if instructions[end - 1].opname not in _MADE:
+    if instructions[end - 1].opname not in MADE:
         return None
     begin = end - 1
     while begin and flow.depths.get(begin) != base:
         begin -= 1
     inside = instructions[begin:end]
     follows = all(map(flow.follows_alone, range(begin + 1, end + 1)))
-    known = {each.argval for each in inside if _loads_cell(each, flow)}
+    known = {each.argval for each in inside if loads_cell(each, flow)}
     if not follows or not all(_is_of_making(each, flow) for each in inside):
         return None
     return LocalFunction(instructions[end].argval, begin, end, frozenset(known))
@@ -97,11 +98,11 @@ def _is_looked_into(instructions: Sequence[Instruction], name: str) -> bool:
 
 
 def _is_of_making(instruction: Instruction, flow: CodeFlow) -> bool:
-    return instruction.opname in _MAKING or _loads_cell(instruction, flow)
+    return instruction.opname in _MAKING or loads_cell(instruction, flow)
 
 
-def _loads_cell(instruction: Instruction, flow: CodeFlow) -> bool:
-    """Whether a variable is given to a function; from CPython 3.13 on as any other is loaded."""
+def loads_cell(instruction: Instruction, flow: CodeFlow) -> bool:
+    """Tell whether a function is given a variable; from CPython 3.13 on as others are loaded."""
     if instruction.opname == "LOAD_CLOSURE":
         return True
     return instruction.opname.startswith("LOAD_FAST") and flow.is_cell(instruction.argval)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction, create_instruction
 
-from hostjit.bytecode.appended import become
+from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.rewriting import rewritten
 
 __all__ = ["PLACES", "with_places"]
@@ -77,8 +77,5 @@ def _asking(instruction: Instruction) -> list[Instruction]:
         create_instruction("SWAP", arg=2),
         create_instruction(instruction.opname),
     ]
-    for other in others:
-        other.copy_positions(instruction)
-        other.exn_tab_entry = instruction.exn_tab_entry
     become(instruction, create_instruction("BUILD_TUPLE", arg=2))
-    return others
+    return beside(instruction, others)

@@ -23,7 +23,7 @@ def rewritten(
 ) -> types.FunctionType:
     """Return a function with what `rewrite` makes of the instructions; the same if it can't.
 
-    What is added knows its position, and what handles its errors.
+    What is added is `beside` another instruction.
     """
     code = function.__code__
     if not may_be_taken_apart(code):

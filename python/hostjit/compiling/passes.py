@@ -102,6 +102,7 @@ class PassOfIterator:
         self.functions = [_compiled(body, whole, variables)]
         self._tells_where = variables.tells_where
         self._of_rows = with_rows(body, variables)
+        self._singles = 0
         self._whole = whole
         self._item = None if variables.item is None else variables.taken.index(variables.item)
 
@@ -125,6 +126,11 @@ class PassOfIterator:
         if most > 1 and not (self._tells_where and result[0]) and result[-1] > 1:
             skipped = result[-1] - 1
             next(itertools.islice(items, skipped, skipped), None)
+            self._singles = 0
+        elif function is not self.functions[0]:
+            self._singles += 1
+            if self._singles > _MOST_SINGLES:
+                self._of_rows = None  # finding out that there are rows looks at all of them
         return result
 
     def _over_rows(self) -> _C.CompiledFunction:
@@ -135,6 +141,8 @@ class PassOfIterator:
         return self.functions[1]
 
 
+# With so many passes over rows one after the other that no program ran several of, none will.
+_MOST_SINGLES = 64
 _RangeIterator = type(iter(range(0)))
 _TupleIterator = type(iter(()))
 skip_code(PassOfIterator.__call__.__code__)
