@@ -14,6 +14,7 @@ from hostjit.lowering.reduction_rules import moments
 from hostjit.lowering.reductions import ReductionContext, Rows, over_dims, points_shape, reduces
 
 _NORM_RESULTS = ("element", "row", "row")
+_PARAMETERS = ("weight", "bias", "running_mean", "running_var")
 
 
 @reduces("aten._softmax.default", rows=over_dims, results=("element",))
@@ -46,10 +47,25 @@ def _kept_in_log_softmax(context: ReductionContext) -> DType:
     return dtype if is_last and value.device.type == "cpu" else dtype.register
 
 
+def _normalised(context: ReductionContext) -> int:
+    """The elements, of a type that eager normalises by parameters of theirs.
+
+    Left to ATen, which raises, are others than those of its `is_mixed_type` (mixed_data_type.h):
+    all are of one type, or elements of a half type have parameters of float32.
+    """
+    x = context.first_operand()
+    (dtype,) = context.tensor_dtypes("input")
+    context.require(dtype.is_float, "normalisation of integers")
+    given = [name for name in _PARAMETERS if context.arguments.get(name) is not None]
+    found = set(context.tensor_dtypes(*given))
+    allowed = (set(), {dtype}) if dtype.register is dtype else (set(), {dtype}, {DType.F32})
+    context.require(found in allowed, "parameters of another type")
+    return x
+
+
 def _statistics(context: ReductionContext) -> tuple[int, int, int]:
     """The elements, their mean, and their inverse deviation."""
-    x = context.first_operand()
-    context.require(context.builder.dtype(x).is_float, "normalisation of integers")
+    x = _normalised(context)
     center, squares = moments(context, x)
     return x, center, _inverse_deviation(context, squares)
 
@@ -134,7 +150,7 @@ def _over_channels(node: Node) -> Rows:
 )
 def batch_norm_of_batch(context: ReductionContext) -> tuple[int, int, int]:
     context.require(context.argument("training") is True, "statistics that are not given")
-    x = context.first_operand()
+    x = _normalised(context)
     center, squares = moments(context, x)
     dtype = context.builder.dtype(x)
     inverse = _inverse_deviation(context, context.builder.cast(squares, DType.F64))
@@ -150,7 +166,7 @@ def batch_norm_of_batch(context: ReductionContext) -> tuple[int, int, int]:
 )
 def batch_norm(context: ReductionContext) -> int:
     """Normalise by statistics that are known; nothing is reduced."""
-    x = context.first_operand()
+    x = _normalised(context)
     dtype = context.builder.dtype(x)
     center = context.value(context.operand("running_mean"), dtype)
     variance = context.value(context.operand("running_var"), dtype)

@@ -72,6 +72,35 @@ def test_mixed_types() -> None:
     check_compiled(lambda x: x.softmax(1, dtype=torch.float32), x)
 
 
+@pytest.mark.parametrize("other", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("own", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_types_of_parameters_that_eager_refuses_raise(own: torch.dtype, other: torch.dtype) -> None:
+    """Parameters of other types are an error, but those of float32 beside elements of halves."""
+
+    def by_rows(x: Tensor, w: Tensor) -> Tensor:
+        return F.layer_norm(x, (4,), None, w)
+
+    def by_groups(x: Tensor, w: Tensor) -> Tensor:
+        return F.group_norm(x, 2, w)
+
+    def by_batch(x: Tensor, w: Tensor) -> Tensor:
+        return F.batch_norm(x, None, None, w, w, training=True)
+
+    def by_known_statistics(x: Tensor, w: Tensor) -> Tensor:
+        return F.batch_norm(x, w, w)
+
+    x, w = torch.randn(3, 4, 4).to(own), torch.rand(4).to(other)
+    for function in (by_rows, by_groups, by_batch, by_known_statistics):
+        compiled = hostjit.compile(function)
+        try:
+            expected = function(x, w)
+        except RuntimeError as error:
+            with pytest.raises(RuntimeError, match=str(error).partition("(")[0]):
+                compiled(x, w)
+        else:
+            torch.testing.assert_close(compiled(x, w), expected, **tolerances(own))
+
+
 @pytest.mark.parametrize("columns", [1, 5, 64, 3000, 20000])
 def test_row_lengths(columns: int) -> None:
     """Rows kept on the stack, in the output, and not at all."""
