@@ -313,3 +313,20 @@ def test_views_of_a_part_of_an_input_where_another_is_written(runtime: str) -> N
             assert torch.equal(fast(total, x), function(torch.zeros(2), x))
         assert total.tolist() == [4, 4]
         assert len(fast.specializations) == 1
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("other", [torch.float64, torch.bfloat16, torch.int64], ids=str)
+def test_soft_margin_losses_have_the_type_of_the_input(other: torch.dtype, reduction: str) -> None:
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.soft_margin_loss(x, y, reduction=reduction) * 2
+
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 5), torch.randn(4, 5).sign().to(other)
+    compiled = hostjit.compile(loss, fallback=False)
+    torch.testing.assert_close(compiled(x, y), loss(x, y))
+    if reduction != "none":
+        leaf, other_leaf = x.clone().requires_grad_(), x.clone().requires_grad_()
+        compiled(leaf, y).backward()
+        loss(other_leaf, y).backward()
+        torch.testing.assert_close(leaf.grad, other_leaf.grad)

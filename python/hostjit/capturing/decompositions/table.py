@@ -166,6 +166,24 @@ def _nansum(
     return aten.nansum.default(x, None, keepdim, dtype=dtype)
 
 
+def _soft_margin_loss(x: Tensor, target: Tensor, reduction: int = 1) -> Any:
+    """Of the type of `x` for targets of another: eager multiplies in place."""
+    if x.dtype is target.dtype or not x.is_floating_point():
+        return NotImplemented
+    losses = (-x * target).to(x.dtype).exp().log1p()
+    return (losses, losses.mean(), losses.sum())[reduction]
+
+
+def _soft_margin_loss_backward(gradient: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
+    """As `_soft_margin_loss`, after ATen's formula."""
+    if x.dtype is target.dtype:
+        return NotImplemented
+    power = torch.exp(-target * x)
+    scale = -1 / x.numel() if reduction == 1 else -1
+    found = (target * power).to(x.dtype) * scale
+    return (found / (power + 1)).to(x.dtype) * gradient
+
+
 def _divided(x: Any, divisor: Any, **_: Any) -> Any:
     """As it is; an open number that integers are divided by is not 0, for which eager raises."""
     if isinstance(divisor, torch.SymInt) and isinstance(x, Tensor) and not x.is_floating_point():
@@ -234,6 +252,8 @@ _TABLE: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.linear.default: _linear,
     aten.nansum.default: _nansum,
     aten.pow.Tensor_Scalar: _power,
+    aten.soft_margin_loss.default: _soft_margin_loss,
+    aten.soft_margin_loss_backward.default: _soft_margin_loss_backward,
 }
 # On the CPU, and on CUDA devices. What is taken apart on the CPU alone is one kernel of a library
 # on CUDA, where launches cost more than arithmetic.
