@@ -18,6 +18,7 @@ from torch._dynamo.bytecode_transformation import Instruction, create_instructio
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 
 __all__ = [
+    "PUSHES",
     "Append",
     "ItemsOf",
     "append_at",
@@ -33,8 +34,8 @@ __all__ = [
 _OWN = "hostjit_appended_"
 # What takes the arguments of a call from the stack.
 _CALLS = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
-# What puts values on the stack and does nothing else, and what makes new lists of such.
-_PUSHES = frozenset({"LOAD_CONST", "LOAD_DEREF", "LOAD_SMALL_INT"}) | LOADS
+PUSHES = frozenset({"LOAD_CONST", "LOAD_DEREF", "LOAD_SMALL_INT"}) | LOADS
+"""Operations that put values on the stack and do nothing else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,7 @@ def stores_new_list(instructions: Sequence[Instruction], flow: CodeFlow, index: 
     stack: list[bool] = []  # whether a value is a new list
     for now in instructions[begin:index]:
         argument = now.arg or 0
-        if now.opname in _PUSHES:
+        if now.opname in PUSHES:
             stack.append(False)
         elif now.opname == "BUILD_LIST":
             del stack[len(stack) - min(argument, len(stack)) :]
@@ -187,7 +188,7 @@ def stores_new_list(instructions: Sequence[Instruction], flow: CodeFlow, index: 
 
 def _is_simple(instruction: Instruction) -> bool:
     others = ("BUILD_LIST", "LIST_EXTEND", "SWAP", "STORE_FAST", "NOP")
-    return instruction.opname in _PUSHES or instruction.opname in others
+    return instruction.opname in PUSHES or instruction.opname in others
 
 
 def own_list(name: str) -> str:

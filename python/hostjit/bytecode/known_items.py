@@ -8,7 +8,6 @@ needs no more than the last two losses and how many there are.
 from __future__ import annotations
 
 import dataclasses
-import dis
 import logging
 import types
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, beside
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 from hostjit.bytecode.followed_calls import calling, end_of_call, length_of
 from hostjit.bytecode.regions import with_handlers
+from hostjit.bytecode.rewriting import argument_of
 from hostjit.bytecode.splits import JUMP_IF_NOT, parameters_of, transformed
 
 __all__ = ["with_known_items"]
@@ -264,14 +264,8 @@ def _compared(name: str, operator: str, number: int) -> list[Instruction]:
     ]
 
 
-def _argument(operation: str, text: str) -> int:
-    """The argument of an operation, as CPython's compiler writes it."""
-    found = dis.get_instructions(compile(text, "", "eval"))
-    return next(each.arg or 0 for each in found if each.opname == operation)
-
-
-_ADD = _argument("BINARY_OP", "a + b")
-_COMPARED = {operator: _argument("COMPARE_OP", f"a {operator} b") for operator in (">=", "==")}
+_ADD = argument_of("BINARY_OP", "a + b")
+_COMPARED = {operator: argument_of("COMPARE_OP", f"a {operator} b") for operator in (">=", "==")}
 
 
 def _load(name: str) -> Instruction:

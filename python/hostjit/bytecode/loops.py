@@ -19,6 +19,7 @@ from torch._dynamo.bytecode_transformation import cleaned_instructions
 
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.known_items import with_known_items
+from hostjit.bytecode.loop_items import with_items_in_variables
 from hostjit.bytecode.regions import Region, code_of_region, find_region, with_calls_of_regions
 from hostjit.bytecode.splits import (
     begin_of,
@@ -106,6 +107,7 @@ def outline_loop(target: Callable[..., object]) -> Outlined | None:
         target = target.__func__
     if not isinstance(target, types.FunctionType) or not may_be_taken_apart(target.__code__):
         return None
+    target = function_of(target, with_items_in_variables(target.__code__))
     known = with_known_items(target.__code__, target.__globals__)
     found = None if known is None else _outlined(function_of(target, known))
     return found or _outlined(target)
@@ -159,6 +161,7 @@ def with_compiled_passes(
     """
     if not may_be_taken_apart(code):
         return None
+    code = with_items_in_variables(code)
     for each in (with_known_items(code, variables), code):
         try:
             made = each and _with_compiled_passes(

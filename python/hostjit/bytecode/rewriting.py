@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dis
 import logging
 import types
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from torch._dynamo.bytecode_transformation import Instruction
 from hostjit.bytecode.regions import with_handlers
 from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
 
-__all__ = ["rewritten"]
+__all__ = ["argument_of", "rewritten"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,3 +40,9 @@ def rewritten(
         # Dynamo's assembler refuses code; what there is does the same.
         _log.info("%s is recorded as it is", code, exc_info=True)
         return function
+
+
+def argument_of(operation: str, text: str) -> int:
+    """The argument of an operation, as CPython's compiler writes it."""
+    found = dis.get_instructions(compile(text, "", "eval"))
+    return next(each.arg or 0 for each in found if each.opname == operation)

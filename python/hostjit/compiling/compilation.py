@@ -128,8 +128,9 @@ class Compilation(PartsAndRecordings):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        if self._has_parts and (split := self._wide.answer(self, args, kwargs)):
-            return split
+        if self._has_parts and not self._tries_passes:
+            if split := self._wide.answer(self, args, kwargs):
+                return split
         if self._records_all and (recorded := self._recordings()):
             return recorded
         if self._parts and self._parts.in_use:

@@ -3,23 +3,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import operator
 import types
 from typing import Any
 
-import torch
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
 from hostjit.bytecode.followed_calls import with_float_calls
+from hostjit.bytecode.loop_items import ItemForm, with_items_looked_up
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.bytecode.places import with_places
-from hostjit.bytecode.row_items import with_rows
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.items_ahead import ITERATORS, items_ahead
 from hostjit.compiling.whole import Whole
 
 __all__ = ["PassCompilation", "compile_pass"]
@@ -91,70 +92,69 @@ class PassCompilation(Compilation):
 class PassOfIterator:
     """Runs passes of a loop over an iterator, and takes their items but the first.
 
-    The last item is left to the loop, which gives its variable a value. Of an iterator over rows of
-    a tensor, programs are given the tensor.
-
-    Attributes:
-        functions: what is called for passes over a `range` or anything else, and over rows.
+    The last item is left to the loop, which gives its variable a value. Programs are given what the
+    items are of, where they can look them up in that.
     """
 
     def __init__(self, body: types.FunctionType, whole: Whole, variables: PassVariables) -> None:
-        self.functions = [_compiled(body, whole, variables)]
-        self._tells_where = variables.tells_where
-        self._of_rows = with_rows(body, variables)
-        self._singles = 0
+        self._body = body
         self._whole = whole
+        self._variables = variables
+        self._single = _compiled(body, whole, variables)
+        self._of_forms: dict[ItemForm, _C.CompiledFunction | None] = {}
+        self._looks_up = variables.item is not None
+        self._singles = 0
         self._item = None if variables.item is None else variables.taken.index(variables.item)
+
+    @property
+    def functions(self) -> list[_C.CompiledFunction]:
+        """What is called: for passes over a `range` or anything else, and over known items."""
+        return [self._single, *(each for each in self._of_forms.values() if each is not None)]
 
     def __call__(self, *args: Any) -> Any:
         *given, items = args
-        function = self.functions[0]
+        function = self._single
         most, step = 1, 0
         if type(items) is _RangeIterator:
             most = max(1, min(operator.length_hint(items), MOST_PASSES))
             if self._item is not None:
                 of_range: Any = items.__reduce__()
                 step = of_range[1][0].step
-        elif type(items) is _TupleIterator and self._of_rows is not None:
+        elif self._looks_up and type(items) in ITERATORS:
             assert self._item is not None
-            if (rows := _rows_ahead(items, given[self._item])) is not None:
-                given[self._item], place = rows
-                given.append(place)
-                function = self._over_rows()
-                most, step = max(1, min(operator.length_hint(items), MOST_PASSES)), 1
+            found = items_ahead(items, given[self._item])
+            if found is not None and (made := self._of_form(found.form)) is not None:
+                given = [each for i, each in enumerate(given) if i != self._item]
+                given += [*found.tensors, found.place]
+                function = made
+                most, step = max(1, min(found.count, MOST_PASSES)), 1
         result = function(*given, most, step)
-        if most > 1 and not (self._tells_where and result[0]) and result[-1] > 1:
+        if most > 1 and not (self._variables.tells_where and result[0]) and result[-1] > 1:
             skipped = result[-1] - 1
             next(itertools.islice(items, skipped, skipped), None)
             self._singles = 0
-        elif function is not self.functions[0]:
+        elif function is not self._single:
             self._singles += 1
-            if self._singles > _MOST_SINGLES:
-                self._of_rows = None  # finding out that there are rows looks at all of them
+            # Finding out what items are of looks at all of them.
+            self._looks_up = self._singles <= _MOST_SINGLES
         return result
 
-    def _over_rows(self) -> _C.CompiledFunction:
-        if len(self.functions) == 1:
-            assert self._of_rows is not None
-            body, variables = self._of_rows
-            self.functions.append(_compiled(body, self._whole, variables))
-        return self.functions[1]
+    def _of_form(self, form: ItemForm) -> _C.CompiledFunction | None:
+        """Return what is called for items of a form; None where each pass is given its item."""
+        if form not in self._of_forms and len(self._of_forms) < _MOST_FORMS:
+            taken, item = self._variables.taken, self._variables.item
+            assert item is not None
+            found = with_items_looked_up(self._body, taken, self._variables.given, item, form)
+            self._of_forms[form] = None
+            if found is not None:
+                body, taken, item = found
+                variables = dataclasses.replace(self._variables, taken=taken, item=item)
+                self._of_forms[form] = _compiled(body, self._whole, variables)
+        return self._of_forms.get(form)
 
 
-# With so many passes over rows one after the other that no program ran several of, none will.
+# With so many passes one after the other that no program ran several of, none will.
 _MOST_SINGLES = 64
+_MOST_FORMS = 8
 _RangeIterator = type(iter(range(0)))
-_TupleIterator = type(iter(()))
 skip_code(PassOfIterator.__call__.__code__)
-
-
-def _rows_ahead(items: Any, item: Any) -> tuple[torch.Tensor, int] | None:
-    """Return the tensor whose rows an iterator over a tuple goes over, and which one is `item`.
-
-    That is what `for row in x` goes over. None where the tuple has anything else.
-    """
-    _, (values,), behind = items.__reduce__()
-    if behind < 1 or values[behind - 1] is not item:
-        return None
-    rows = _C.tensor_of_rows(values)
-    return (rows, behind - 1) if rows is not None and rows.is_cpu else None
