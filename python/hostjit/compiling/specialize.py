@@ -367,6 +367,9 @@ def describe_output(
         case capture_outputs.CollectedOutput(items, columns, form):
             collect = functools.partial(capture_outputs.collected, columns, form)
             return ("call", collect, describe(items))
+        case capture_outputs.SharedOutput(items, positions, numbers):
+            share = functools.partial(capture_outputs.with_shared, positions, numbers)
+            return ("call", share, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():

@@ -374,6 +374,10 @@ class Recordings(Specializer):
     def note_single_pass(self) -> None:
         """Note that a recording of a pass that another follows runs that pass alone."""
 
+    def ways(self) -> list[Replay]:
+        """Return the recordings that repeat ways through a pass, from the latest on."""
+        return self._calls.ways()
+
     def compile_graph(self, graph: torch.fx.Graph, name: str) -> _C.CompiledProgram:
         """Compile a functional graph."""
         return self._compile_program(graph, name)

@@ -38,6 +38,7 @@ __all__ = [
     "NumberOutput",
     "ObjectOutput",
     "Output",
+    "SharedOutput",
     "TupleOutput",
     "ViewOutput",
     "collected",
@@ -47,6 +48,7 @@ __all__ = [
     "rebuild_output",
     "same_constant",
     "same_output_spec",
+    "with_shared",
 ]
 
 
@@ -122,6 +124,22 @@ class CollectedOutput:
     items: tuple[Output, ...]
     columns: tuple[Column, ...]
     form: ListOutput
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedOutput:
+    """A tuple of whose tensors numbers tell which are one object.
+
+    Attributes:
+        items: a tensor with a number for each position, the same for one object; the tuple, with
+            tensors of their own; arguments.
+        positions: which items of the tuple they are.
+        numbers: those of the arguments.
+    """
+
+    items: tuple[Output, ...]
+    positions: tuple[int, ...]
+    numbers: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +244,7 @@ Output = (
     | LeafOutput
     | HandedOnOutput
     | CollectedOutput
+    | SharedOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -238,8 +257,8 @@ Output = (
 )
 
 _NODES = (
-    *(ItemOutput, LeafOutput, HandedOnOutput, CollectedOutput, TupleOutput, ListOutput),
-    *(NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
+    *(ItemOutput, LeafOutput, HandedOnOutput, CollectedOutput, SharedOutput, TupleOutput),
+    *(ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
 )
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
@@ -282,6 +301,8 @@ def rebuild_output(
         return handed_on(*rebuild(spec.items))
     if isinstance(spec, CollectedOutput):
         return collected(spec.columns, spec.form, *rebuild(spec.items))
+    if isinstance(spec, SharedOutput):
+        return with_shared(spec.positions, spec.numbers, *rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):
@@ -318,6 +339,21 @@ def collected(columns: Sequence[Column], form: ListOutput, passes: Any, *items: 
     values = [_of_passes(column, count, rest) for column in columns]
     found = [_in_passes(item, values, count) for item in form.items]
     return found[0] if len(found) == 1 else [*itertools.chain(*zip(*found, strict=True))]
+
+
+def with_shared(
+    positions: Sequence[int],
+    numbers: Sequence[int],
+    found: torch.Tensor,
+    result: tuple[Any, ...],
+    *arguments: Any,
+) -> tuple[Any, ...]:
+    """Return what a `SharedOutput` stands for, of its items."""
+    known = dict(zip(numbers, arguments, strict=True))
+    items = [*result]
+    for position, number in zip(positions, found.tolist(), strict=True):
+        items[position] = known.setdefault(number, items[position])
+    return tuple(items)
 
 
 def _of_passes(column: Column, count: int, items: Iterator[Any]) -> list[Any]:

@@ -110,6 +110,10 @@ class CallsByObject:
         calls.replays.append(replay)
         self._in_order.append(replay)
 
+    def ways(self) -> list[Replay]:
+        """Return the recordings that repeat ways through a pass, from the latest on."""
+        return [replay for replay in reversed(self._in_order) if replay.way is not None]
+
     def last(self, replays: set[Replay | None] | None = None) -> Recording | None:
         """Return what was recorded last, of all calls or of some; None before."""
         known = self._in_order

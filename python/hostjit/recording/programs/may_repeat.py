@@ -7,7 +7,7 @@ import operator
 from typing import Any
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.traced_graph import storage_of
@@ -17,7 +17,7 @@ from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Read, Recorder
 from hostjit.recording.programs.results import Results
 
-__all__ = ["may_repeat"]
+__all__ = ["may_raise_ahead", "may_repeat"]
 
 aten = torch.ops.aten
 
@@ -67,7 +67,12 @@ def _computes_alone(functional: FunctionalGraph) -> bool:
     graph = functional.graph_module.graph
     if is_random(graph) or not all(map(_is_known, graph.nodes)):
         return False
-    return not functional.mutated or not any(map(_may_raise, graph.nodes))
+    return not functional.mutated or not may_raise_ahead(graph)
+
+
+def may_raise_ahead(graph: Graph) -> bool:
+    """Tell whether a pass that is computed ahead may raise."""
+    return any(map(_may_raise, graph.nodes))
 
 
 def _is_known(node: Node) -> bool:

@@ -32,9 +32,16 @@ from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.carried import OtherKindError
-from hostjit.recording.programs.repeated_pass import leads_to_next, repeat
+from hostjit.recording.programs.carried import CannotCarryError, OtherKindError
+from hostjit.recording.programs.may_repeat import may_repeat
+from hostjit.recording.programs.repeated_pass import (
+    RepeatedPass,
+    changed_leaves,
+    leads_to_next,
+    repeat,
+)
 from hostjit.recording.programs.results import Results
+from hostjit.recording.programs.ways import Way, merged
 from hostjit.recording.running.generator_states import KEPT
 
 __all__ = ["ReadGraph", "RecordedProgram", "check_written_memory", "make_program"]
@@ -49,10 +56,14 @@ class ReadGraph:
     Attributes:
         graph_module: as that of a CapturedProgram; one result for each read.
         inputs: one for each placeholder.
+        expected: the values that were read.
+        where: the lines that read them, "file:line" each.
     """
 
     graph_module: torch.fx.GraphModule
     inputs: tuple[InputBinding, ...]
+    expected: tuple[torch.Tensor, ...]
+    where: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +79,8 @@ class RecordedProgram:
         reads: what computes the values that Python code has read, if it has.
         is_repeated: the graph runs a pass of a loop until it would lead elsewhere.
         is_single_pass: it runs one, which another follows.
+        way: the way through a pass that it repeats, if it does.
+        joined: which of the known ways that takes as well; None for none.
     """
 
     graph_module: torch.fx.GraphModule
@@ -78,6 +91,8 @@ class RecordedProgram:
     reads: ReadGraph | None = None
     is_repeated: bool = False
     is_single_pass: bool = False
+    way: Way | None = None
+    joined: int | None = None
 
 
 def make_program(
@@ -86,6 +101,8 @@ def make_program(
     wants_gradients: bool,
     variables: PassVariables | None = None,
     args: Sequence[Any] = (),
+    leaves: Sequence[torch.Tensor] = (),
+    known: Sequence[Way] = (),
 ) -> RecordedProgram:
     """Make a recording a functional graph.
 
@@ -95,6 +112,8 @@ def make_program(
         wants_gradients: results are to be differentiable.
         variables: the call is a pass of a loop with these.
         args: of the call.
+        leaves: the tensors among these.
+        known: other ways through such a pass.
 
     Raises CaptureError.
     """
@@ -116,13 +135,25 @@ def make_program(
         return dataclasses.replace(made, reads=reads_apart, is_single_pass=leads_on)
     functional = _trace(recorded, inputs)
     bindings = _bind(sources, functional)
-    repeated = None
-    if variables is not None and leads_on:
+    way = joined = repeated = None
+    if variables is not None and leads_on and may_repeat(functional, recorder, results):
+        way = Way.of(functional, recorder, results)
         try:
-            repeated = repeat(functional, recorder, results, variables, args)
+            repeated = repeat(way, recorder, variables, args)
         except OtherKindError:
             leads_on = False  # to a pass that may repeat
-    read_graph = _take_reads(functional, bindings, len(reads)) if reads else None
+        for index, other in enumerate(known if repeated is not None else ()):
+            both = _joined(other, way, recorder, variables, args, leaves)
+            if both is not None:
+                (way, repeated), joined = both, index
+                functional = way.functional(functional)
+                bindings = tuple(map(bind, way.sources))
+                break
+    read_graph = None
+    if way is not None and joined is not None:
+        read_graph = _take_reads(functional, bindings, way.expected, way.where)
+    elif reads:
+        read_graph = _take_reads(functional, bindings, *_read_by(recorder))
     module = functional.graph_module
     if repeated is not None:
         module, output = repeated.graph_module, [repeated.output]
@@ -137,7 +168,34 @@ def make_program(
         read_graph,
         is_repeated=repeated is not None,
         is_single_pass=leads_on and repeated is None,
+        way=way if repeated is not None else None,
+        joined=joined,
     )
+
+
+def _joined(
+    first: Way,
+    second: Way,
+    recorder: Recorder,
+    variables: PassVariables,
+    args: Sequence[Any],
+    leaves: Sequence[torch.Tensor],
+) -> tuple[Way, RepeatedPass] | None:
+    """Return two ways as one, and the program of passes that take it; None where there is none."""
+    try:
+        outputs = [*(output for _, output in first.joined), first.output, second.output]
+        changing = [changed_leaves(output, recorder, variables, args) for output in outputs]
+        way = merged(first, second, recorder, leaves, set[int]().union(*changing))
+        made = repeat(way, recorder, variables, args)
+    except CannotCarryError:
+        return None
+    return None if made is None else (way, made)
+
+
+def _read_by(recorder: Recorder) -> tuple[tuple[torch.Tensor, ...], tuple[str, ...]]:
+    """What the code has read, and where."""
+    reads = recorder.reads
+    return tuple(read.expected for read in reads), tuple(read.where for read in reads)
 
 
 def check_written_memory(program: RecordedProgram) -> None:
@@ -159,17 +217,20 @@ def _traced_reads(recorder: Recorder) -> ReadGraph:
     graph = _copy(recorder.graph, nodes, until=nodes[-1])
     inputs = [source.tensor for source in recorder.sources]
     functional = _trace(graph_module(torch.nn.Module(), graph), inputs)
-    return _take_reads(functional, _bind(recorder.sources, functional), len(nodes))
+    return _take_reads(functional, _bind(recorder.sources, functional), *_read_by(recorder))
 
 
 def _take_reads(
-    functional: FunctionalGraph, bindings: tuple[InputBinding, ...], count: int
+    functional: FunctionalGraph,
+    bindings: tuple[InputBinding, ...],
+    expected: tuple[torch.Tensor, ...],
+    where: tuple[str, ...],
 ) -> ReadGraph:
     """Take the last results of a graph into one of their own, which has no effect.
 
     What the graph writes to its inputs, it writes at its end.
     """
-    traced = functional.graph_module.graph
+    traced, count = functional.graph_module.graph, len(expected)
     results = list(traced.output_node().args[0])  # type: ignore[arg-type]
     traced.output_node().args = (tuple(results[:-count]),)
     reads = results[-count:]
@@ -191,7 +252,8 @@ def _take_reads(
     functional.graph_module.recompile()
     module = graph_module(functional.graph_module, graph)
     spec = TupleOutput(tuple(map(GraphOutput, range(count))))
-    return ReadGraph(module, drop_unused(module, bindings, (), spec).inputs)
+    inputs = drop_unused(module, bindings, (), spec).inputs
+    return ReadGraph(module, inputs, expected, where)
 
 
 def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[InputBinding, ...]:

@@ -10,18 +10,15 @@ carries.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
-from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.results.outputs import (
     ArgumentOutput,
@@ -37,6 +34,7 @@ from hostjit.capturing.results.outputs import (
     ListOutput,
     NumberOutput,
     Output,
+    SharedOutput,
     TupleOutput,
     ViewOutput,
 )
@@ -45,10 +43,9 @@ from hostjit.recording.graph.inputs import Leaf
 from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.carried import CannotCarryError, OtherKindError, carried, fits
-from hostjit.recording.programs.may_repeat import may_repeat
-from hostjit.recording.programs.results import Results
+from hostjit.recording.programs.ways import FakeCalls, Way, decided
 
-__all__ = ["RepeatedPass", "leads_to_next", "repeat"]
+__all__ = ["RepeatedPass", "changed_leaves", "leads_to_next", "repeat"]
 
 aten = torch.ops.aten
 
@@ -67,40 +64,29 @@ class RepeatedPass:
 
 
 def repeat(
-    functional: FunctionalGraph,
-    recorder: Recorder,
-    results: Results,
-    variables: PassVariables,
-    args: Sequence[Any],
+    way: Way, recorder: Recorder, variables: PassVariables, args: Sequence[Any]
 ) -> RepeatedPass | None:
     """Return the program of a pass and those that follow; None for one that runs by itself.
 
     Args:
-        functional: the graph of the pass; its results are those of `results`, then what was read.
-        recorder: of the pass.
-        results: of the pass.
+        way: that leads from the pass to the next.
+        recorder: of the recorded call.
         variables: of the loop.
         args: of the recorded call.
 
     Raises OtherKindError where the next pass is for what another one is given.
     """
-    if not (recorder.reads or variables.counts):
+    if not (way.expected or variables.counts):
         return None
-    if not may_repeat(functional, recorder, results):
-        return None
-    given = _given(results.output, variables)
-    now = [*args]
-    for number in recorder.opened:
-        now[number.argument] = number
+    given = _given(way.output, variables)
+    now = _with_numbers(args, recorder)
     try:
         pairs = carried(variables, now, given)
-        return _Loop(functional, recorder, results, variables, pairs).made()
+        return _Loop(way, recorder, variables, args, pairs).made()
     except OtherKindError:
         raise
     except CannotCarryError:
         return None
-    finally:
-        remove_dead_nodes(functional.graph_module.graph)  # constants that no pass needs
 
 
 # A program runs so many passes at once that append to lists: as long a column is copied for each.
@@ -109,6 +95,7 @@ _COLUMN_BYTES = 1 << 14
 _FEWEST_ROWS = 8
 # The first result of the graph is how many passes ran; what the loop carried follows.
 _COUNT = GraphOutput(0)
+_TENSORS = (GraphOutput, ArgumentOutput)
 
 
 def leads_to_next(output: Output, variables: PassVariables) -> bool:
@@ -153,39 +140,178 @@ class _Slot:
     is_column: bool = False
 
 
+def changed_leaves(
+    output: Output, recorder: Recorder, variables: PassVariables, args: Sequence[Any]
+) -> set[int]:
+    """Return which tensors among the arguments of a pass are others in the next.
+
+    Raises CannotCarryError.
+    """
+    now = _with_numbers(args, recorder)
+    return _changed(recorder, carried(variables, now, _given(output, variables)))
+
+
+def _changed(recorder: Recorder, pairs: Sequence[tuple[torch.Tensor, Output]]) -> set[int]:
+    leaves = [(recorder.leaf_of(tensor), after) for tensor, after in pairs]
+    return {leaf for leaf, after in leaves if leaf is not None and after != ArgumentOutput(leaf)}
+
+
+def _with_numbers(args: Sequence[Any], recorder: Recorder) -> list[Any]:
+    """The arguments of a pass, with numbers that may be any as what they are in the graph."""
+    now = [*args]
+    for number in recorder.opened:
+        now[number.argument] = number
+    return now
+
+
+@dataclasses.dataclass(frozen=True)
+class _Objects:
+    """Numbers that tell which variables have the same tensor, of passes that go several ways.
+
+    A tensor among the arguments has that of its leaf. What a pass makes has others.
+
+    Attributes:
+        positions: of the variables, among what a pass returns.
+        begin: their numbers ahead of the first pass.
+        leaves: all leaves that a variable may have.
+        flags: results that tell which way a pass takes.
+        ways: what the variables have behind each way: another one's number, by its index, the leaf
+            of an argument, or a result.
+        stride: how many results a way may have.
+    """
+
+    positions: tuple[int, ...]
+    begin: tuple[int, ...]
+    leaves: tuple[int, ...]
+    flags: tuple[int, ...]
+    ways: tuple[tuple[tuple[str, int], ...], ...]
+    stride: int
+
+    def after(
+        self,
+        call: FakeCalls,
+        graph: Graph,
+        flags: Sequence[Node],
+        numbers: Sequence[Node],
+        count: Node,
+    ) -> list[Node]:
+        """Return the numbers behind a pass."""
+        first = max(self.leaves, default=-1) + 1
+        fresh = call(
+            graph, aten.add.Scalar, call(graph, aten.mul.Scalar, count, self.stride), first
+        )
+        made: list[Node] = []
+        for index in range(len(self.positions)):
+            by_way = []
+            for way in self.ways:
+                kind, value = way[index]
+                if kind == "variable":
+                    by_way.append(numbers[value])
+                elif kind == "leaf":
+                    by_way.append(call(graph, aten.full.default, [], value, dtype=torch.int64))
+                else:
+                    by_way.append(call(graph, aten.add.Scalar, fresh, value))
+            now = by_way[-1]
+            for flag, other in zip(flags[:-1], by_way[:-1], strict=True):
+                now = call(graph, aten.where.self, flag, other, now)
+            made.append(now)
+        return made
+
+    def shared(self, output: TupleOutput) -> SharedOutput:
+        """Return what the last pass returns."""
+        arguments = map(ArgumentOutput, self.leaves)
+        return SharedOutput((GraphOutput(1), output, *arguments), self.positions, self.leaves)
+
+
+def _objects(
+    way: Way, recorder: Recorder, variables: PassVariables, args: Sequence[Any], changed: Set[int]
+) -> _Objects | None:
+    """Return the numbers of variables with tensors; None where each pass makes all of them.
+
+    `changed`: the tensors among the arguments that are others in the next pass.
+
+    Raises CannotCarryError.
+    """
+    items, outputs = way.output.items, [output.items for _, output in way.joined]
+    taken = dict(zip(variables.taken, args, strict=False))
+    # What they return begins with where a pass leads, if with anything else.
+    names = dict(enumerate(variables.given, len(items) - len(variables.given) - variables.counts))
+    begin: dict[int, int] = {}
+    own: dict[int, int] = {}
+    for position, item in enumerate(items):
+        if isinstance(item, GraphOutput) and all(
+            isinstance(o[position], _TENSORS) for o in outputs
+        ):
+            value = taken.get(names[position])
+            leaf = recorder.leaf_of(value) if isinstance(value, torch.Tensor) else None
+            if leaf is not None:
+                own[leaf] = len(begin)
+            begin[position] = leaf or 0
+    ways = []
+    for output in outputs:
+        found = []
+        for position in begin:
+            match output[position]:
+                case GraphOutput(index):
+                    found.append(("result", index))
+                case ArgumentOutput(leaf) if leaf in own:
+                    found.append(("variable", own[leaf]))
+                case ArgumentOutput(leaf) if leaf not in changed:
+                    found.append(("leaf", leaf))
+                case _:
+                    raise CannotCarryError
+        ways.append(tuple(found))
+    if all(len({*way}) == len(way) and all(kind == "result" for kind, _ in way) for way in ways):
+        return None
+    others = {value for way in ways for kind, value in way if kind == "leaf"}
+    results = [value for way in ways for kind, value in way if kind == "result"]
+    return _Objects(
+        positions=tuple(begin),
+        begin=tuple(begin.values()),
+        leaves=tuple(sorted({*own} | others)),
+        flags=tuple(flag for flag, _ in way.joined),
+        ways=tuple(ways),
+        stride=1 + max(results, default=0),
+    )
+
+
 class _Loop:
     """The graph of a loop, made of that of a pass."""
 
     def __init__(
         self,
-        functional: FunctionalGraph,
+        way: Way,
         recorder: Recorder,
-        results: Results,
         variables: PassVariables,
+        args: Sequence[Any],
         pairs: Sequence[tuple[torch.Tensor, Output]],
     ) -> None:
         """Raises CannotCarryError."""
-        self._pass = functional.graph_module.graph
+        self._pass = way.copied()
+        self._expected = way.expected
         self._placeholders = [*self._pass.find_nodes(op="placeholder")]
         ended: Any = self._pass.output_node().args[0]
-        count = len(results.nodes)
+        count = len(way.tensors)
         self._results: list[Node] = [*ended[:count]]
-        self._reads = [*zip(ended[count:], recorder.reads, strict=True)]
+        self._reads: list[Node] = [*ended[count:]]
         inputs = {
             id(source.tensor): node
-            for source, node in zip(recorder.sources, self._placeholders, strict=False)
+            for source, node in zip(way.sources, self._placeholders, strict=True)
         }
         self._leaves: dict[int, Node] = {
             source.index: inputs[id(source.tensor)]
-            for source in recorder.sources
+            for source in way.sources
             if isinstance(source, Leaf)
         }
-        self._mode = self._fake_mode()
+        self._call = FakeCalls(self._pass)
         self._note_items(recorder, variables, inputs)
         writes = [node for node in self._pass.nodes if node.target is aten.copy_.default]
         # The values of inputs that a pass writes, by their placeholders.
         self._written: dict[Any, Any] = dict(node.args for node in writes)
         self._slots = [_Slot(begin, source) for begin, source in self._written.items()]
+        self._objects: _Objects | None = None
+        if way.joined:
+            self._objects = _objects(way, recorder, variables, args, _changed(recorder, pairs))
         for tensor, after in pairs:
             leaf = recorder.leaf_of(tensor)
             if leaf is not None and after == ArgumentOutput(leaf):
@@ -205,18 +331,11 @@ class _Loop:
                 self._slots.append(_Slot(begin, source))
         self._next = {slot.begin: slot.source for slot in self._slots}
         self._numbers = {inputs[id(number.tensor)] for number in recorder.opened}
-        self._tensors = results.tensors
+        self._tensors = way.tensors
         # What makes the tensors that passes append to lists.
         self._appended: list[Node] = []
-        self._output = self._returned(results.output, variables)
+        self._output = self._returned(way.output, variables)
         self._rows = self._count_rows()
-
-    def _fake_mode(self) -> Any:
-        values = (node.meta.get("val") for node in self._pass.nodes)
-        mode = next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
-        if mode is None:
-            raise CannotCarryError
-        return mode
 
     def _note_items(
         self, recorder: Recorder, variables: PassVariables, inputs: Mapping[int, Node]
@@ -269,7 +388,8 @@ class _Loop:
         if (source, is_column) not in known:
             self._slots.append(_Slot(None, source, is_column))
             known.append((source, is_column))
-        return GraphOutput(1 + known.index((source, is_column)))
+        first = 1 + (self._objects is not None)
+        return GraphOutput(first + known.index((source, is_column)))
 
     def _handed_on(self, node: Node) -> Output:
         """What has the value that an argument has ahead of each pass."""
@@ -281,7 +401,7 @@ class _Loop:
             found.append(arguments[node])
         return HandedOnOutput((_COUNT, value, *found))
 
-    def _returned(self, output: Output, variables: PassVariables) -> TupleOutput:
+    def _returned(self, output: Output, variables: PassVariables) -> Output:
         """What the last pass returns, with what all of them append and how many they are."""
         assert isinstance(output, TupleOutput)
         begin = len(output.items) - len(variables.given) - variables.counts
@@ -293,7 +413,8 @@ class _Loop:
         for i in lists:
             items[i] = self._collected(output.items[i])
         self._check_objects()
-        return TupleOutput((*items, *variables.counts * [ItemOutput((_COUNT,))]))
+        made = TupleOutput((*items, *variables.counts * [ItemOutput((_COUNT,))]))
+        return made if self._objects is None else self._objects.shared(made)
 
     def _collected(self, output: Output) -> Output:
         """What all passes append to a list."""
@@ -366,7 +487,7 @@ class _Loop:
         value: torch.Tensor = (slot.begin or slot.source).meta["val"]
         if not slot.is_column:
             return value
-        with self._mode:
+        with self._call.mode:
             return torch.empty((self._rows, *value.shape), dtype=value.dtype, device=value.device)
 
     def made(self) -> RepeatedPass:
@@ -377,7 +498,9 @@ class _Loop:
             nodes[slot.begin] if slot.begin is not None else self._nothing(graph, slot)
             for slot in self._slots
         ]
+        numbers = self._objects.begin if self._objects is not None else ()
         begin += [
+            *(self._call(graph, aten.full.default, [], n, dtype=torch.int64) for n in numbers),
             self._call(graph, aten.full.default, [], 0, dtype=torch.int64),
             self._call(graph, aten.full.default, [], True, dtype=torch.bool),
         ]
@@ -397,41 +520,49 @@ class _Loop:
         for position, node in enumerate(begin[:-1]):
             carried.append(graph.call_function(operator.getitem, (loop, position)))
             carried[-1].meta["val"] = node.meta["val"]
+        num_values = len(self._slots)
         for node, now in zip(self._written, carried, strict=False):
             self._call(graph, aten.copy_.default, nodes[node], now)
-        *values, count = carried
-        graph.output((count, *values))
+        values, found, count = carried[:num_values], carried[num_values:-1], carried[-1]
+        together = [self._call(graph, aten.stack.default, found)] if found else []
+        graph.output((count, *together, *values))
         remove_dead_nodes(graph)
         return RepeatedPass(graph_module(regions, graph), self._output)
 
     def _operands(
         self, graph: Graph, others: Sequence[Node]
-    ) -> tuple[list[Node], Node, Node, dict[Node, Node]]:
-        """The placeholders of a region: for values, the count, whether to go on; and of inputs."""
+    ) -> tuple[list[Node], list[Node], Node, Node, dict[Node, Node]]:
+        """The placeholders of a region.
+
+        For values, for the numbers of objects, the count, whether to go on; and of inputs.
+        """
         carried: list[Node] = []
         for slot in self._slots:
             carried.append(graph.placeholder(f"carried_{len(carried)}"))
             carried[-1].meta["val"] = self._value(slot)
+        begin = self._objects.begin if self._objects is not None else ()
+        numbers = [graph.placeholder(f"object_{index}") for index in range(len(begin))]
         count, goes_on = graph.placeholder("count"), graph.placeholder("goes_on")
-        with self._mode:
-            count.meta["val"] = torch.empty((), dtype=torch.int64, device="cpu")
+        with self._call.mode:
+            for each in (*numbers, count):
+                each.meta["val"] = torch.empty((), dtype=torch.int64, device="cpu")
             goes_on.meta["val"] = torch.empty((), dtype=torch.bool, device="cpu")
         inputs = {node: graph.node_copy(node) for node in others}
         for slot, node in zip(self._slots, carried, strict=True):
             if slot.begin is not None:
                 inputs[slot.begin] = node
-        return carried, count, goes_on, inputs
+        return carried, numbers, count, goes_on, inputs
 
     def _condition(self, others: Sequence[Node]) -> torch.fx.GraphModule:
         graph = Graph()
-        _, _, goes_on, _ = self._operands(graph, others)
+        *_, goes_on, _ = self._operands(graph, others)
         graph.output((goes_on,))
         return graph_module(torch.nn.Module(), graph)
 
     def _body(self, others: Sequence[Node]) -> torch.fx.GraphModule:
         """A pass, of which nothing is kept where the code decides something else than it did."""
         graph = Graph()
-        carried, count, _, nodes = self._operands(graph, others)
+        carried, numbers, count, _, nodes = self._operands(graph, others)
         if self._item is not None and self._step is not None:
             behind = self._call(graph, aten.mul.Tensor, count, nodes[self._step])
             nodes[self._item] = self._call(graph, aten.add.Tensor, nodes[self._item], behind)
@@ -447,12 +578,8 @@ class _Loop:
                 before_writes[node] = self._call(graph, aten.index.Tensor, base, where)
             if node.op == "call_function" and node.target is not aten.copy_.default:
                 nodes[node] = graph.node_copy(node, lambda old: nodes[old])
-        decided = [self._decided(graph, nodes[node], read.expected) for node, read in self._reads]
-        if not decided:
-            decided.append(self._call(graph, aten.full.default, [], True, dtype=torch.bool))
-        same = functools.reduce(
-            lambda left, right: self._call(graph, aten.logical_and.default, left, right), decided
-        )
+        reads = [nodes[node] for node in self._reads]
+        same = decided(self._call, graph, reads, self._expected)
         # That of the first pass is known: what was read has been compared.
         is_first = self._call(graph, aten.eq.Scalar, count, 0)
         same = self._call(graph, aten.logical_or.default, same, is_first)
@@ -470,6 +597,13 @@ class _Loop:
                 item = self._call(graph, aten.where.self, same, item, before_writes[write])
                 now = self._call(graph, aten.index_put.default, now, where, item)
             kept.append(now)
+        if self._objects is not None:
+            flags = [nodes[self._results[index]] for index in self._objects.flags]
+            now_numbers = self._objects.after(self._call, graph, flags, numbers, count)
+            kept += [
+                self._call(graph, aten.where.self, same, now, before)
+                for now, before in zip(now_numbers, numbers, strict=True)
+            ]
         count = self._call(graph, aten.add.Tensor, count, same)
         may_follow = self._call(graph, aten.lt.Scalar, count, self._rows)
         goes_on = self._call(graph, aten.logical_and.default, same, may_follow)
@@ -480,26 +614,8 @@ class _Loop:
         remove_dead_nodes(graph)
         return graph_module(torch.nn.Module(), graph)
 
-    def _decided(self, graph: Graph, found: Node, expected: torch.Tensor) -> Node:
-        """Whether the code decides by a value as it did, as a bool without dims."""
-        if expected.dim():
-            found = self._call(graph, aten.reshape.default, found, [])
-        value = expected.item()
-        if value is True:
-            return found
-        if value is False:
-            return self._call(graph, aten.logical_not.default, found)
-        return self._call(graph, aten.eq.Scalar, found, value)
-
     def _nothing(self, graph: Graph, slot: _Slot) -> Node:
         """What a result is ahead of the first pass, which does not look at it."""
         value = self._value(slot)
         form = {"dtype": value.dtype, "device": value.device}
         return self._call(graph, aten.empty_strided.default, value.shape, value.stride(), **form)
-
-    def _call(self, graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
-        node = graph.call_function(target, args, kwargs)
-        values: Any = torch.fx.node.map_arg(args, lambda operand: operand.meta["val"])
-        with self._mode:
-            node.meta["val"] = target(*values, **kwargs)
-        return node

@@ -65,6 +65,13 @@ class ReplayChecks:
         self.unmarked = list(unmarked)
         self.met_again = False
 
+    def join(self, other: ReplayChecks) -> None:
+        """Ask what another one asks, too, but for values that are read and what runs once."""
+        self.leaf_gradients = [*{*self.leaf_gradients, *other.leaf_gradients}]
+        self.settings += other.settings
+        self.unhooked = [*{*self.unhooked, *other.unhooked}]
+        self.unmarked = [*{*self.unmarked, *other.unmarked}]
+
     def condition(self) -> ReplayChecks | None:
         """Return what is to be asked at each call, as `_C.Specialization` takes it."""
         return self if self.settings or self._asks_of_tensors() else None

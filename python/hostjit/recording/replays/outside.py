@@ -53,6 +53,10 @@ class TensorsOutside:
         self._gradients = [(x, has) for x, has in touched if id(x) not in among_arguments]
         self._gradient_facts = [(owner, TensorFacts.of(gradient)) for owner, gradient in self._read]
 
+    def join(self, other: TensorsOutside) -> None:
+        """Know what another call met, too."""
+        self.all = list({id(x): x for x in (*self.all, *other.all)}.values())
+
     def name(self, tensor: torch.Tensor) -> str:
         """Return where a tensor was found."""
         return f"'{self._state.tensors[id(tensor)][1]}'"

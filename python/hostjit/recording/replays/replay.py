@@ -32,6 +32,7 @@ from hostjit.recording.programs.program import (
 )
 from hostjit.recording.programs.pruning import prune
 from hostjit.recording.programs.results import Results
+from hostjit.recording.programs.ways import Way
 from hostjit.recording.reach.state import State
 from hostjit.recording.replays.backward_pass import BackwardPass, unhooked_leaves
 from hostjit.recording.replays.checks import ReplayChecks, assign_gradients
@@ -75,12 +76,16 @@ class Replay:
         recording: what was recorded.
         reads_floats: it is for floats that the code has read of tensors.
         is_repeated: it runs passes of a loop.
+        way: through a pass, which it repeats, if it does; None where others can't join it.
         checks: what else is asked about a call.
     """
 
     recording: Recording
     checks: ReplayChecks
     is_repeated = False
+    way: Way | None = None
+    # Its program is for passes that this one is for, as well.
+    _joined: Replay | None = None
 
     def __init__(
         self,
@@ -192,13 +197,36 @@ class Replay:
         """Return the functional program, and what of it runs once."""
         owner = self._owner
         wants_gradients = self._wants_gradients
-        program = make_program(recorder, results, wants_gradients, owner.pass_variables, args)
+        is_apart = self._are_apart()
+        known = [replay for replay in owner.ways() if is_apart and replay._is_like_now()]
+        program = make_program(
+            recorder,
+            results,
+            wants_gradients,
+            owner.pass_variables,
+            args,
+            self._leaves,
+            [replay.way for replay in known if replay.way is not None],
+        )
+        if program.joined is not None:
+            self._joined = known[program.joined]
+        if program.way is not None and is_apart:
+            self.way = program.way.without_arguments()
         check_written_memory(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
         if not owner.options.prune or program.backward is not None:
             return program, None
         return prune(program, lambda graph: owner.compile_graph(graph, f"{owner.name}_once"))
+
+    def _are_apart(self) -> bool:
+        """Tell whether the tensors among the arguments are nothing else as well.
+
+        Where one is, a recording need not know which of them the code meant.
+        """
+        found = {*map(id, self._leaves)}
+        others = {*self._state.tensors, *map(id, self._state.shared)}
+        return len(found) == len(self._leaves) and found.isdisjoint(others)
 
     def _compile(self, program: RecordedProgram) -> tuple[_C.CompiledProgram, Any]:
         """Return the program compiled, and how gradients are computed, if results need them."""
@@ -244,6 +272,9 @@ class Replay:
             # Code may ask whether they have attributes of their own.
             [i for i, leaf in enumerate(leaves) if state.asks_for_absent and not leaf.__dict__],
         )
+        if self._joined is not None:
+            self.checks.join(self._joined.checks)
+            self._outside.join(self._joined._outside)
         self._places = Places(args, kwargs, leaves, self._outside.all)
 
     @property
@@ -293,6 +324,8 @@ class Replay:
             watches += self._backward_pass.watches()
         if self.checks.pruned is not None:
             watches += self.checks.pruned.watches()
+        if self._joined is not None:
+            watches += self._joined._watches()
         return watches
 
     def _hooked_otherwise(self) -> bool:
@@ -303,7 +336,13 @@ class Replay:
 
         Not whether there are gradients, what is in tensors, and what runs once: replays look.
         """
+        if self._joined is not None and not self._joined.is_current():
+            return False
         return self._state.holds() and not self._hooked_otherwise() and self._outside.are_current()
+
+    def _is_like_now(self) -> bool:
+        """Tell whether all that the call met besides its arguments is what it is now."""
+        return self.is_current() and not difference_of_modes(self._modes, ThreadState.current())
 
     def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         if not self.is_current() or not self._outside.have_gradients():
@@ -319,8 +358,8 @@ class Replay:
         guard = ReadGuard(
             self._owner.compile_graph(graph, f"{self._owner.name}_reads"),
             list(map(describe, reads.inputs)),
-            [read.expected for read in recorder.reads],
-            [read.where for read in recorder.reads],
+            reads.expected,
+            reads.where,
             generators=[x.generator for x in recorder.used.values() if not x.is_made],
             is_random=is_random(graph),
             runtime=self._owner.runtime,
