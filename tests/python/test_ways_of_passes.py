@@ -331,3 +331,30 @@ def test_other_tensors_of_one_way_are_found() -> None:
             held["weight"] = held["weight"] * 0.5 + number / 50
         x = torch.full((2, 3), number / 9 - 1, dtype=torch.float64)
         assert_close(fast(x), settle(x))
+
+
+@pytest.mark.parametrize("how", ["hostjit.compile", "torch.compile"])
+def test_ways_of_other_functions_are_others(how: str) -> None:
+    """Each call brings a function of the same code, which knows another tensor."""
+
+    def solve(step: Callable[[Tensor], Tensor], x: Tensor, kind: str) -> tuple[Tensor, int]:
+        count = 0
+        for count in range(30):  # noqa: B007
+            now = step(x) if kind == "plain" else step(x) * 0.9
+            if (now - x).norm() < 1e-6:
+                break
+            x = now
+        return now, count
+
+    def forward(x: Tensor, kind: str) -> tuple[Tensor, int]:
+        state, count = solve(lambda z: torch.tanh(z @ W + x), torch.zeros_like(x), kind)
+        return state * 2 + x, count
+
+    fast = compiled(how, forward)
+    torch.manual_seed(0)
+    for number in range(16):
+        x = torch.randn(8 if number % 5 < 4 else 6, 3, dtype=torch.float64)
+        kind = "plain" if number % 3 else "damped"
+        found, expected = fast(x, kind), forward(x, kind)
+        assert found[1] == expected[1]
+        assert_close(found[0], expected[0])

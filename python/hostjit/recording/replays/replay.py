@@ -198,7 +198,7 @@ class Replay:
         owner = self._owner
         wants_gradients = self._wants_gradients
         is_apart = self._are_apart()
-        known = [replay for replay in owner.ways() if is_apart and replay._is_like_now()]
+        known = [replay for replay in owner.ways() if is_apart and replay._is_for_calls_like(args)]
         program = make_program(
             recorder,
             results,
@@ -212,6 +212,8 @@ class Replay:
             self._joined = known[program.joined]
         if program.way is not None and is_apart:
             self.way = program.way.without_arguments()
+            self._open_types = {number.argument: number.type for number in recorder.opened}
+            self._numberless = Signature(_without_numbers(args, self._open_types))
         check_written_memory(program)
         if _C.capture_dump_enabled():
             _C.dump_capture(owner.name, program.graph_module.print_readable(False))
@@ -340,9 +342,16 @@ class Replay:
             return False
         return self._state.holds() and not self._hooked_otherwise() and self._outside.are_current()
 
-    def _is_like_now(self) -> bool:
-        """Tell whether all that the call met besides its arguments is what it is now."""
-        return self.is_current() and not difference_of_modes(self._modes, ThreadState.current())
+    def _is_for_calls_like(self, args: tuple[Any, ...]) -> bool:
+        """Tell whether another call can only have gone another way by values that the code reads.
+
+        `args`: its arguments; open numbers may be any.
+        """
+        return (
+            not self._numberless.difference(_without_numbers(args, self._open_types))
+            and self.is_current()
+            and not difference_of_modes(self._modes, ThreadState.current())
+        )
 
     def _revalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         if not self.is_current() or not self._outside.have_gradients():
@@ -351,7 +360,7 @@ class Replay:
             return None
         self._inputs = self.checks.renewed(self._inputs)
         numbers = self._numbers
-        return self._watches(), self._inputs, numbers, self._outside.all, ([], []), []
+        return self._watches(), self._inputs, numbers, self._outside.all, ([], []), [], None
 
     def _read_guard(self, recorder: Recorder, reads: ReadGraph) -> ReadGuard:
         graph = reads.graph_module.graph
@@ -367,3 +376,11 @@ class Replay:
         if recorder.opened and guard.compiled() is None:
             raise refusal_of("what it reads takes numbers that only compiled code is given")
         return guard
+
+
+def _without_numbers(args: Sequence[Any], open_types: Mapping[int, type]) -> dict[str, Any]:
+    """The arguments of a call by their places, numbers that may be any by their types."""
+    return {
+        str(index): open_types[index] if type(value) is open_types.get(index) else value
+        for index, value in enumerate(args)
+    }
