@@ -199,6 +199,7 @@ PyObject* match(PyObject* object, PyObject* const* values, Py_ssize_t nargs, PyO
   HANDLE_TH_ERRORS
   SpecializationList& list = *as_compiled(object)->specializations;
   const SpecializationList::Use use(list);
+  list.skip_no_look();
   Leaves leaves;
   Specialization* found = list.find(GlobalState::current(), values, nargs, kwnames, leaves);
   if (found == nullptr) Py_RETURN_NONE;

@@ -71,6 +71,11 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
   }
 }
 
+void OutputSpec::put_in_place(const StandIn& stand_in) {
+  if (kind_ == Kind::kObject) object_ = PyRef::share(stand_in(object_.get()));
+  for (OutputSpec& child : children_) child.put_in_place(stand_in);
+}
+
 int OutputSpec::traverse(visitproc visit, void* arg) const {
   Py_VISIT(object_.get());
   for (const OutputSpec& child : children_) {

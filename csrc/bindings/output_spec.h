@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/py_ref.h"
+#include "bindings/stand_in.h"
 
 namespace hostjit {
 
@@ -45,6 +46,9 @@ class OutputSpec {
   bool has_arguments() const {
     return kind_ == Kind::kArgument || std::ranges::any_of(children_, &OutputSpec::has_arguments);
   }
+
+  // Returns what stands in for objects instead of these.
+  void put_in_place(const StandIn& stand_in);
 
   // What it was made from.
   pybind11::tuple describe() const;

@@ -21,6 +21,10 @@ namespace py = pybind11;
 namespace hostjit {
 namespace {
 
+// With so many refusals one after the other, calls are not looked at: one, then three, seven.
+constexpr int kRefusals = 8;
+constexpr int kMostSkipped = 255;
+
 // Without a program the bindings are tensors to guard, and leaves.
 std::vector<InputBinding> make_bindings(PyObject* descriptions, const CompiledProgram* program,
                                         size_t num_leaves) {
@@ -82,9 +86,8 @@ Specialization::Specialization(const Options& options)
       only_row_(program_ && !numbers_.any_items() && options.guarded.empty() ? program_->only_row()
                                                                              : nullptr),
       bindings_(make_bindings(options.bindings, program_.get(), num_leaves_)),
-      output_(options.output,
-              program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0,
-              static_cast<Py_ssize_t>(num_leaves_), static_cast<Py_ssize_t>(results_.size())),
+      output_(options.output, num_outputs(), static_cast<Py_ssize_t>(num_leaves_),
+              static_cast<Py_ssize_t>(results_.size())),
       watches_(watches_from_python(options.watches, arguments_.weak_objects())),
       known_(watches_.containers()),
       revalidate_(options.revalidate == Py_None ? PyRef() : PyRef::share(options.revalidate)),
@@ -188,6 +191,11 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
         watches_from_python(py::object(renewed[0]).ptr(), arguments_.weak_objects());
     OpenNumbers numbers(py::object(renewed[2]).ptr(), arguments_);
     NumberStores stores(py::object(renewed[5]).ptr(), results_.size());
+    std::optional<OutputSpec> output;
+    if (const py::object described = renewed[6]; !described.is_none()) {
+      output.emplace(described.ptr(), num_outputs(), static_cast<Py_ssize_t>(num_leaves_),
+                     static_cast<Py_ssize_t>(results_.size()));
+    }
     identities_.renew(leaves, py::object(renewed[3]).ptr());
     stand_ins_ = StandIns(py::object(renewed[4]).ptr());
     bindings_ = make_bindings(py::object(renewed[1]).ptr(), program_.get(), num_leaves_);
@@ -195,11 +203,16 @@ bool Specialization::revalidate(PyObject* const* values, Py_ssize_t nargs, PyObj
     known_ = watches_.containers();
     numbers_ = std::move(numbers);
     stores_ = std::move(stores);
+    if (output) output_ = std::move(*output);
     if (program_ && program_->rows() != nullptr) free_sizes();
   } catch (const std::exception&) {
     return false;  // what cannot be watched cannot be trusted
   }
   return true;
+}
+
+Py_ssize_t Specialization::num_outputs() const {
+  return program_ ? static_cast<Py_ssize_t>(program_->program().outputs().size()) : 0;
 }
 
 PyObject* Specialization::known_object(PyObject* object) const {
@@ -226,9 +239,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (!(state == state_) || !arguments_.match(values, nargs, kwnames, leaves)) return false;
   if (leaves.objects.size() > 1 && !arguments_.has_same_objects(leaves)) return false;
   if (always_revalidate_ || !watches_.holds()) [[unlikely]] {
-    const bool holds = !always_revalidate_ && watches_hold();
-    if (!holds && !always_revalidate_ && stand_ins_.refused()) return false;
-    if (!holds && !revalidate(values, nargs, kwnames, leaves)) return false;
+    if (!looks_again(values, nargs, kwnames, leaves)) return false;
   }
   for (InputBinding& binding : bindings_) {
     if (!binding.holds()) return false;
@@ -241,6 +252,21 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (!has_last_checks_) [[likely]]
     return true;
   return last_checks_hold(values, nargs, kwnames, leaves);
+}
+
+bool Specialization::looks_again(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                                 const Leaves& leaves) {
+  if (always_revalidate_) return revalidate(values, nargs, kwnames, leaves);
+  if (num_skipped_ < num_to_skip_) {
+    ++num_skipped_;
+    return false;
+  }
+  const bool holds = watches_hold() || (!stand_ins_.refused() &&
+                                        revalidate(values, nargs, kwnames, leaves));
+  num_refused_ = holds ? 0 : num_refused_ + 1;
+  num_skipped_ = 0;
+  num_to_skip_ = num_refused_ < kRefusals ? 0 : std::min(num_to_skip_ * 2 + 1, kMostSkipped);
+  return holds;
 }
 
 bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
@@ -270,7 +296,7 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
 
 bool Specialization::watches_hold() {
   return watches_.holds() ||
-         stand_ins_.take({watches_, bindings_, identities_, numbers_, stores_, known_});
+         stand_ins_.take({watches_, bindings_, identities_, numbers_, stores_, output_, known_});
 }
 
 bool Specialization::holds() {

@@ -53,8 +53,8 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
     PyObject* bindings = nullptr;  // see InputBinding, one per program input
     PyObject* output = nullptr;    // see OutputSpec
     PyObject* watches = nullptr;   // tuples, see watches_from_python
-    // callable(args, kwargs) -> (watches, bindings, numbers, outside, replaceable, stores) or None:
-    // looks again after a watch failed.
+    // callable(args, kwargs) -> (watches, bindings, numbers, outside, replaceable, stores, output)
+    // or None: looks again after a watch failed.
     PyObject* revalidate = nullptr;
     bool always_revalidate = false;  // something that was assumed can't be watched
     std::vector<int64_t> mutated;    // program inputs that the program writes
@@ -97,6 +97,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   // failed. May run Python (revalidate), never raises.
   bool match(const GlobalState& state, PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
              Leaves& leaves);
+
+  // Has the next match() look at all that has changed, however often that was in vain.
+  void skip_no_look() { num_skipped_ = num_to_skip_; }
 
   // Runs the program on the leaves that match() found. A new reference, or null with a Python
   // error set.
@@ -178,10 +181,15 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   bool watches_hold();
   bool revalidate(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                   const Leaves& leaves);
+  // Whether that which a watch says has changed is still what the program is for. Where it is not,
+  // again and again, that is asked more and more seldom: it takes longer than a call.
+  bool looks_again(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
+                   const Leaves& leaves);
   // Whether arguments are where they have to be and have what they may have, the condition says
   // yes, and what is read is what was read.
   bool last_checks_hold(PyObject* const* values, Py_ssize_t nargs, PyObject* kwnames,
                         const Leaves& leaves);
+  Py_ssize_t num_outputs() const;
   // Leaves the sizes of inputs with symbols to the rows.
   void free_sizes();
   // Sets the row; false when none answers the call.
@@ -214,6 +222,9 @@ class Specialization : public std::enable_shared_from_this<Specialization> {
   MutatedInputs mutated_;
   TensorIdentities identities_;
   StandIns stand_ins_;
+  int num_refused_ = 0;
+  int num_to_skip_ = 0;
+  int num_skipped_ = 0;
   PyRef route_;
   RuntimeChoice runtime_;
   std::unique_ptr<ReusedOutputs> reused_;  // null: new outputs at every call

@@ -40,6 +40,10 @@ class SpecializationList {
       return first;
     return find_behind_first(state, values, nargs, kwnames, leaves);
   }
+  // Has the next find() look at all that has changed, see Specialization::skip_no_look.
+  void skip_no_look() {
+    for (const auto& each : all_) each->skip_no_look();
+  }
   // Unless it is there already.
   void add(const std::shared_ptr<Specialization>& specialization);
   // Drops all; those of calls under way when the last of these ends.

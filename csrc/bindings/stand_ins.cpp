@@ -147,6 +147,7 @@ void StandIns::put_in_place(const Places& places) {
   for (InputBinding& binding : places.bindings) binding.put_in_place(stand_in);
   places.numbers.put_in_place(stand_in);
   places.stores.put_in_place(stand_in);
+  places.output.put_in_place(stand_in);
   places.identities.put_in_place(stand_in);
   places.watches.put_in_place(stand_in);
 }

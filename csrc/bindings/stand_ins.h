@@ -9,6 +9,7 @@
 #include "bindings/input_binding.h"
 #include "bindings/number_results.h"
 #include "bindings/open_numbers.h"
+#include "bindings/output_spec.h"
 #include "bindings/stand_in.h"
 #include "bindings/tensor_identities.h"
 #include "bindings/watch_list.h"
@@ -27,6 +28,7 @@ class StandIns {
     TensorIdentities& identities;
     OpenNumbers& numbers;
     NumberStores& stores;
+    OutputSpec& output;
     std::vector<PyObject*>& known;
   };
 

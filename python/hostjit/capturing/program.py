@@ -23,9 +23,11 @@ from hostjit.capturing.numbers.results import NumberResults
 from hostjit.capturing.results.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.results.outputs import (
     Output,
+    fixed_outputs,
     known_outputs,
+    rebound_outputs,
     rebuild_output,
-    same_output_spec,
+    with_rebound,
 )
 from hostjit.capturing.tensors import TensorFacts
 
@@ -251,8 +253,10 @@ class CapturedProgram:
                 spec = self.bytecode.infer_outputs(args, kwargs, leaves)
             except CannotRebuildError:
                 return False
-            if not same_output_spec(spec, self._dynamo_output_spec):
+            rebound = rebound_outputs(self._dynamo_output_spec, spec)
+            if rebound is None:
                 return False
+            self._rebind(rebound)
         if self.output_spec is not None:
             bound = {id(binding.tensor) for binding in inputs if isinstance(binding, BoundTensor)}
             before = {id(b.tensor) for b in self.inputs if isinstance(b, BoundTensor)}
@@ -261,13 +265,23 @@ class CapturedProgram:
         self.inputs = tuple(inputs)
         return True
 
+    def _rebind(self, rebound: Mapping[int, torch.Tensor]) -> None:
+        """Return other tensors from outside of the arguments, by the ids of those of before."""
+        if not rebound:
+            return
+        if self.output_spec is not None:
+            self.output_spec = with_rebound(self.output_spec, rebound)
+        assert self._dynamo_output_spec is not None
+        self._dynamo_output_spec = with_rebound(self._dynamo_output_spec, rebound)
+
     def replaceable(self) -> list[Any]:
         """Return the objects outside of the arguments that may be others at a later call.
 
-        The guards know nothing of them, see `Guards.replaceable`, and no result is one of them.
+        The guards know nothing of them, see `Guards.replaceable`. A result may be one that is a
+        tensor: the one that is found is returned.
         """
         specs = [spec for spec in (self.output_spec, self._dynamo_output_spec) if spec is not None]
-        results = {id(value) for spec in specs for value in known_outputs(spec)}
+        results = {id(value) for spec in specs for value in fixed_outputs(spec)}
 
         def is_in_result(value: Any) -> bool:
             items = value if isinstance(value, tuple) else ()

@@ -26,6 +26,7 @@ from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.compiling.parts_and_recordings import PartsAndRecordings
+from hostjit.compiling.revalidations import Revalidations
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.wide_calls import WideAnswers
 from hostjit.dims import without_dims
@@ -89,6 +90,7 @@ class Compilation(PartsAndRecordings):
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
         self._wide = WideAnswers(self._first_split)
+        self._revalidations = Revalidations()
 
     def arguments(self) -> tuple[Any, dict[str, Any]]:
         """Return what `hostjit.compile` was called with."""
@@ -128,6 +130,9 @@ class Compilation(PartsAndRecordings):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        if self._revalidations.are_too_many and (parts := self._make_parts()):
+            self.answers_anew()
+            return self._leave_to_frames(parts)
         if self._has_parts and not self._tries_passes:
             if split := self._wide.answer(self, args, kwargs):
                 return split
@@ -319,6 +324,7 @@ class Compilation(PartsAndRecordings):
             composed,
             hooked=parts.hooked if parts and captured.broke else None,
             leaves_unread=self._is_part or captured.broke is not None,
+            revalidations=self._revalidations if parts else None,
         )
 
     def _run_as_python(

@@ -33,6 +33,7 @@ from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBindin
 from hostjit.capturing.results import outputs as capture_outputs
 from hostjit.compiling.bytecode_call import CheckedCall, compiled_graph
 from hostjit.compiling.number_values import FlatNumbers, NumberValues
+from hostjit.compiling.revalidations import Revalidations
 from hostjit.compiling.watch_descriptions import describe_watch
 from hostjit.lowering.index_values import dependent_sizes
 
@@ -59,6 +60,7 @@ def make_specialization(
     composed: Callable[..., Sequence[torch.Tensor]] | None = None,
     hooked: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     leaves_unread: bool = False,
+    revalidations: Revalidations | None = None,
 ) -> _C.Specialization:
     """Return the specialization that answers calls like (args, kwargs).
 
@@ -74,6 +76,7 @@ def make_specialization(
         composed: runs the graph instead of `program`.
         hooked: makes what runs the bytecode, where that calls what was not captured.
         leaves_unread: answer calls with any values of what the code does not look at.
+        revalidations: those of the function, which are counted; None to look as often as it takes.
 
     Raises hostjit.Error when the captured description does not fit the program.
     """
@@ -99,6 +102,12 @@ def make_specialization(
     else:
         assert captured.output_spec is not None
         output = describe_output(captured.output_spec, made)
+
+    def result() -> tuple[Any, ...] | None:
+        """What a call returns, of tensors that are found now."""
+        if captured.needs_bytecode or captured.output_spec is None:
+            return None
+        return describe_output(captured.output_spec, made)
 
     def watch() -> list[tuple[Any, ...]]:
         entries = captured.guards.watches
@@ -136,10 +145,11 @@ def make_specialization(
         if not captured.revalidate(*call):
             return None
         inputs = describe_inputs(captured.inputs, captured.guards.gradients)
-        return watch(), inputs, numbers(), outside(), replaceable(), stores()
+        return watch(), inputs, numbers(), outside(), replaceable(), stores(), result()
 
+    look = revalidate if revalidations is None else revalidations.timed(revalidate)
     leaf_checks = sorted(captured.guards.leaf_checks)
-    revalidate.leaf_checks = leaf_checks  # type: ignore[attr-defined]  # read where it is saved
+    look.leaf_checks = leaf_checks  # type: ignore[attr-defined]  # read where it is saved
     return _C.Specialization(
         args=args,
         kwargs=kwargs,
@@ -147,7 +157,7 @@ def make_specialization(
         bindings=describe_inputs(captured.inputs, captured.guards.gradients),
         output=output,
         watches=watch(),
-        revalidate=revalidate,
+        revalidate=look,
         always_revalidate=captured.guards.check_every_call and checked is None,
         mutated=list(captured.mutated_inputs),
         results=made.described,

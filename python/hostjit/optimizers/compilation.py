@@ -103,7 +103,7 @@ class OptimizerCompilation(Specializer):
             if now.is_unfinished() or now.obstacle() or now.signature() != signature:
                 return None
             now.graph()
-            return now.watches(), now.bindings, [], None, ([], []), []
+            return now.watches(), now.bindings, [], None, ([], []), [], None
 
         return _C.Specialization(
             args=args,

@@ -169,7 +169,7 @@ class LoadedReplay:
         if any((tensor.grad is not None) != has for tensor, _, has in self._gradients):
             return None
         self._bindings = self.checks.renewed(self._bindings)
-        return self.watches(), self._bindings, self._numbers, self._outside, ([], []), []
+        return self.watches(), self._bindings, self._numbers, self._outside, ([], []), [], None
 
     def difference(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Say why a call with such arguments is not answered; "" where that is not known."""

@@ -11,7 +11,7 @@ import enum
 import itertools
 import operator
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,12 +42,15 @@ __all__ = [
     "TupleOutput",
     "ViewOutput",
     "collected",
+    "fixed_outputs",
     "handed_on",
     "known_outputs",
     "map_outputs",
+    "rebound_outputs",
     "rebuild_output",
     "same_constant",
     "same_output_spec",
+    "with_rebound",
     "with_shared",
 ]
 
@@ -404,18 +407,61 @@ def known_outputs(spec: Output) -> Iterator[object]:
         yield from known_outputs(item)
 
 
+def fixed_outputs(spec: Output) -> Iterator[object]:
+    """Those of `known_outputs` in whose place no other may be: not tensors that are returned."""
+    if isinstance(spec, ViewOutput | ConstantOutput):
+        yield from known_outputs(spec)
+        return
+    for item in getattr(spec, "items", ()):
+        yield from fixed_outputs(item)
+
+
+def rebound_outputs(before: Output, now: Output) -> dict[int, torch.Tensor] | None:
+    """Return which tensors of before the call are others in a result, by the ids of the former.
+
+    None where the results differ otherwise, and where what was one tensor is not any more.
+    """
+    found: dict[int, torch.Tensor] = {}
+    fixed = {*map(id, fixed_outputs(before))}
+
+    def is_other(a: BoundOutput, b: BoundOutput) -> bool:
+        return found.setdefault(id(a.tensor), b.tensor) is b.tensor
+
+    if not same_output_spec(before, now, is_other):
+        return None
+    if len({*map(id, found.values())}) < len(found):
+        return None
+    others = {key: tensor for key, tensor in found.items() if key != id(tensor)}
+    return None if others.keys() & fixed else others
+
+
+def with_rebound(spec: Output, rebound: Mapping[int, torch.Tensor]) -> Output:
+    """Return the tree with other tensors of before the call, by the ids of those that it has."""
+    if isinstance(spec, BoundOutput):
+        return BoundOutput(rebound.get(id(spec.tensor), spec.tensor))
+    if isinstance(spec, _NODES):
+        items = tuple(with_rebound(item, rebound) for item in spec.items)
+        return dataclasses.replace(spec, items=items)
+    return spec
+
+
 def _in_tuples(value: object) -> Iterator[object]:
     yield value
     for item in value if isinstance(value, tuple) else ():
         yield from _in_tuples(item)
 
 
-def same_output_spec(a: Output, b: Output) -> bool:
-    """Tell whether two trees rebuild the same result: bound tensors and constants by identity."""
+def same_output_spec(
+    a: Output, b: Output, is_same: Callable[[BoundOutput, BoundOutput], bool] | None = None
+) -> bool:
+    """Tell whether two trees rebuild the same result: bound tensors and constants by identity.
+
+    `is_same`: whether tensors from outside may be the same; None: by identity.
+    """
     if type(a) is not type(b):
         return False
     if isinstance(a, BoundOutput) and isinstance(b, BoundOutput):
-        return a.tensor is b.tensor
+        return a.tensor is b.tensor if is_same is None else is_same(a, b)
     if isinstance(a, ConstantOutput) and isinstance(b, ConstantOutput):
         if a.value is b.value:
             return True
@@ -425,7 +471,7 @@ def same_output_spec(a: Output, b: Output) -> bool:
         if field.name == "items":
             if len(x) != len(y):
                 return False
-            if not all(same_output_spec(p, q) for p, q in zip(x, y, strict=True)):
+            if not all(same_output_spec(p, q, is_same) for p, q in zip(x, y, strict=True)):
                 return False
         elif x != y:
             return False
