@@ -11,6 +11,7 @@ from typing import Any
 
 from torch._dynamo import exc, guards
 from torch._dynamo.types import ConvertFrameReturn, GuardedCode, wrap_guarded_code
+from torch._dynamo.utils import orig_code_map
 from torch._guards import CompileId
 
 from hostjit import backend
@@ -92,4 +93,7 @@ def _by_passes(
         return None
     compile_id = getattr(error, "compile_id", None) or CompileId(frame_id=0, frame_compile_id=0)
     unguarded: Any = guards.GuardManagerWrapper()
+    # Where another backend compiles the frame, Dynamo asks why this code is not for it.
+    unguarded.global_scope, unguarded.closure_vars = {"G": frame.f_globals}, {}
+    orig_code_map[made] = code
     return wrap_guarded_code(GuardedCode(made, unguarded, compile_id))
