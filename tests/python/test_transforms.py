@@ -268,3 +268,32 @@ def test_recorded_step_of_a_physics_informed_network() -> None:
     assert fast.captured is not None
     for found, expected in zip(recorded.parameters(), plain.parameters(), strict=True):
         assert_close(found, expected)
+
+
+def test_frames_within_transforms_are_left_to_python() -> None:
+    """What a transform calls was compiled as frames, and left the thread without autograd."""
+
+    class Sine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(self.weight * x)
+
+    model, losses = Sine(), []
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        losses.append(loss.item())
+        return torch.func.vmap(torch.func.hessian(lambda row: model(row).sum()))(x)
+
+    fast = hostjit.compile(step)
+    torch.manual_seed(0)
+    for _ in range(5):
+        x = torch.randn(4, 2)
+        with torch.enable_grad():
+            expected, found = step(x), fast(x)
+        assert_close(found, expected)
+        assert losses[-1] == pytest.approx(losses[-2])

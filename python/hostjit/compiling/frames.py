@@ -34,6 +34,7 @@ from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
+from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.bytecode_call import CheckedCall
 from hostjit.compiling.frame_trial import FrameTrial, Way
 from hostjit.compiling.specializer import Specializer
@@ -151,6 +152,9 @@ class _Callback:
             return ConvertFrameReturn(frame_exec_strategy=alone)
         if _frames.are_left or frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            # Within a transform of `torch.func`, whose tensors have no memory.
+            return ConvertFrameReturn(apply_to_code=False)
         if is_traced_instead(frame.f_code) or overrides_operators(frame.f_code):
             return ConvertFrameReturn()
         limit = _C.recompile_limit()
@@ -162,6 +166,7 @@ class _Callback:
         }
         with (
             compile_lock,
+            thread_state_kept(),
             torch._dynamo.config.patch(settings),
             stopping_at_steps(),
             stopping_at_numpy(),
