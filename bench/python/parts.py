@@ -264,6 +264,65 @@ def converging() -> Case:
     return function, [(torch.randn(16, 12), torch.randn(16)) for _ in range(40)]
 
 
+def accepting() -> Case:
+    """Gradient descent whose steps are accepted or not, each time with another size."""
+
+    def function(x: Tensor, target: Tensor) -> tuple[Tensor, float, int]:
+        step, rejected = 1.0, 0
+        cost = (torch.exp(x) - target).square().sum()
+        while cost.item() > 1e-6 and rejected < 40:
+            gradient = 2 * (torch.exp(x) - target) * torch.exp(x)
+            trial = x - step * gradient
+            trial_cost = (torch.exp(trial) - target).square().sum()
+            if trial_cost < cost:
+                x, cost = trial, trial_cost
+                step *= 1.2
+            else:
+                step *= 0.5
+                rejected += 1
+        return x, step, rejected
+
+    def made() -> tuple[Tensor, Tensor]:
+        # In double precision: what is accepted is not decided by rounding.
+        return torch.randn(8).double() / 3, torch.rand(8).double() + 0.5
+
+    return function, [made() for _ in range(40)]
+
+
+def tracking() -> Case:
+    """A filter over up to a hundred measurements, each with its time step and noise."""
+    steps = [0.05 + 0.01 * (i % 4) for i in range(100)]
+
+    def function(measured: Tensor, noise: Tensor) -> tuple[Tensor, list[float]]:
+        state, variance, errors = torch.zeros(4), torch.ones(4), []
+        for t, (row, scale, dt) in enumerate(zip(measured, noise, steps, strict=True)):
+            variance = variance + 0.1 * dt
+            gain = variance / (variance + scale)
+            error = row - state
+            state = state + gain * error
+            variance = (1 - gain) * variance
+            errors.append(error.square().sum().item())
+            if errors[-1] > 60 and t > 5:
+                break
+        return state, errors
+
+    return function, [(torch.randn(100, 4), torch.rand(100, 4) + 0.1) for _ in range(8)]
+
+
+def resetting() -> Case:
+    """Steps of an environment that keeps its state, and starts again by what is in that."""
+    held = {"state": torch.zeros(4)}
+
+    def function(action: Tensor) -> tuple[Tensor, bool]:
+        held["state"] = held["state"] * 0.99 + action
+        done = bool(held["state"].abs().max() > 3)
+        if done:
+            held["state"] = torch.zeros(4)
+        return held["state"], done
+
+    return function, [(torch.full((4,), 0.3 + 0.1 * (i % 5)),) for i in range(8)]
+
+
 def episode() -> Case:
     """Up to a hundred steps of a simulation, by rows of actions, which fill rows of two tensors."""
     mass = layers(8, 8)
@@ -363,7 +422,7 @@ CASES: dict[str, Callable[[], Case]] = {
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
         *(solver, descending, collecting, converging, episode, fitting, settling, searching),
-        integrating,
+        *(integrating, accepting, tracking, resetting),
     )
 }
 

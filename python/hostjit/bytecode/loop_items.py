@@ -8,7 +8,6 @@ enumerate(zip(x, steps))` it is given `x`, a tensor of what is in `steps`, and t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import types
 from collections.abc import Iterator, Sequence, Set
@@ -190,11 +189,11 @@ def _unpacked(
 
     So uses of its numbers are seen. Adds the variables that have rows to `rows`.
     """
-    kept = [*itertools.takewhile(lambda each: each.opname == "NOP", instructions)]
-    load, *others = instructions[len(kept) :]
-    if load.opname != "LOAD_FAST" or load.argval != item:
+    loads = [i for i, each in enumerate(instructions) if each.argval == item]
+    if len(loads) != 1:
         return None
-    behind = iter(others)
+    # Ahead of it, lists are made that the pass appends to.
+    kept, behind = [*instructions[: loads[0]]], iter(instructions[loads[0] + 1 :])
     parts = [form]
     while parts:
         part, each = parts.pop(), next(behind)
