@@ -261,8 +261,8 @@ bool Specialization::looks_again(PyObject* const* values, Py_ssize_t nargs, PyOb
     ++num_skipped_;
     return false;
   }
-  const bool holds = watches_hold() || (!stand_ins_.refused() &&
-                                        revalidate(values, nargs, kwnames, leaves));
+  const bool holds =
+      watches_hold() || (!stand_ins_.refused() && revalidate(values, nargs, kwnames, leaves));
   num_refused_ = holds ? 0 : num_refused_ + 1;
   num_skipped_ = 0;
   num_to_skip_ = num_refused_ < kRefusals ? 0 : std::min(num_to_skip_ * 2 + 1, kMostSkipped);
