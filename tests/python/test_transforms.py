@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -270,8 +271,17 @@ def test_recorded_step_of_a_physics_informed_network() -> None:
         assert_close(found, expected)
 
 
-def test_frames_within_transforms_are_left_to_python() -> None:
-    """What a transform calls was compiled as frames, and left the thread without autograd."""
+def test_frames_within_transforms_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a transform calls was compiled as frames, and left the thread without autograd.
+
+    A log that keeps errors did so later, when it let go of what these knew of the thread.
+    """
+    kept: list[logging.LogRecord] = []
+    handler, logger = logging.Handler(), logging.getLogger("hostjit")
+    handler.emit = kept.append  # type: ignore[method-assign]
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    keys = str(torch._C._dispatch_tls_local_exclude_set())
 
     class Sine(torch.nn.Module):
         def __init__(self) -> None:
@@ -297,3 +307,5 @@ def test_frames_within_transforms_are_left_to_python() -> None:
             expected, found = step(x), fast(x)
         assert_close(found, expected)
         assert losses[-1] == pytest.approx(losses[-2])
+    kept.clear()
+    assert str(torch._C._dispatch_tls_local_exclude_set()) == keys

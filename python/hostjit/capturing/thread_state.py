@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,13 +148,24 @@ def thread_state_kept() -> Iterator[None]:
     """Leave the thread's settings as they were found, also when the body raises.
 
     A trace runs the statements of a graph that enter contexts. When an operator in between raises,
-    those that leave them do not run.
+    those that leave them do not run. Guards in variables of frames that the error went through end
+    here, too: they would put back what they found whenever the last reference to the error goes.
     """
     state = ThreadState.current()
     with torch._C._PreserveDispatchKeyGuard():
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            _clear_frames(error)
             state.restore_after_error()
             raise
         state.restore()
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Forget the variables of frames that have ended, of an error and of those that led to it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__

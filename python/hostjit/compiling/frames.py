@@ -164,26 +164,26 @@ class _Callback:
             "use_numpy_random_stream": True,
             "recompile_limit": _NO_LIMIT if limit is None else limit,
         }
-        with (
-            compile_lock,
-            thread_state_kept(),
-            torch._dynamo.config.patch(settings),
-            stopping_at_steps(),
-            stopping_at_numpy(),
-            corrected_alone(),
-            without_log_of_failures(),
-            without_warnings_of_dynamo(),
-            compiling_regions(self._options),
-        ):
-            try:
+        try:
+            with (
+                compile_lock,
+                thread_state_kept(),
+                torch._dynamo.config.patch(settings),
+                stopping_at_steps(),
+                stopping_at_numpy(),
+                corrected_alone(),
+                without_log_of_failures(),
+                without_warnings_of_dynamo(),
+                compiling_regions(self._options),
+            ):
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(
                     frame, cache_entry, frame_state
                 )
-            except Exception as error:
-                _log.info("%s runs eagerly", frame.f_code, exc_info=error)
-                return ConvertFrameReturn()
-            _frames.compiled += found.guarded_code is not None
-            return found
+        except Exception as error:
+            _log.info("%s runs eagerly", frame.f_code, exc_info=error)
+            return ConvertFrameReturn()
+        _frames.compiled += found.guarded_code is not None
+        return found
 
 
 @functools.cache
