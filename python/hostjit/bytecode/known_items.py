@@ -8,7 +8,6 @@ needs no more than the last two losses and how many there are.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,12 +22,11 @@ from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, beside
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 from hostjit.bytecode.followed_calls import calling, end_of_call, length_of
 from hostjit.bytecode.regions import with_handlers
-from hostjit.bytecode.rewriting import argument_of
-from hostjit.bytecode.splits import JUMP_IF_NOT, parameters_of, transformed
+from hostjit.bytecode.rewriting import argument_of, with_more_variables
+from hostjit.bytecode.splits import JUMP_IF_NOT, parameters_of
 
 __all__ = ["with_known_items"]
 
-_log = logging.getLogger(__name__)
 # So many of the first and of the last items are kept in variables.
 _MOST_ITEMS = 4
 _ASK_FOR_TRUTH = ("UNARY_NOT", "TO_BOOL")
@@ -94,22 +92,14 @@ def with_known_items(code: types.CodeType, variables: Mapping[str, Any]) -> type
     if "len" in variables:
         return None  # it may be something else
 
-    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
-        flow = CodeFlow(instructions, code)
-        found = _lists(instructions, flow, code)
-        instructions[:] = _written(instructions, found)
-        added = [name for each in found for name in each.variables()]
-        options["co_varnames"] = (*options["co_varnames"], *added)
+    def rewrite(instructions: list[Instruction]) -> tuple[list[Instruction], list[str]]:
+        found = _lists(instructions, CodeFlow(instructions, code), code)
+        return _written(instructions, found), [name for each in found for name in each.variables()]
 
     instructions = cleaned_instructions(code)
     if not _lists(instructions, CodeFlow(instructions, code), code):
         return None
-    try:
-        return transformed(code, transform)
-    except (AssertionError, LookupError):
-        # Dynamo's assembler refuses code; what there is does the same.
-        _log.info("%s looks at its lists", code, exc_info=True)
-        return None
+    return with_more_variables(code, rewrite)
 
 
 def _lists(

@@ -8,7 +8,6 @@ enumerate(zip(x, steps))` it is given `x`, a tensor of what is in `steps`, and t
 from __future__ import annotations
 
 import dataclasses
-import logging
 import types
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
@@ -24,7 +23,7 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import PUSHES, beside
 from hostjit.bytecode.flow import LOADS, STORES
 from hostjit.bytecode.regions import with_handlers
-from hostjit.bytecode.rewriting import argument_of
+from hostjit.bytecode.rewriting import argument_of, with_more_variables
 from hostjit.bytecode.splits import begin_of, function_of, may_be_taken_apart, transformed
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "with_items_looked_up",
 ]
 
-_log = logging.getLogger(__name__)
 _PLACE = "hostjit_place"
 
 
@@ -71,9 +69,9 @@ def with_items_in_variables(code: types.CodeType) -> types.CodeType:
 
     So the item is what the loop gives a pass. The same code where there is none.
     """
-    names: list[str] = []
 
-    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+    def rewrite(instructions: list[Instruction]) -> tuple[list[Instruction], list[str]]:
+        names: list[str] = []
         kept: list[Instruction] = []
         for each, behind in zip(instructions, [*instructions[1:], None], strict=True):
             kept.append(each)
@@ -82,18 +80,12 @@ def with_items_in_variables(code: types.CodeType) -> types.CodeType:
                 through = ("STORE_FAST", "LOAD_FAST")
                 added = [create_instruction(name, argval=names[-1]) for name in through]
                 kept += beside(behind, added)
-        instructions[:] = with_handlers(kept, {*kept}, 0)
-        options["co_varnames"] = (*options["co_varnames"], *names)
+        return with_handlers(kept, {*kept}, 0), names
 
     found = cleaned_instructions(code)
     if not any(map(_unpacks_item, found, found[1:])):
         return code
-    try:
-        return transformed(code, transform)
-    except (AssertionError, LookupError):
-        # Dynamo's assembler refuses code; what there is does the same.
-        _log.info("%s unpacks its items", code, exc_info=True)
-        return code
+    return with_more_variables(code, rewrite) or code
 
 
 def _unpacks_item(instruction: Instruction, behind: Instruction) -> bool:

@@ -14,7 +14,7 @@ from torch._dynamo.bytecode_transformation import Instruction
 from hostjit.bytecode.regions import with_handlers
 from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
 
-__all__ = ["argument_of", "rewritten"]
+__all__ = ["argument_of", "rewritten", "with_more_variables"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +40,27 @@ def rewritten(
         # Dynamo's assembler refuses code; what there is does the same.
         _log.info("%s is recorded as it is", code, exc_info=True)
         return function
+
+
+def with_more_variables(
+    code: types.CodeType,
+    rewrite: Callable[[list[Instruction]], tuple[list[Instruction], list[str]]],
+) -> types.CodeType | None:
+    """Return code with what `rewrite` makes of the instructions; None if it can't.
+
+    `rewrite`: returns the variables that it adds as well.
+    """
+
+    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
+        instructions[:], added = rewrite(instructions)
+        options["co_varnames"] = (*options["co_varnames"], *added)
+
+    try:
+        return transformed(code, transform)
+    except (AssertionError, LookupError):
+        # Dynamo's assembler refuses code; what there is does the same.
+        _log.info("%s stays as it is", code, exc_info=True)
+        return None
 
 
 def argument_of(operation: str, text: str) -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,8 +23,9 @@ from hostjit.capturing.results.outputs import (
     same_constant,
 )
 from hostjit.recording.graph.inputs import OpenArgument
+from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["CannotCarryError", "OtherKindError", "carried", "fits"]
+__all__ = ["CannotCarryError", "OtherKindError", "carried", "changed_leaves", "fits"]
 
 
 class CannotCarryError(Exception):
@@ -36,22 +37,40 @@ class OtherKindError(CannotCarryError):
 
 
 def carried(
-    variables: PassVariables, args: Sequence[Any], given: Mapping[str, Output]
+    variables: PassVariables, recorder: Recorder, args: Sequence[Any], output: Output
 ) -> list[tuple[torch.Tensor, Output]]:
     """Pair the tensors that a pass is given with what they are in the next pass.
 
     Args:
         variables: of the loop.
-        args: what a pass is given.
-        given: what a pass that another follows leaves in variables.
+        recorder: of a pass.
+        args: what that is given; numbers that may be any are tensors.
+        output: what a pass returns that another follows.
 
     Raises CannotCarryError.
     """
-    taken = dict(zip(variables.taken, args, strict=not variables.counts))
+    given = _given(output, variables)
+    now = [*args]
+    for number in recorder.opened:
+        now[number.argument] = number
+    taken = dict(zip(variables.taken, now, strict=not variables.counts))
     both = [name for name in variables.taken if name in given and name != variables.item]
     pairs = [pair for name in both for pair in _pairs(taken[name], given[name])]
-    _check_same(tensor_leaves(args, {}), pairs)
+    _check_same(tensor_leaves(now, {}), pairs)
     return pairs
+
+
+def changed_leaves(recorder: Recorder, pairs: Sequence[tuple[torch.Tensor, Output]]) -> set[int]:
+    """Return which tensors among the arguments of a pass are others in the next."""
+    leaves = [(recorder.leaf_of(tensor), after) for tensor, after in pairs]
+    return {leaf for leaf, after in leaves if leaf is not None and after != ArgumentOutput(leaf)}
+
+
+def _given(output: Output, variables: PassVariables) -> dict[str, Output]:
+    """What a pass that another follows leaves in variables."""
+    assert isinstance(output, TupleOutput)
+    items = output.items[1:] if variables.tells_where else output.items
+    return dict(zip(variables.given, items, strict=not variables.counts))
 
 
 def _check_same(

@@ -32,11 +32,15 @@ from hostjit.capturing.tracing import with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.carried import CannotCarryError, OtherKindError
+from hostjit.recording.programs.carried import (
+    CannotCarryError,
+    OtherKindError,
+    carried,
+    changed_leaves,
+)
 from hostjit.recording.programs.may_repeat import may_repeat
 from hostjit.recording.programs.repeated_pass import (
     RepeatedPass,
-    changed_leaves,
     leads_to_next,
     repeat,
 )
@@ -183,9 +187,11 @@ def _joined(
 ) -> tuple[Way, RepeatedPass] | None:
     """Return two ways as one, and the program of passes that take it; None where there is none."""
     try:
-        outputs = [*(output for _, output in first.joined), first.output, second.output]
-        changing = [changed_leaves(output, recorder, variables, args) for output in outputs]
-        way = merged(first, second, recorder, leaves, set[int]().union(*changing))
+        changing: set[int] = set()
+        for output in (*first.recorded, second.output):
+            pairs = carried(variables, recorder, args, output)
+            changing |= changed_leaves(recorder, pairs)
+        way = merged(first, second, recorder, leaves, changing)
         made = repeat(way, recorder, variables, args)
     except CannotCarryError:
         return None

@@ -41,11 +41,18 @@ from hostjit.capturing.traced_graph import remove_dead_nodes
 from hostjit.recording.graph.inputs import Leaf
 from hostjit.recording.graph.places import is_in_range
 from hostjit.recording.graph.recorder import Recorder
-from hostjit.recording.programs.carried import CannotCarryError, OtherKindError, carried, fits
+from hostjit.recording.programs.carried import (
+    CannotCarryError,
+    OtherKindError,
+    carried,
+    changed_leaves,
+    fits,
+)
+from hostjit.recording.programs.fake_calls import FakeCalls, decided
 from hostjit.recording.programs.shared_objects import SharedObjects, shared_objects
-from hostjit.recording.programs.ways import FakeCalls, Way, decided
+from hostjit.recording.programs.ways import Way
 
-__all__ = ["RepeatedPass", "changed_leaves", "leads_to_next", "repeat"]
+__all__ = ["RepeatedPass", "leads_to_next", "repeat"]
 
 aten = torch.ops.aten
 
@@ -78,10 +85,8 @@ def repeat(
     """
     if not (way.expected or variables.counts):
         return None
-    given = _given(way.output, variables)
-    now = _with_numbers(args, recorder)
     try:
-        pairs = carried(variables, now, given)
+        pairs = carried(variables, recorder, args, way.output)
         return _Loop(way, recorder, variables, args, pairs).made()
     except OtherKindError:
         raise
@@ -116,13 +121,6 @@ def _writes_to_places(node: Node, base: Node | None) -> list[Node]:
     return found
 
 
-def _given(output: Output, variables: PassVariables) -> dict[str, Output]:
-    """What a pass that another follows leaves in variables."""
-    assert isinstance(output, TupleOutput)
-    items = output.items[1:] if variables.tells_where else output.items
-    return dict(zip(variables.given, items, strict=not variables.counts))
-
-
 @dataclasses.dataclass(frozen=True)
 class _Slot:
     """A value that the loop carries.
@@ -137,30 +135,6 @@ class _Slot:
     begin: Node | None
     source: Node
     is_column: bool = False
-
-
-def changed_leaves(
-    output: Output, recorder: Recorder, variables: PassVariables, args: Sequence[Any]
-) -> set[int]:
-    """Return which tensors among the arguments of a pass are others in the next.
-
-    Raises CannotCarryError.
-    """
-    now = _with_numbers(args, recorder)
-    return _changed(recorder, carried(variables, now, _given(output, variables)))
-
-
-def _changed(recorder: Recorder, pairs: Sequence[tuple[torch.Tensor, Output]]) -> set[int]:
-    leaves = [(recorder.leaf_of(tensor), after) for tensor, after in pairs]
-    return {leaf for leaf, after in leaves if leaf is not None and after != ArgumentOutput(leaf)}
-
-
-def _with_numbers(args: Sequence[Any], recorder: Recorder) -> list[Any]:
-    """The arguments of a pass, with numbers that may be any as what they are in the graph."""
-    now = [*args]
-    for number in recorder.opened:
-        now[number.argument] = number
-    return now
 
 
 class _Loop:
@@ -200,7 +174,7 @@ class _Loop:
         self._objects: SharedObjects | None = None
         if way.joined:
             self._objects = shared_objects(
-                way, recorder, variables, args, _changed(recorder, pairs)
+                way, recorder, variables, args, changed_leaves(recorder, pairs)
             )
         for tensor, after in pairs:
             leaf = recorder.leaf_of(tensor)

@@ -19,7 +19,8 @@ from hostjit.capturing.results.outputs import (
 )
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.carried import CannotCarryError
-from hostjit.recording.programs.ways import FakeCalls, Way
+from hostjit.recording.programs.fake_calls import FakeCalls
+from hostjit.recording.programs.ways import Way
 
 __all__ = ["SharedObjects", "shared_objects"]
 

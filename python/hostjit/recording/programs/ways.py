@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.graph_module import graph_module
@@ -36,10 +33,11 @@ from hostjit.capturing.traced_graph import remove_dead_nodes
 from hostjit.recording.graph.inputs import Bound, Constant, Leaf, OpenArgument, Source
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.carried import CannotCarryError
+from hostjit.recording.programs.fake_calls import FakeCalls, decided, is_like
 from hostjit.recording.programs.may_repeat import may_raise_ahead
 from hostjit.recording.programs.results import Results
 
-__all__ = ["FakeCalls", "Way", "decided", "merged"]
+__all__ = ["Way", "merged"]
 
 aten = torch.ops.aten
 
@@ -83,6 +81,16 @@ class Way:
             tuple(results.tensors),
         )
 
+    @property
+    def recorded(self) -> list[TupleOutput]:
+        """What the recorded ways return that it is made of, or is."""
+        return [output for _, output in self.joined] or [self.output]
+
+    def results(self) -> list[Node]:
+        """Return the results of the graph."""
+        ended: Any = self.graph.output_node().args[0]
+        return [*ended]
+
     def without_arguments(self) -> Way:
         """Return the same for later: it keeps no argument alive."""
         nothing = torch.empty(0)
@@ -111,74 +119,6 @@ class Way:
             inputs=[source.tensor for source in self.sources],
             mutated=tuple(i for i, node in enumerate(placeholders) if node in written),
         )
-
-
-class FakeCalls:
-    """Adds calls of operators to graphs, with what they make as fake tensors."""
-
-    def __init__(self, graph: Graph) -> None:
-        """`graph`: has values of the mode. Raises CannotCarryError where it has none."""
-        values = (node.meta.get("val") for node in graph.nodes)
-        mode = next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None)
-        if mode is None:
-            raise CannotCarryError
-        self.mode: FakeTensorMode = mode
-
-    def __call__(self, graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
-        node = graph.call_function(target, args, kwargs)
-        values: Any = torch.fx.node.map_arg(args, lambda operand: operand.meta["val"])
-        with self.mode:
-            node.meta["val"] = target(*values, **kwargs)
-        return node
-
-    def value_of(self, node: Node, value: Any) -> Any:
-        """Return what a call makes, which was `value` in another mode.
-
-        Raises CannotCarryError where it is of another form.
-        """
-        args, kwargs = torch.fx.node.map_arg(
-            (node.args, node.kwargs), lambda operand: operand.meta["val"]
-        )
-        with self.mode:
-            made = node.target(*args, **kwargs)  # type: ignore[operator]
-        here, there = tree_leaves(made), tree_leaves(value)
-        if len(here) != len(there) or not all(map(_is_like, here, there)):
-            raise CannotCarryError
-        return made
-
-    def like(self, value: Any) -> Any:
-        """Return a value of another mode, or several, as one of this."""
-
-        def made(tensor: torch.Tensor) -> torch.Tensor:
-            with self.mode:
-                return torch.empty_strided(
-                    tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-                )
-
-        return tree_map_only(torch.Tensor, made, value)
-
-
-def decided(
-    call: FakeCalls, graph: Graph, found: Sequence[Node], expected: Sequence[torch.Tensor]
-) -> Node:
-    """Whether the code decides by values as it did, as a bool without dims."""
-    each = [_is_as(call, graph, node, value) for node, value in zip(found, expected, strict=True)]
-    if not each:
-        each.append(call(graph, aten.full.default, [], True, dtype=torch.bool))
-    return functools.reduce(
-        lambda left, right: call(graph, aten.logical_and.default, left, right), each
-    )
-
-
-def _is_as(call: FakeCalls, graph: Graph, found: Node, expected: torch.Tensor) -> Node:
-    if expected.dim():
-        found = call(graph, aten.reshape.default, found, [])
-    value = expected.item()
-    if value is True:
-        return found
-    if value is False:
-        return call(graph, aten.logical_not.default, found)
-    return call(graph, aten.eq.Scalar, found, value)
 
 
 def merged(
@@ -241,7 +181,7 @@ class _Merged:
             known.meta["val"] = self._call.like(node.meta["val"])
             self._sources.append(now)
             self._placeholders.append(known)
-        if not _is_like(known.meta["val"], node.meta["val"]):
+        if not is_like(known.meta["val"], node.meta["val"]):
             raise CannotCarryError
         return known
 
@@ -255,18 +195,16 @@ class _Merged:
         self._written = {*first_writes, *second_writes}
         taken = []
         for way, nodes in ((first, first_nodes), (second, second_nodes)):
-            ended: Any = way.graph.output_node().args[0]
-            reads = [nodes[node] for node in ended[len(ended) - len(way.expected) :]]
+            results = way.results()
+            reads = [nodes[node] for node in results[len(results) - len(way.expected) :]]
             taken.append(decided(self._call, self._graph, reads, way.expected))
         self._takes_first = taken[0]
         self._of_ways = [
-            [nodes[node] for node in _results_of(way)]
+            [nodes[node] for node in way.results()]
             for way, nodes in ((first, first_nodes), (second, second_nodes))
         ]
-        for _, recorded in (*first.joined, (0, second.output)):
+        for recorded in (*first.recorded, second.output):
             _check_containers(recorded)
-        if not first.joined:
-            _check_containers(first.output)
         pairs = zip(first.output.items, second.output.items, strict=True)
         output = TupleOutput(tuple(self._variable(*pair) for pair in pairs))
         joined = [(self._result(flag).index, each) for flag, each in self._flags()]
@@ -326,7 +264,7 @@ class _Merged:
         """What one of the ways makes."""
         if of_first is of_second:
             return of_first
-        if not _is_like(of_first.meta["val"], of_second.meta["val"]):
+        if not is_like(of_first.meta["val"], of_second.meta["val"]):
             raise CannotCarryError
         made = self._add(aten.where.self, self._takes_first, of_first, of_second)
         if made.meta["val"].stride() != of_first.meta["val"].stride():
@@ -465,19 +403,6 @@ def _is_same(source: Source, other: Source) -> bool:
         case (Bound(), Bound()) | (Constant(), Constant()):
             return source.tensor is other.tensor
     return False
-
-
-def _is_like(value: Any, other: Any) -> bool:
-    """Whether two values are of the same form, if they are fake tensors."""
-    if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return type(value) is type(other)
-    forms = [(x.dtype, x.device, x.shape, x.stride()) for x in (value, other)]
-    return forms[0] == forms[1]
-
-
-def _results_of(way: Way) -> list[Node]:
-    ended: Any = way.graph.output_node().args[0]
-    return [*ended]
 
 
 def _check_containers(output: TupleOutput) -> None:
