@@ -221,16 +221,22 @@ def test_a_program_that_was_refused_often_is_asked_again() -> None:
     def scale(x: Tensor) -> Tensor:
         return x * float(settings.kind.split()[1]) if settings.kind else x
 
-    fast = hostjit.compile(scale)
+    fast = hostjit.compile(scale, fallback=False)
     x = torch.ones(3)
-    for number in range(7):  # each call of another kind asks all programs before it, twice
+    for number in (*range(8), *range(8, 60), 0):  # beyond the limit, eager answers
         settings.kind = f"kind {number}"
         assert_close(fast(x), scale(x))
-    count = len(fast.specializations)
-    for number in (0, 1, 0, 2):
+    first = fast.match(x)
+    assert first is not None and first.describe()["route"] is None
+    settings.kind = "kind 1"
+    assert fast.match(x) is fast.specializations[0] is not first
+    for number in range(60, 120):
         settings.kind = f"kind {number}"
         assert_close(fast(x), scale(x))
-    assert len(fast.specializations) == count
+    settings.kind = "kind 0"
+    for _ in range(300):
+        assert_close(fast(x), scale(x))
+    assert fast.specializations[0] is first
 
 
 def test_looking_again_is_too_much_when_it_takes_the_time() -> None:
