@@ -75,11 +75,12 @@ bool is_batched(const at::Tensor& tangent) {
 class Backward final : public torch::autograd::Node {
  public:
   Backward(std::shared_ptr<const BackwardPlan> plan, RowSizes sizes, std::vector<int64_t> numbers,
-           at::Tensor state)
+           KeptForAgain before)
       : plan_(std::move(plan)),
         sizes_(std::move(sizes)),
         numbers_(std::move(numbers)),
-        state_(std::move(state)),
+        state_(std::move(before.state)),
+        written_(std::move(before.copies)),
         passed_(plan_->num_parts > 1 ? plan_->num_parts : 0, false) {}
 
   std::string name() const override { return "HostjitBackward"; }
@@ -95,7 +96,7 @@ class Backward final : public torch::autograd::Node {
         saved_.emplace_back(output, is_result(output, outputs));
       }
     }
-    for (const int64_t i : plan_->unread) unread_.push_back(inputs[i]->variable_data());
+    for (const int64_t i : plan_->unread) written_.push_back(inputs[i]->variable_data());
     if (plan_->num_parts > 1) save_unchecked(inputs, outputs);
   }
 
@@ -144,7 +145,7 @@ class Backward final : public torch::autograd::Node {
     if (leaves_parts()) return;
     for (at::Tensor& unchecked : unchecked_) unchecked.reset();
     for (SavedVariable& saved : saved_) saved.reset_data();
-    for (at::Tensor& unread : unread_) unread.reset();
+    for (at::Tensor& written : written_) written.reset();
   }
 
   // What others may change: inputs, views of them, and results.
@@ -259,16 +260,16 @@ class Backward final : public torch::autograd::Node {
 
   at::Tensor input_for_again(const BackwardPlan::Source& source) {
     if (source.kind == Kind::kNumber) return {};
-    return source.kind == Kind::kInput ? unread_[source.index] : saved(source.index);
+    return source.kind == Kind::kInput ? written_[source.index] : saved(source.index);
   }
 
   std::shared_ptr<const BackwardPlan> plan_;
-  RowSizes sizes_;                // of the backward program's symbols
-  std::vector<int64_t> numbers_;  // see BackwardPlan::numbers
-  at::Tensor state_;              // see BackwardPlan::draws
+  RowSizes sizes_;                   // of the backward program's symbols
+  std::vector<int64_t> numbers_;     // see BackwardPlan::numbers
+  at::Tensor state_;                 // see BackwardPlan::draws
+  std::vector<at::Tensor> written_;  // see BackwardPlan::copied, then BackwardPlan::unread
   std::vector<SavedVariable> saved_;
-  std::vector<at::Tensor> unread_;  // see BackwardPlan::unread
-  bool is_last_ = false;            // nobody may ask for what is saved after the call that comes
+  bool is_last_ = false;  // nobody may ask for what is saved after the call that comes
   // Where the plan has several parts: those that gradients have passed for the last time, those
   // that they pass now, and what others may change of what is saved once more, as it is.
   std::vector<bool> passed_;
@@ -280,9 +281,9 @@ class Backward final : public torch::autograd::Node {
 
 void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const ProgramRow& forward,
                      std::span<const at::Tensor* const> inputs, std::vector<int64_t> numbers,
-                     at::Tensor state, const std::vector<at::Tensor>& outputs) {
+                     KeptForAgain before, const std::vector<at::Tensor>& outputs) {
   auto node =
-      make_node<Backward>(plan, plan->sizes_of(forward), std::move(numbers), std::move(state));
+      make_node<Backward>(plan, plan->sizes_of(forward), std::move(numbers), std::move(before));
   torch::autograd::edge_list edges;
   edges.reserve(plan->edges.size());
   for (const int64_t i : plan->edges) {
@@ -297,12 +298,15 @@ void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const Prog
   node->save(inputs, outputs);
 }
 
-at::Tensor state_to_keep(const BackwardPlan& plan) {
+KeptForAgain keep_for_again(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs) {
+  KeptForAgain before;
+  for (const int64_t i : plan.copied) before.copies.push_back(inputs[i]->detach().clone());
   if (!plan.draws) [[likely]]
-    return {};
+    return before;
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
+  before.state = generator.get_state();
+  return before;
 }
 
 void update_inputs(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs,

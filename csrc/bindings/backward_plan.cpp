@@ -169,7 +169,8 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                            const std::vector<std::vector<int64_t>>& reached,
                            const std::vector<std::vector<int64_t>>& parts,
                            std::vector<std::vector<int64_t>> saved_for, const py::object& again,
-                           std::vector<int64_t> unread, bool draws, RuntimeChoice runtime)
+                           std::vector<int64_t> unread, std::vector<int64_t> copied, bool draws,
+                           RuntimeChoice runtime)
     : name(forward->program().name()),
       program(std::move(backward)),
       runtime(runtime),
@@ -179,6 +180,7 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
       saved_for(std::move(saved_for)),
       again(share_across_threads(again)),
       unread(std::move(unread)),
+      copied(std::move(copied)),
       draws(draws && !again.is_none()) {
   const Program& first = forward->program();
   const Program& second = program->program();
@@ -238,15 +240,17 @@ BackwardPlan::BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
   }
   set_parts(*this, parts);
   if (!this->again) return;
+  std::vector<int64_t> written = this->copied;
+  written.insert(written.end(), this->unread.begin(), this->unread.end());
   for (int64_t i = 0; i < static_cast<int64_t>(first.inputs().size()); ++i) {
     if (!first.inputs()[i]->is_tensor()) {
       const auto found = std::ranges::find(numbers, static_cast<size_t>(i));
       inputs_for_again.push_back({Kind::kNumber, found - numbers.begin(), {}});
       continue;
     }
-    const auto place = std::ranges::find(this->unread, i);
-    if (place != this->unread.end()) {
-      inputs_for_again.push_back({Kind::kInput, place - this->unread.begin(), {}});
+    const auto place = std::ranges::find(written, i);
+    if (place != written.end()) {
+      inputs_for_again.push_back({Kind::kInput, place - written.begin(), {}});
       continue;
     }
     const auto found = std::ranges::find_if(this->saved, [i](const Source& source) {

@@ -36,7 +36,7 @@ struct BackwardPlan {
   // an output of the backward program or None. `reached`, one per forward input or none at all: the
   // results whose gradients its own is made of. `parts`, per part the results of it, and
   // `saved_for`, per saved tensor the parts that need it, or none at all: see below. `again`,
-  // `unread` and `draws` likewise.
+  // `unread`, `copied` and `draws` likewise.
   BackwardPlan(const std::shared_ptr<CompiledProgram>& forward,
                std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                std::vector<bool> differentiable, std::vector<int64_t> updated,
@@ -45,7 +45,8 @@ struct BackwardPlan {
                const std::vector<std::vector<int64_t>>& reached,
                const std::vector<std::vector<int64_t>>& parts,
                std::vector<std::vector<int64_t>> saved_for, const pybind11::object& again,
-               std::vector<int64_t> unread, bool draws, RuntimeChoice runtime);
+               std::vector<int64_t> unread, std::vector<int64_t> copied, bool draws,
+               RuntimeChoice runtime);
 
   // The arguments of its constructor in Python, but for the programs.
   pybind11::dict describe(size_t num_inputs) const;
@@ -87,9 +88,11 @@ struct BackwardPlan {
   // Forward inputs that calls write, and of whose values nothing is made that `again` returns: they
   // are kept whatever is written to them later.
   std::vector<int64_t> unread;
+  // Other forward inputs that calls write: copies are made before.
+  std::vector<int64_t> copied;
   // The forward draws from the default generator: `state` is what that was when the call began.
   bool draws;
-  std::vector<Source> inputs_for_again;  // per forward input: saved, a number, or one of `unread`
+  std::vector<Source> inputs_for_again;  // per forward input: saved, a number, or a written one
 };
 
 }  // namespace hostjit

@@ -117,8 +117,10 @@ void bind_call_path(py::module_& module) {
       "entries: each gradient is computed. parts: results whose gradients have nothing that is\n"
       "saved in common with others', and saved_for, per saved tensor, which of these need it; no\n"
       "entries: all are one part. again(inputs, tangents, state): the gradients, in grad\n"
-      "mode with a graph. unread: inputs whose values do not matter for that. draws: `state` is "
-      "that\nof the default generator when the call began.")
+      "mode with a graph. unread: inputs that calls write and whose values do not matter for "
+      "that;\ncopied: those whose values before do. draws: `state` is that of the default "
+      "generator "
+      "when the\ncall began.")
       .def(py::init([](const std::shared_ptr<CompiledProgram>& forward,
                        std::shared_ptr<CompiledProgram> backward, int64_t num_results,
                        std::vector<bool> differentiable, std::vector<int64_t> updated,
@@ -127,12 +129,12 @@ void bind_call_path(py::module_& module) {
                        const std::vector<std::vector<int64_t>>& reached,
                        const std::vector<std::vector<int64_t>>& parts,
                        std::vector<std::vector<int64_t>> saved_for, const py::object& again,
-                       std::vector<int64_t> unread, bool draws,
+                       std::vector<int64_t> unread, std::vector<int64_t> copied, bool draws,
                        const std::optional<std::string>& runtime) {
              return std::make_shared<BackwardPlan>(
                  forward, std::move(backward), num_results, std::move(differentiable),
                  std::move(updated), saved, inputs, gradients, reached, parts, std::move(saved_for),
-                 again, std::move(unread), draws, runtime_from_python(runtime));
+                 again, std::move(unread), std::move(copied), draws, runtime_from_python(runtime));
            }),
            py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("num_results"),
            py::arg("differentiable"), py::arg("updated"), py::arg("saved"), py::arg("inputs"),
@@ -140,7 +142,8 @@ void bind_call_path(py::module_& module) {
            py::arg("parts") = std::vector<std::vector<int64_t>>{},
            py::arg("saved_for") = std::vector<std::vector<int64_t>>{},
            py::arg("again") = py::none(), py::arg("unread") = std::vector<int64_t>{},
-           py::arg("draws") = false, py::arg("runtime") = py::none())
+           py::arg("copied") = std::vector<int64_t>{}, py::arg("draws") = false,
+           py::arg("runtime") = py::none())
       .def_property_readonly("program", [](const BackwardPlan& plan) { return plan.program; });
   module.def("class_check", &make_class_check,
              "A function of one argument: whether classes and functions are as they were.",

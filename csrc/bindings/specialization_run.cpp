@@ -40,17 +40,17 @@ bool Specialization::run_for_training(ProgramCall& call, MainFunction main, cons
     torch::autograd::check_inplace(*inputs[i], /*requires_grad=*/true);
   }
   std::vector<at::Tensor> outputs;
-  at::Tensor state;
+  KeptForAgain before;
   {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    state = state_to_keep(*backward_);
+    before = keep_for_again(*backward_, {inputs.data(), inputs.size()});
     if (!call.run(main, outputs)) return false;
   }
   std::vector<int64_t> numbers;
   for (const size_t i : backward_->numbers) numbers.push_back(bindings_[i].scalar(leaves));
   attach_backward(backward_, *leaves.row, {inputs.data(), inputs.size()}, std::move(numbers),
-                  std::move(state), outputs);
+                  std::move(before), outputs);
   update_inputs(*backward_, {inputs.data(), inputs.size()}, outputs);
   return call.wrap(outputs, backward_->num_results);
 }

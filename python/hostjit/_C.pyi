@@ -177,6 +177,7 @@ class BackwardPlan:
         saved_for: Sequence[Sequence[int]] = (),
         again: Callable[..., Sequence[torch.Tensor | None]] | None = None,
         unread: Sequence[int] = (),
+        copied: Sequence[int] = (),
         draws: bool = False,
         runtime: str | None = None,
     ) -> None: ...

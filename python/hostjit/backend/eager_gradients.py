@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from hostjit.capturing.gradients.second import (
     Again,
     depending_results,
     draws_as_before,
+    may_be_copied,
     second_derivatives,
 )
 from hostjit.capturing.tracing import is_random
@@ -48,9 +49,10 @@ class EagerGradients:
         self._name = name
         self._is_random = False
         self._draws_as_before = True
-        self._written: frozenset[int] = frozenset()
-        self._depending: frozenset[int] = frozenset()  # results, on what is written
-        self._gradients_depend = False
+        # By input that is written: results and gradients that depend on what it was.
+        self._depending: dict[int, frozenset[int]] = {}
+        self._inputs: list[Any] = []  # fake tensors
+        self._num_results = 0
         self._num_tangents = 0
         self._reached: list[frozenset[int]] = []  # by gradient: the tangents that it is made of
 
@@ -61,10 +63,10 @@ class EagerGradients:
         placeholders = graph.find_nodes(op="placeholder")
         writes = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
         targets = {node.args[0] for node in writes}
-        self._written = frozenset(n for n, node in enumerate(placeholders) if node in targets)
-        depending = depending_results(graph, self._written)
-        self._depending = frozenset(index for index in depending if index < num_results)
-        self._gradients_depend = len(depending) > len(self._depending)
+        written = [n for n, node in enumerate(placeholders) if node in targets]
+        self._depending = {n: depending_results(graph, [n]) for n in written}
+        self._inputs = [node.meta.get("val") for node in placeholders]
+        self._num_results = num_results
         found: dict[torch.fx.Node, frozenset[int]] = {}
         self._num_tangents = 0
         for node in graph.nodes:
@@ -92,14 +94,19 @@ class EagerGradients:
         wanted = _tangents(kind.metadata)
         if len(wanted) != self._num_tangents:
             wanted = []
-        again = self._again(kind.metadata, wanted)
-        name, reached, written = self._name, self._reached, self._written
+        copied = self._needed(wanted)
+        again = self._again(kind.metadata, wanted, copied)
+        name, reached, written = self._name, self._reached, self._depending
         keeps_state = self._is_random and again is not None
         is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
 
         def keep_inputs(ctx: Any, *given: Any) -> Any:
             ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given, written)
+            if copied and again is not None:
+                ctx.hostjit_inputs = [
+                    x.detach().clone() if n in copied else x for n, x in enumerate(given)
+                ]
             ctx.hostjit_state = torch.get_rng_state() if keeps_state else None
             if wanted:
                 ctx.set_materialize_grads(False)
@@ -136,10 +143,24 @@ class EagerGradients:
         kind.forward = staticmethod(keep_inputs)
         kind.backward = staticmethod(as_eager)
 
-    def _again(self, metadata: Any, wanted: Sequence[int]) -> Again | None:
-        """Return what computes the gradients with a graph; None where the forward has effects."""
+    def _needed(self, wanted: Collection[int]) -> list[int]:
+        """Return the inputs that are written, and on which gradients depend as they were before."""
+        return [
+            written
+            for written, found in self._depending.items()
+            if any(index >= self._num_results or index in wanted for index in found)
+        ]
+
+    def _again(self, metadata: Any, wanted: Sequence[int], copied: Collection[int]) -> Again | None:
+        """Return what computes the gradients with a graph; None where the forward has effects.
+
+        Args:
+            metadata: AOTAutograd's.
+            wanted: the results that have tangents.
+            copied: the inputs that are given as they were before the call.
+        """
         changes = any(
-            info.mutates_metadata or (info.mutates_data and index not in self._written)
+            info.mutates_metadata or (info.mutates_data and index not in self._depending)
             for index, info in enumerate(metadata.input_info)
         )
         takes = len(self._module.graph.find_nodes(op="placeholder"))
@@ -147,10 +168,12 @@ class EagerGradients:
         views = any(
             info.requires_grad and info.output_type not in _OWN for info in metadata.output_info
         )
-        depends = self._gradients_depend or not self._depending.isdisjoint(wanted)
-        if not self._draws_as_before or depends or changes or views or not wanted:
+        if not self._draws_as_before or changes or views or not wanted:
             return None
-        return second_derivatives(self._module, wanted, self._written)
+        need = any(metadata.input_info[index].requires_grad for index in copied)
+        if need or not may_be_copied([self._inputs[index] for index in copied]):
+            return None
+        return second_derivatives(self._module, wanted, self._depending)
 
 
 def _is_batched(tangent: Any) -> bool:
@@ -200,7 +223,7 @@ def _with_zeros(tangents: _Gradients, wanted: Sequence[int], results: Any) -> li
     return given
 
 
-def _versions(inputs: Sequence[Any], written: frozenset[int]) -> list[int]:
+def _versions(inputs: Sequence[Any], written: Collection[int]) -> list[int]:
     """Return the versions of what the function does not write itself."""
     tensors = [x for n, x in enumerate(inputs) if n not in written and isinstance(x, torch.Tensor)]
     return [x._version for x in tensors if not x.is_inference()]

@@ -27,6 +27,7 @@ from hostjit.capturing.gradients.open_gradients import keep_numbers_open
 from hostjit.capturing.gradients.second import (
     depending_results,
     draws_as_before,
+    may_be_copied,
     second_derivatives,
 )
 from hostjit.capturing.graph_module import graph_module
@@ -99,17 +100,21 @@ def with_second_derivatives(
 ) -> Backward:
     """Add what computes gradients that can be differentiated, where the call may run again."""
     functional, written = graph.graph_module.graph, graph.mutated
-    depending = depending_results(functional, written)
     results = {index for index, has_gradient in enumerate(backward.differentiable) if has_gradient}
     results.update(kept.index for kept in backward.saved if isinstance(kept, ResultKept))
     inputs = {kept.index for kept in backward.saved if isinstance(kept, InputKept)}
-    is_repeatable = results.isdisjoint(depending) and inputs.isdisjoint(written)
+    copied = [n for n in written if not results.isdisjoint(depending_results(functional, [n]))]
+    are_copied = may_be_copied([graph.inputs[index] for index in copied])
+    is_repeatable = are_copied and inputs.isdisjoint(written)
     if joint.updated or not is_repeatable or not draws_as_before(functional):
         return backward
     wanted = [index for index, kept in enumerate(joint.differentiable) if kept]
     again = second_derivatives(module, wanted, written)
     draws = is_random(functional)
-    return dataclasses.replace(backward, again=again, unread=tuple(written), draws=draws)
+    unread = tuple(index for index in written if index not in copied)
+    return dataclasses.replace(
+        backward, again=again, unread=unread, copied=tuple(copied), draws=draws
+    )
 
 
 def untraced(traced: DynamoCapture, lent: Lent, numbers: Collection[str]) -> FunctionalGraph:

@@ -276,6 +276,7 @@ def describe_backward(
         saved_for=[list(needing) for needing in backward.saved_for],
         again=backward.again,
         unread=list(backward.unread),
+        copied=list(backward.copied),
         draws=backward.draws,
         runtime=runtime,
     )

@@ -92,8 +92,8 @@ def _with_an_effect(u: Tensor, weight: Tensor) -> Tensor:
 
 def test_what_cannot_run_again_raises(runtime: str) -> None:
     fast = _compiled(_with_an_effect, runtime)
-    u = torch.randn(4, requires_grad=True)
-    (gradient,) = torch.autograd.grad(fast(u, torch.randn(4, 4)), u, create_graph=True)
+    u = torch.randn(400, requires_grad=True)
+    (gradient,) = torch.autograd.grad(fast(u, torch.randn(400, 400)), u, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivatives of 'graph_.*' are not possible"):
         torch.autograd.grad(gradient.square().sum() + u.sum(), u)
 

@@ -105,7 +105,9 @@ class Backward:
         saved_for: for each of `saved`, the parts that need it.
         again: computes the gradients by PyTorch's operators, with a graph for second derivatives;
             None when the forward cannot be run twice.
-        unread: inputs of the forward graph of whose values nothing is made that `again` returns.
+        unread: inputs that the forward graph writes, and of whose values nothing is made that
+            `again` returns.
+        copied: other inputs that it writes: of what they were before, `again` is given copies.
         draws: the forward draws from the default generator, of whose state then `again` is told.
     """
 
@@ -121,6 +123,7 @@ class Backward:
     saved_for: tuple[tuple[int, ...], ...] = ()
     again: Callable[[Sequence[Any], Sequence[Any], Any], Sequence[Any]] | None = None
     unread: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
     draws: bool = False
 
 

@@ -14,13 +14,23 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._pytree import tree_leaves
 
 from hostjit.capturing.contexts import eager_graph
+from hostjit.capturing.dynamic_dims import is_symbolic
 
-__all__ = ["Again", "depending_results", "draws_as_before", "second_derivatives"]
+__all__ = [
+    "Again",
+    "depending_results",
+    "draws_as_before",
+    "may_be_copied",
+    "second_derivatives",
+]
 
 aten = torch.ops.aten
 
 # In batched gradients.
 _VMAP_MODE: Any = torch._C._parse_dispatch_key("VmapMode")
+
+# In bytes: copied in some microseconds, by each call that may be differentiated.
+_MAX_COPIED = 1 << 18
 
 Tensors = Sequence[torch.Tensor | None]
 Again = Callable[[Sequence[torch.Tensor], Tensors, torch.Tensor | None], Tensors]
@@ -42,6 +52,17 @@ def depending_results(graph: torch.fx.Graph, written: Collection[int]) -> frozen
             depending.add(node)
     results: Any = graph.output_node().args[0]
     return frozenset(n for n, node in enumerate(results) if node in depending)
+
+
+def may_be_copied(tensors: Sequence[Any]) -> bool:
+    """Tell whether a call may copy what it writes, for second derivatives that few ask for.
+
+    Args:
+        tensors: those that it writes, real or fake.
+    """
+    if any(is_symbolic(x) or x.requires_grad or x.layout is not torch.strided for x in tensors):
+        return False
+    return sum(int(x.nbytes) for x in tensors) <= _MAX_COPIED
 
 
 def _operands(node: torch.fx.Node) -> Sequence[torch.fx.Node]:
@@ -113,8 +134,8 @@ def second_derivatives(
 
     It takes the inputs, the gradients of results, and the state of the default generator when the
     call began, None where it draws nothing. The caller sees to it that the graph may be run a
-    second time: it draws from no other generator, and neither a result nor a gradient depends on
-    what the inputs were that it writes.
+    second time: it draws from no other generator, and of the inputs that it writes those on which
+    a result or a gradient depends are given as they were before the call.
 
     Args:
         module: Dynamo's graph of the call; autocast is to be as it was in the call.
