@@ -101,7 +101,8 @@ def no_more_guards(environment: Any) -> Iterator[None]:
         yield
 
 
-def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def symbols_kept(environment: Any) -> Iterator[None]:
     """A decision that makes a symbol another one or a number is an error."""
     replace = environment._set_replacement
 
@@ -110,7 +111,9 @@ def symbols_kept(environment: Any) -> contextlib.AbstractContextManager[Any]:
             raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
         replace(symbol, value, *message)
 
-    return replaced_attribute(environment, "_set_replacement", replace_again)
+    replaced = replaced_attribute(environment, "_set_replacement", replace_again)
+    with replaced, without_log_of_failures():
+        yield
 
 
 @contextlib.contextmanager

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from hostjit.capturing.dynamic_dims import no_more_guards
+from hostjit.capturing.dynamic_dims import no_more_guards, symbols_kept
 
 
 class Kept(logging.Handler):
@@ -22,20 +24,37 @@ class Kept(logging.Handler):
         self.messages.append(record.getMessage())
 
 
+@contextlib.contextmanager
+def logged(name: str) -> Iterator[list[str]]:
+    logger, kept = logging.getLogger(name), Kept()
+    logger.addHandler(kept)
+    try:
+        yield kept.messages
+    finally:
+        logger.removeHandler(kept)
+
+
 def test_a_refused_decision_is_not_logged() -> None:
     environment = ShapeEnv()
     mode = FakeTensorMode(shape_env=environment)
     size = mode.from_tensor(torch.empty(5, 3), static_shapes=False).shape[0]
-    logger, kept = logging.getLogger("torch.fx.experimental.symbolic_shapes"), Kept()
-    logger.addHandler(kept)
-    try:
+    with logged("torch.fx.experimental.symbolic_shapes") as messages:
         with no_more_guards(environment), pytest.raises(RuntimeError, match="by an open size"):
             bool(size > 7)
-        assert kept.messages == []
+        assert messages == []
         with no_more_guards(None):
             assert not size > 7  # a guard
-    finally:
-        logger.removeHandler(kept)
+
+
+def test_sizes_that_have_to_agree_are_not_logged() -> None:
+    environment = ShapeEnv(duck_shape=False)
+    mode = FakeTensorMode(shape_env=environment)
+    x = mode.from_tensor(torch.empty(2, 4, 5), static_shapes=False)
+    y = mode.from_tensor(torch.empty(2, 5, 3), static_shapes=False)
+    with logged("torch._subclasses.fake_tensor") as messages:
+        with symbols_kept(environment), pytest.raises(RuntimeError, match="by an open size"):
+            torch.bmm(x, y)
+        assert messages == []
 
 
 def test_what_leaves_no_guard_is_no_decision() -> None:
