@@ -317,16 +317,16 @@ def _environment(
 
     Raises CaptureError where a result would hold on to those of this call.
     """
+    # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
+    given = len(traced.inputs) + len(values_of(numbers))
+    if output_spec is None and graph.dynamo_input_count > given:
+        raise refusal("the bytecode does not hand on the size of a tensor")
     placeholders = graph.graph_module.graph.find_nodes(op="placeholder")
     symbolic = [value for node in placeholders if is_symbolic(value := node.meta.get("val"))]
     if not symbolic and not numbers:
         return None
     assert traced.graph_module is not None
     check_kept(traced.graph_module.graph)
-    if output_spec is None:
-        # The bytecode reads sizes anew, but hands over what Dynamo's graph takes, and no more.
-        if graph.dynamo_input_count > len(traced.inputs) + len(values_of(numbers)):
-            raise refusal("the bytecode does not hand on the size of a tensor")
     environment: ShapeEnv = traced.fake_mode.shape_env
     return environment
 

@@ -69,6 +69,36 @@ def test_sizes_of_what_the_program_does_not_take() -> None:
     assert len(compiled.specializations) == 2
 
 
+def refused(x: Tensor, log: list[int]) -> Tensor | int:
+    log.append(len(x))
+    return -1 if len(x) == 3 else x * 2
+
+
+def caught(x: Tensor, log: list[int]) -> Tensor | None:
+    try:
+        if len(x) == 3:
+            raise ValueError
+        return x * 2
+    except ValueError:
+        log.append(len(x))
+
+
+@pytest.mark.parametrize("function", [refused, caught])
+def test_a_size_for_which_only_python_runs(function: Callable[..., Any]) -> None:
+    compiled = hostjit.compile(function)
+    found: list[int] = []
+    expected: list[int] = []
+    for n in (2, 3, 2, 3, 4, 3, 5):
+        x = torch.randn(n)
+        answer, as_eager = compiled(x, found), function(x, expected)
+        assert type(answer) is type(as_eager)
+        if isinstance(as_eager, Tensor):
+            torch.testing.assert_close(answer, as_eager)
+        else:
+            assert answer == as_eager
+    assert found == expected
+
+
 def test_a_decision_by_a_size_that_is_returned() -> None:
     def function(x: Tensor) -> Any:
         return x * 2, x.shape[0] if x.shape[0] > 10 else 0
